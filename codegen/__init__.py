@@ -1,0 +1,1 @@
+"""What is done: planning, rendering, writing, verifying, showing, the command line."""

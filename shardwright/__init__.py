@@ -1,0 +1,1 @@
+"""From two shardings of one tensor to kernels a person can read."""

@@ -1,0 +1,1 @@
+"""What is written: Jinja templates, readable as the kernels they become. Imports nothing."""
