@@ -1,0 +1,49 @@
+"""The element types a tensor may have, and their sizes in bytes."""
+
+from __future__ import annotations
+
+from shardwright.ir.errors import InputError, one_of
+
+DTYPES: dict[str, int] = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
+
+# How MLIR writes the same types in `tensor<4x8xf32>`.
+ELEMENT_TYPES: dict[str, str] = {
+    "i1": "bool",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "ui8": "uint8",
+    "ui16": "uint16",
+    "ui32": "uint32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E5M2": "float8_e5m2",
+}
+
+
+def itemsize(dtype: object) -> int:
+    """Bytes an element of `dtype` takes; an unknown name is an InputError."""
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise InputError(
+            "the element type must be known", argument="dtype", got=dtype, expected=one_of(DTYPES)
+        )
+    return DTYPES[dtype]

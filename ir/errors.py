@@ -1,0 +1,127 @@
+"""The two kinds of error: the user's mistake, and ours.
+
+An `InputError` is one message a person can act on. Its form is fixed:
+
+    --source: an axis must exist in the mesh
+      [{"x"}, {"w"}]
+               ^^^
+    got: "w"
+    expected: one of "x", "y"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+Span = tuple[int, int]
+Where = tuple[Hashable, ...]
+
+WIDTH = 100  # columns of an offending line that are shown
+LONGEST_VALUE = 200  # characters of a value that are shown
+
+
+class InternalError(RuntimeError):
+    """Something we promised did not hold: a bug of Shardwright's, not a mistake of the user's."""
+
+
+class InputError(ValueError):
+    """A user's mistake: the rule it breaks, what was given, what was expected.
+
+    `text` and `span` locate the mistake in what the user wrote; `where` names the offending part
+    of a structure (as `("dims", 1, "axes", 0)`), so that whoever parsed it can find its span.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        *,
+        argument: str | None = None,
+        got: object = None,
+        expected: str | None = None,
+        text: str | None = None,
+        span: Span | None = None,
+        where: Where = (),
+    ) -> None:
+        self.rule = rule
+        self.argument = argument
+        self.got = got
+        self.expected = expected
+        self.text = text
+        self.span = span
+        self.where = where
+        super().__init__(rule)
+
+    def __str__(self) -> str:
+        lines = [f"{self.argument}: {self.rule}" if self.argument else self.rule]
+        if self.text is not None:
+            lines += underlined(self.text, self.span)
+        if self.got is not None:
+            lines.append(f"got: {_short(self.got)}")
+        if self.expected is not None:
+            lines.append(f"expected: {self.expected}")
+        return "\n".join(lines)
+
+    def within(
+        self, text: str | None, span: Span | None, argument: str | None = None
+    ) -> InputError:
+        """The same error, located in a text."""
+        return self._with(text=text, span=span, argument=argument or self.argument)
+
+    def named(self, argument: str | None) -> InputError:
+        """The same error, said of an argument (a flag, a key, a parameter)."""
+        return self._with(text=self.text, span=self.span, argument=argument or self.argument)
+
+    def _with(self, text: str | None, span: Span | None, argument: str | None) -> InputError:
+        return InputError(
+            self.rule,
+            argument=argument,
+            got=self.got,
+            expected=self.expected,
+            text=text,
+            span=span,
+            where=self.where,
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuilt, (dict(self.__dict__),))
+
+
+def _rebuilt(state: dict[str, object]) -> InputError:
+    """An error as it was before it travelled between processes."""
+    error = InputError(str(state["rule"]))
+    error.__dict__.update(state)
+    return error
+
+
+def underlined(text: str, span: Span | None) -> list[str]:
+    """The line of `text` that holds `span`, and carets under the span; long lines are clipped."""
+    if span is None:
+        return [f"  {_clipped(line, 0)[0]}" for line in text.splitlines()[:1]]
+    start = min(span[0], len(text))
+    first = text.rfind("\n", 0, start) + 1
+    last = text.find("\n", start)
+    line = text[first : len(text) if last < 0 else last]
+    begin, end = start - first, min(span[1] - first, len(line))
+    shown, offset = _clipped(line, begin)
+    carets = "^" * max(1, min(end, offset + WIDTH) - begin)
+    lead = "".join("\t" if c == "\t" else " " for c in shown[: begin - offset])
+    return [f"  {shown}", f"  {lead}{carets}"]
+
+
+def _clipped(line: str, begin: int) -> tuple[str, int]:
+    """At most WIDTH columns of a line around column `begin`, and the column they start at."""
+    offset = max(0, min(begin - WIDTH // 3, len(line) - WIDTH))
+    return line[offset : offset + WIDTH], offset
+
+
+def _short(value: object) -> str:
+    shown = str(value)
+    return shown if len(shown) <= LONGEST_VALUE else shown[: LONGEST_VALUE - 1] + "…"
+
+
+def one_of(choices: Iterable[str]) -> str:
+    """`one of a, b, c` for the `expected` line; the choice itself if there is one."""
+    listed = tuple(choices)
+    if not listed:
+        return "none: there is nothing to choose from"
+    return listed[0] if len(listed) == 1 else f"one of {', '.join(listed)}"

@@ -1,0 +1,278 @@
+"""A mesh: devices viewed as an n-d array with named axes, major to minor.
+
+`device_ids[p]` is the device at flat position `p`. Consecutive ids are kept as a `range`, so a mesh
+of 65,536 devices costs as little as one of eight.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardwright.ir import axes as algebra
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.errors import InputError, one_of
+
+if TYPE_CHECKING:
+    from shardwright.ir.sharding import Sharding
+
+__all__ = ["AxisRef", "Digit", "Mesh"]
+
+Axes = tuple[tuple[str, int], ...]
+NAME_CHARACTERS = "letters, digits, _, $, . or -"
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A digit of a flat mesh position: `(position // stride) % size`."""
+
+    stride: int
+    size: int
+
+
+@dataclass(frozen=True, init=False)
+class Mesh:
+    """Named axes over devices; `str` gives Shardy's text, `<["x"=2, "y"=3]>`.
+
+    A mesh without axes is maximal: one device, `<[], device_ids=[3]>`.
+    """
+
+    axes: Axes
+    device_ids: range | tuple[int, ...]  # device_ids[position]; a range if consecutive ascending
+    name: str | None = field(compare=False)  # as in `@name = <[...]>`; says nothing of the devices
+
+    def __init__(
+        self,
+        axes: Mapping[str, int] | Iterable[tuple[str, int]],
+        device_ids: Iterable[int] | None = None,
+        name: str | None = None,
+    ) -> None:
+        pairs = tuple(axes.items()) if isinstance(axes, Mapping) else tuple(axes)
+        object.__setattr__(self, "axes", _checked_axes(pairs))
+        object.__setattr__(self, "device_ids", _checked_ids(device_ids, self.axes))
+        object.__setattr__(self, "name", _checked_name(name))
+
+    @classmethod
+    def parse(cls, text: str) -> Mesh:
+        """A mesh from Shardy's text or the shorthand `x=2,y=3`; `str` is the inverse."""
+        from shardwright.ir.text import parse_mesh
+
+        return parse_mesh(text)
+
+    def sharding(self, text: str) -> Sharding:
+        """A sharding on this mesh from its text, as `[{"x"}, {"y", ?}p2]`."""
+        from shardwright.ir.text import parse_sharding
+
+        return parse_sharding(text, self)
+
+    @property
+    def size(self) -> int:
+        return math.prod(size for _, size in self.axes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.axes)
+
+    @property
+    def is_iota(self) -> bool:
+        """Are the devices 0, 1, 2, … in this order?"""
+        return isinstance(self.device_ids, range) and self.device_ids.start == 0
+
+    @property
+    def is_maximal(self) -> bool:
+        """Is this a mesh of no axes: one device that holds everything?"""
+        return not self.axes
+
+    @functools.cached_property
+    def sizes(self) -> dict[str, int]:
+        """Axis name to axis size, major to minor."""
+        return dict(self.axes)
+
+    def axis_size(self, name: str) -> int:
+        if name not in self.sizes:
+            raise unknown_axis(name, self)
+        return self.sizes[name]
+
+    def full_size(self, ref: AxisRef) -> int:
+        """How many parts an axis reference makes: its size, or that of the whole axis."""
+        return self.axis_size(ref.name) if ref.size is None else ref.size
+
+    def digit(self, ref: AxisRef) -> Digit:
+        """Where the value of an axis reference stands in the flat position."""
+        size = self.axis_size(ref.name)
+        minor = math.prod(size for _, size in self.axes[self.names.index(ref.name) + 1 :])
+        if ref.pre is None or ref.size is None:
+            return Digit(minor, size)
+        return Digit(minor * (size // (ref.pre * ref.size)), ref.size)
+
+    def canonical(self, ref: AxisRef) -> AxisRef:
+        """The reference in normal form: a sub-axis that is the whole axis becomes the axis.
+
+        An axis this mesh does not have, or a sub-axis that does not divide it, is an InputError.
+        """
+        size = self.axis_size(ref.name)
+        algebra.check_divides(ref, size)
+        return AxisRef(ref.name) if ref.size == size else ref
+
+    def ordered(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
+        """References in mesh order, sub-axes by pre-size, neighbouring ones merged."""
+        place = {name: i for i, name in enumerate(self.names)}
+        in_order = sorted(refs, key=lambda ref: (place[ref.name], ref.pre or 1))
+        return algebra.merged(in_order, self.sizes)
+
+    def refine(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
+        """The mesh cut at every border of `refs`: sub-axes and full axes, major to minor.
+
+        Every one of `refs` is then a product of consecutive pieces. References of one axis that
+        cannot coexist are an InputError.
+        """
+        cuts = {name: {1, size} for name, size in self.axes}
+        for ref in map(self.canonical, refs):
+            cuts[ref.name] |= set(algebra.borders(ref, self.sizes[ref.name]))
+        return tuple(
+            piece
+            for name, size in self.axes
+            for piece in algebra.pieces(name, size, sorted(cuts[name]))
+        )
+
+    def refs_free_of(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
+        """What is left of every axis when `refs` are taken out: maximal sub-axes in mesh order.
+
+        Axes of size 1 leave nothing. Together with `refs` the answer covers the whole mesh.
+        """
+        taken = tuple(map(self.canonical, refs))
+        free = (
+            piece
+            for piece in self.refine(taken)
+            if self.full_size(piece) > 1
+            and not any(algebra.overlaps(piece, ref, self.sizes) for ref in taken)
+        )
+        return algebra.merged(free, self.sizes)
+
+    def __str__(self) -> str:
+        axes = ", ".join(f'"{name}"={size}' for name, size in self.axes)
+        if self.is_iota and not self.is_maximal:
+            return f"<[{axes}]>"
+        return f"<[{axes}], device_ids=[{', '.join(map(str, self.device_ids))}]>"
+
+
+def unknown_axis(name: str, mesh: Mesh) -> InputError:
+    return InputError(
+        "an axis must exist in the mesh",
+        got=f'"{name}"',
+        expected=one_of(f'"{known}"' for known in mesh.names),
+    )
+
+
+def _checked_axes(pairs: tuple[tuple[str, int], ...]) -> Axes:
+    axes: list[tuple[str, int]] = []
+    seen: set[str] = set()
+    for i, (name, size) in enumerate(pairs):
+        where = ("axes", i)
+        if name in seen:
+            raise InputError(
+                "axis names must be distinct",
+                got=f'"{name}" twice',
+                expected="another name",
+                where=(*where, "name"),
+            )
+        algebra.check_name(name, (*where, "name"))
+        axes.append((name, _checked_size(size, (*where, "size"))))
+        seen.add(name)
+    return tuple(axes)
+
+
+def _checked_size(size: object, where: tuple[str | int, ...]) -> int:
+    number = as_integer(size)
+    if number is None or number < 1:
+        raise InputError(
+            "an axis size must be at least 1", got=size, expected="1, 2, 3, …", where=where
+        )
+    return number
+
+
+def as_integer(value: object) -> int | None:
+    """The integer a value is (numpy's included); None for anything else, booleans too."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _checked_ids(device_ids: Iterable[int] | None, axes: Axes) -> range | tuple[int, ...]:
+    size = math.prod(size for _, size in axes)
+    if device_ids is None:
+        return range(size)
+    ids = _checked_range(device_ids) or _checked_each(tuple(device_ids))
+    if len(ids) != size:
+        raise InputError(
+            "there must be as many device_ids as the mesh has positions",
+            got=f"{len(ids)} device_ids",
+            expected=f"{size}, {_product(axes)}",
+            where=("device_ids",),
+        )
+    return ids
+
+
+def _checked_range(ids: Iterable[int]) -> range | None:
+    """Consecutive ascending ids without looking at each; None if that cannot be told."""
+    if not isinstance(ids, range) or ids.step != 1:
+        return None
+    if ids.start < 0:
+        raise _negative_id(ids.start, 0)
+    return ids
+
+
+def _product(axes: Axes) -> str:
+    if not axes:
+        return "for a mesh without axes is one device"
+    return "the product of " + ", ".join(f'"{name}"={size}' for name, size in axes)
+
+
+def _checked_each(ids: tuple[object, ...]) -> range | tuple[int, ...]:
+    """Distinct ids, zero or more; consecutive ascending ones become a range."""
+    numbers: list[int] = []
+    seen: set[int] = set()
+    for i, given in enumerate(ids):
+        number = as_integer(given)
+        if number is None:
+            raise InputError("a device id must be an integer", got=given, where=("device_ids", i))
+        if number < 0:
+            raise _negative_id(number, i)
+        if number in seen:
+            raise InputError(
+                "device ids must be distinct",
+                got=f"{number} twice",
+                expected="every device at one position",
+                where=("device_ids", i),
+            )
+        numbers.append(number)
+        seen.add(number)
+    ascending = range(numbers[0], numbers[0] + len(numbers)) if numbers else range(0)
+    return ascending if numbers == list(ascending) else tuple(numbers)
+
+
+def _negative_id(number: int, i: int) -> InputError:
+    return InputError(
+        "a device id must be zero or more",
+        got=number,
+        expected="0, 1, 2, …",
+        where=("device_ids", i),
+    )
+
+
+def _checked_name(name: str | None) -> str | None:
+    if name is None or (name and all(c.isascii() and (c.isalnum() or c in "_$.-") for c in name)):
+        return name
+    raise InputError(
+        "the name of a mesh must be plain",
+        got=repr(name),
+        expected=NAME_CHARACTERS,
+        where=("name",),
+    )
