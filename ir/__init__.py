@@ -1,0 +1,35 @@
+"""What is said: meshes, shardings, reshards, and the integer algebra of their layouts.
+
+The text forms are Shardy's. One screen of grammar stands in `text.lark`; the meaning:
+
+    mesh       <["x"=2, "y"=3]>               six devices viewed as 2 x 3, ids 0 to 5
+               <["x"=2], device_ids=[1, 0]>   the same view, another order of devices
+               <[], device_ids=[3]>           maximal: one device
+    axis       "x"                            a full axis
+               "x":(m)k                       reshape "x" to [m, k, n/(m*k)], take the middle
+    dimension  {"x", "y"}                     split along "x", then along "y": major to minor
+               {"x", ?}p2                     open to further splits, of priority 2
+    sharding   [{"x"}, {}], replicated={"y":(1)2}, unreduced={"z"}
+
+Nothing here imports a backend, a template engine, jax or torch.
+"""
+
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.errors import InputError, InternalError
+from shardwright.ir.mesh import Digit, Mesh
+from shardwright.ir.reshard import SPLITS, Reshard
+from shardwright.ir.sharding import DimSharding, Sharding
+
+__all__ = [
+    "DTYPES",
+    "SPLITS",
+    "AxisRef",
+    "Digit",
+    "DimSharding",
+    "InputError",
+    "InternalError",
+    "Mesh",
+    "Reshard",
+    "Sharding",
+]

@@ -1,0 +1,124 @@
+"""A reshard: one tensor, how it is sharded, and how it shall be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardwright.ir import axes as algebra
+from shardwright.ir.dtypes import itemsize
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.mesh import as_integer
+from shardwright.ir.sharding import Sharding
+
+SPLITS = ("flat", "nested")  # how extents that do not divide are cut; `layout` defines both
+MAX_RANK = 8
+
+
+@dataclass(frozen=True)
+class Reshard:
+    """A tensor's shape and element type, its source and its target sharding."""
+
+    shape: tuple[int, ...]  # extents of at least 1, at most eight
+    dtype: str
+    source: Sharding
+    target: Sharding
+    source_split: str = "flat"
+    target_split: str = "flat"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", check_shape(self.shape))
+        itemsize(self.dtype)
+        for side in ("source", "target"):
+            sharding: Sharding = getattr(self, side)
+            object.__setattr__(self, side, _of_rank(sharding, self.rank, side))
+            _check_split(getattr(self, f"{side}_split"), f"{side}_split")
+        _check_unreduced(self.source, self.target)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element takes."""
+        return itemsize(self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the whole tensor takes."""
+        return math.prod(self.shape) * self.itemsize
+
+
+def check_shape(shape: object, argument: str = "shape") -> tuple[int, ...]:
+    """The shape as a tuple of integers; an InputError unless it is one."""
+    if isinstance(shape, str) or not isinstance(shape, Iterable):
+        raise InputError(
+            "a shape must be a sequence of integers",
+            argument=argument,
+            got=repr(shape),
+            expected="extents, as (6, 6)",
+        )
+    given = tuple(shape)
+    if len(given) > MAX_RANK:
+        raise InputError(
+            f"a tensor may have at most {MAX_RANK} dimensions",
+            argument=argument,
+            got=f"{len(given)} dimensions",
+            expected=f"{MAX_RANK} or fewer",
+            where=("shape",),
+        )
+    return tuple(_extent(extent, i, argument) for i, extent in enumerate(given))
+
+
+def _extent(given: object, i: int, argument: str) -> int:
+    extent = as_integer(given)
+    if extent is None or extent < 1:
+        raise InputError(
+            "an extent must be an integer of at least 1",
+            argument=argument,
+            got=f"{given!r} for dimension {i}",
+            expected="1, 2, 3, …",
+            where=("shape", i),
+        )
+    return extent
+
+
+def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
+    try:
+        return sharding.for_rank(rank)
+    except InputError as error:
+        raise error.named(argument) from None
+
+
+def _check_split(split: str, argument: str) -> None:
+    if split not in SPLITS:
+        raise InputError(
+            "the split must be known", argument=argument, got=split, expected=one_of(SPLITS)
+        )
+
+
+def _check_unreduced(source: Sharding, target: Sharding) -> None:
+    """What is unreduced after is unreduced before, along an axis of the same size."""
+    for ref in target.unreduced:
+        size = source.mesh.sizes.get(ref.name)
+        if size == target.mesh.sizes[ref.name] and any(
+            algebra.contains(outer, ref, source.mesh.sizes) for outer in source.unreduced
+        ):
+            continue
+        raise InputError(
+            "the unreduced axes of the target must be unreduced in the source too",
+            argument="target",
+            got=f'{ref} of "{ref.name}"={target.mesh.sizes[ref.name]}',
+            expected=_unreduced_choice(source),
+        )
+
+
+def _unreduced_choice(source: Sharding) -> str:
+    """What of the source a target may leave unreduced."""
+    if not source.unreduced:
+        return "no unreduced axes, as in the source"
+    return "a part of " + ", ".join(
+        f'{ref} of "{ref.name}"={source.mesh.axis_size(ref.name)}' for ref in source.unreduced
+    )

@@ -1,0 +1,196 @@
+"""A sharding: for each dimension of a tensor the axes that split it, major to minor.
+
+Beside that: axes that are explicitly replicated, axes along which the values are partial sums
+(unreduced), and per dimension whether propagation may split it further (open) and when (priority).
+
+A `Sharding` is in normal form once it is made. Neighbouring sub-axes are one, a sub-axis that is
+the whole axis is the axis, replicated and unreduced axes are ordered as in the mesh, sub-axes by
+pre-size. Two shardings that say the same are therefore equal and print the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from shardwright.ir import axes as algebra
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.errors import InputError, Where
+from shardwright.ir.mesh import Digit, Mesh, as_integer
+
+
+@dataclass(frozen=True)
+class DimSharding:
+    """How one dimension is split; `str` gives Shardy's text, `{"x", ?}p2`."""
+
+    axes: tuple[AxisRef, ...] = ()  # major to minor
+    open: bool = False  # may propagation split it further?
+    priority: int | None = None  # 0 is the highest; None is said nothing, which means 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes", tuple(self.axes))
+        if self.priority is None:
+            return
+        priority = as_integer(self.priority)
+        if priority is None or priority < 0:
+            raise InputError(
+                "a priority must be an integer of zero or more",
+                got=self.priority,
+                expected="p0, p1, p2, …",
+                where=("priority",),
+            )
+        object.__setattr__(self, "priority", priority)
+        if not self.axes and not self.open:
+            raise InputError(
+                "an empty closed dimension cannot have a priority: it would have no effect",
+                got=self,
+                expected=f"{{}} or {{?}}p{priority}",
+                where=("priority",),
+            )
+
+    def __str__(self) -> str:
+        inside = ", ".join([*map(str, self.axes), *("?" if self.open else "")])
+        return f"{{{inside}}}" + ("" if self.priority is None else f"p{self.priority}")
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """A sharding on a mesh; `str` gives Shardy's text without the mesh."""
+
+    mesh: Mesh
+    dims: tuple[DimSharding, ...]  # one a dimension of the tensor
+    replicated: tuple[AxisRef, ...] = ()  # explicitly so; the other free axes are so implicitly
+    unreduced: tuple[AxisRef, ...] = ()  # devices hold partial sums along these
+
+    def __post_init__(self) -> None:
+        dims, mesh = tuple(self.dims), self.mesh
+        _check_refs(mesh, tuple(_placed(dims, self.replicated, self.unreduced)))
+        object.__setattr__(self, "dims", tuple(_normal_dim(mesh, dim) for dim in dims))
+        for field in ("replicated", "unreduced"):
+            refs = map(mesh.canonical, getattr(self, field))
+            object.__setattr__(self, field, mesh.ordered(refs))
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    def parts(self, dim: int) -> int:
+        """Into how many parts a dimension is split."""
+        return math.prod(digit.size for digit in self.digits(dim))
+
+    def digits(self, dim: int) -> tuple[Digit, ...]:
+        """The digits of the mesh position that make a dimension's shard index, major to minor."""
+        return tuple(self.mesh.digit(ref) for ref in self.dims[dim].axes)
+
+    def used(self) -> tuple[AxisRef, ...]:
+        """The axis references that split dimensions, dimension by dimension."""
+        return tuple(itertools.chain.from_iterable(dim.axes for dim in self.dims))
+
+    def local_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
+        """The shape of the largest shard (flat split): extent ceildiv parts a dimension."""
+        extents = tuple(shape)
+        sharding = self.for_rank(len(extents))
+        return tuple(-(-extent // sharding.parts(i)) for i, extent in enumerate(extents))
+
+    def for_rank(self, rank: int) -> Sharding:
+        """This sharding for a tensor of a rank; an InputError unless it has that many dimensions.
+
+        On a maximal mesh `[]` stands for a tensor of any rank, as Shardy writes it.
+        """
+        if rank == self.rank:
+            return self
+        if self.mesh.is_maximal and self.rank == 0:
+            return Sharding(self.mesh, (DimSharding(),) * rank)
+        text = str(self)
+        raise InputError(
+            "there must be one dimension sharding for each dimension of the tensor",
+            got=f"{_count(self.rank, 'dimension sharding')} for a tensor of rank {rank}",
+            expected=_count(rank, "dimension sharding"),
+            text=text,
+            span=(0, text.index("]") + 1),
+            where=("dims",),
+        )
+
+    def to_sdy(self) -> str:
+        """Shardy's attribute; the mesh by its name, or written out if it has none."""
+        mesh = f"@{self.mesh.name}" if self.mesh.name else f"mesh{self.mesh}"
+        return f"#sdy.sharding<{mesh}, {'[]' if self.mesh.is_maximal else self}>"
+
+    def __str__(self) -> str:
+        named = (("replicated", self.replicated), ("unreduced", self.unreduced))
+        return f"[{_listed(self.dims)}]" + "".join(
+            f", {name}={{{_listed(refs)}}}" for name, refs in named if refs
+        )
+
+
+def _listed(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _placed(
+    dims: tuple[DimSharding, ...], replicated: Iterable[AxisRef], unreduced: Iterable[AxisRef]
+) -> Iterator[tuple[Where, AxisRef]]:
+    """Every axis reference of a sharding with its place, in the order it is written."""
+    for i, dim in enumerate(dims):
+        for j, ref in enumerate(dim.axes):
+            yield ("dims", i, "axes", j), ref
+    for name, refs in (("replicated", replicated), ("unreduced", unreduced)):
+        for j, ref in enumerate(refs):
+            yield (name, j), ref
+
+
+def _check_refs(mesh: Mesh, placed: tuple[tuple[Where, AxisRef], ...]) -> None:
+    """Every reference is of this mesh, and no two are in each other's way."""
+    by_name: dict[str, list[tuple[Where, AxisRef]]] = {}
+    for where, given in placed:
+        try:
+            ref = mesh.canonical(given)
+        except InputError as error:
+            error.where = where
+            raise
+        for earlier in by_name.setdefault(ref.name, []):
+            _check_pair(mesh, earlier, (where, ref))
+        by_name[ref.name].append((where, ref))
+
+
+def _check_pair(mesh: Mesh, a: tuple[Where, AxisRef], b: tuple[Where, AxisRef]) -> None:
+    (first, ref), (second, other) = a, b
+    if ref == other:
+        raise InputError(
+            "an axis or sub-axis may be used only once",
+            got=f"{ref} in {_said(first)} and in {_said(second)}",
+            expected=f"{ref} at one place",
+            where=second,
+        )
+    got = f"{ref} in {_said(first)} and {other} in {_said(second)}"
+    size = mesh.axis_size(ref.name)
+    if algebra.overlaps(ref, other, mesh.sizes):
+        raise InputError(
+            "references to one axis must not overlap",
+            got=got,
+            expected="sub-axes of which one ends where, or before, the other begins",
+            where=second,
+        )
+    if not algebra.can_coexist(ref, other, mesh.sizes):
+        (_, end), (begin, _) = sorted((algebra.borders(ref, size), algebra.borders(other, size)))
+        raise InputError(
+            "sub-axes of one axis must be able to coexist in one splitting of it",
+            got=got,
+            expected=f"the later pre-size, {begin}, to be a multiple of {end}",
+            where=second,
+        )
+
+
+def _said(where: Where) -> str:
+    return f"dimension {where[1]}" if where[0] == "dims" else f"{where[0]}={{…}}"
+
+
+def _normal_dim(mesh: Mesh, dim: DimSharding) -> DimSharding:
+    refs = algebra.merged(map(mesh.canonical, dim.axes), mesh.sizes)
+    return DimSharding(refs, dim.open, dim.priority)
