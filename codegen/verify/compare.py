@@ -1,0 +1,126 @@
+"""Comparisons that every worker makes: constants, index functions, values. All are bitwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen import oracle
+from shardwright.codegen.oracle import Bits, Placement
+from shardwright.codegen.verify.case import Case
+
+
+class MismatchError(Exception):
+    """The module is wrong; the text says in what, in one line.
+
+    `fresh` asks for a new process, because this one's state is unknown.
+    """
+
+    def __init__(self, text: str, *, fresh: bool = False) -> None:
+        super().__init__(text)
+        self.fresh = fresh
+
+
+def expect(name: str, got: object, expected: object) -> None:
+    """Raise MismatchError unless the two are equal."""
+    if got != expected:
+        raise MismatchError(f"{name}: got: {got!r}, expected: {expected!r}")
+
+
+def constants(module: ModuleType, case: Case) -> None:
+    """The names that every module has, against the description and the oracle."""
+    for name in _get(module, "__all__"):
+        _get(module, name)
+    expect("SHAPE", tuple(_get(module, "SHAPE")), case.shape)
+    expect("DTYPE", _get(module, "DTYPE"), case.dtype)
+    for name, text in case.texts:
+        expect(name, _get(module, name), text)
+    for side, placement in _sides(case):
+        local = f"LOCAL_{side.upper()}_SHAPE"
+        expect(local, tuple(_get(module, local)), oracle.largest(placement, case.shape))
+        shape_of = _get(module, f"{side}_shape")
+        for device, indices in oracle.holdings(placement, case.shape).items():
+            shape = tuple(len(along) for along in indices)
+            expect(f"{side}_shape({device})", tuple(shape_of(device)), shape)
+
+
+def index_functions(module: ModuleType, case: Case) -> None:
+    """source_box and target_box at every position of their meshes, against the oracle."""
+    for side, placement in _sides(case):
+        function = _get(module, f"{side}_box")
+        box: Callable[[int], Sequence[int]] = getattr(function, "fn", function)
+        held = oracle.holdings(placement, case.shape)
+        for position, device in enumerate(placement.device_ids):
+            bounds = tuple(int(bound) for bound in box(position))
+            if len(bounds) != 2 * len(case.shape):
+                raise MismatchError(f"{side}_box({position}): got: {len(bounds)} bounds")
+            got = tuple(
+                range(low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True)
+            )
+            # Ranges are equal when they hold the same indices, so all empty ones are equal.
+            expect(f"{side}_box({position}), device {device}", got, held[device])
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution: the tensor, which of the two poisons, which fill for padding."""
+
+    tensor: Bits
+    plane: int
+    poison: int
+    fill: int
+
+
+def runs(case: Case) -> Iterator[Run]:
+    """Every bit plane once, the first one under both poisons and both fills."""
+    fills = oracle.fills(case.dtype)
+    for plane, tensor in enumerate(oracle.planes(case.shape, case.dtype)):
+        yield Run(tensor, plane, 0, fills[plane % 2])
+        if plane == 0:
+            yield Run(tensor, plane, 1, fills[1])
+
+
+def results(run: Run, got: Mapping[int, Bits], expected: Mapping[int, Bits]) -> None:
+    """Every device's result, bit by bit."""
+    expect("devices with a result", sorted(got), sorted(expected))
+    for device in sorted(expected):
+        same_bits(f"device {device}", got[device], expected[device], run.tensor)
+
+
+def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
+    """Raise MismatchError at the first element that differs, saying which tensor element it is."""
+    expect(f"{name}: shape of the result", got.shape, expected.shape)
+    wrong = np.argwhere(got != expected)
+    if len(wrong):
+        at = tuple(int(index) for index in wrong[0])
+        raise MismatchError(
+            f"{name}: {len(wrong)} of {got.size} elements are wrong; element {_tuple(at)}: "
+            f"got: {_element(got[at], tensor)}, expected: {_element(expected[at], tensor)}"
+        )
+
+
+def _element(bits: np.unsignedinteger, tensor: Bits) -> str:
+    """The tensor element that has this value if it is the only one, else the bits."""
+    where = np.argwhere(tensor == bits)
+    if len(where) == 1:
+        return f"t{[int(index) for index in where[0]]}"
+    return f"bits {int(bits):#0{2 * bits.itemsize + 2}x}"
+
+
+def _tuple(at: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, at))}]"
+
+
+def _sides(case: Case) -> tuple[tuple[str, Placement], ...]:
+    return ("source", case.source), ("target", case.target)
+
+
+def _get(module: ModuleType, name: str) -> Any:
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise MismatchError(f"the module has no {name}") from None

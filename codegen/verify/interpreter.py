@@ -1,0 +1,154 @@
+"""What JAX's TPU interpreter notices but does not raise: races, and semaphores left non-zero.
+
+It prints both, and keeps only the last kernel's races; here they become errors. A wait that never
+ends becomes one too. Imported in a worker only, whose descriptors 1 and 2 are a file it may read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call as interpret
+from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore
+
+from shardwright.codegen.verify.compare import MismatchError
+
+STUCK = 3.0
+"""Seconds without a signal, all devices waiting, after which they wait for ever."""
+
+PATIENCE = 60.0
+"""The same while some device may still be computing."""
+
+_TICK = 0.5
+
+
+@contextmanager
+def observed() -> Iterator[None]:
+    """Around a call of an interpreted kernel: raise MismatchError for what was only printed."""
+    interpret.reset_tpu_interpret_mode_state()
+    start = _printed_size()
+    with _Watchdog() as watchdog:
+        try:
+            yield
+        except Exception as error:
+            if watchdog.verdict:
+                raise MismatchError(watchdog.verdict, fresh=True) from None
+            raise error
+    printed = os.pread(1, _printed_size() - start, start).decode(errors="replace")
+    for line in printed.splitlines():
+        if "non-zero count" in line:
+            raise MismatchError(line.strip())
+    if "RACE DETECTED" in printed or (interpret.races and interpret.races.races_found):
+        raise MismatchError(f"race: {_race(printed)}")
+
+
+def _printed_size() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return os.fstat(1).st_size
+
+
+def _race(printed: str) -> str:
+    """The first race in one line: who writes what, and what it collides with."""
+    lines = printed.partition("RACE DETECTED")[2].splitlines()
+    words = (line.split(" from ")[0].strip() for line in lines if "clock:" not in line)
+    return " against ".join([word for word in words if word][:2])
+
+
+class _Watchdog:
+    """Fails a kernel in which nothing happens any more, and says what it waits for."""
+
+    def __init__(self) -> None:
+        self.verdict = ""
+        self._events = 0
+        self._waiting: dict[int, _Wait] = {}
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Watchdog:
+        self._patches = ExitStack()
+        for name, counted in (("wait", self._counted_wait), ("signal", self._counted_signal)):
+            replacement = counted(getattr(Semaphore, name))
+            self._patches.enter_context(patch.object(Semaphore, name, replacement))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self._patches.close()
+
+    def _counted_wait(self, original: Callable[..., None]) -> Callable[..., None]:
+        def wait(semaphore: Any, value: int, core: int, **kwargs: Any) -> None:
+            with self._lock:
+                self._events += 1
+                self._waiting[threading.get_ident()] = _Wait(semaphore, int(value), int(core))
+            try:
+                original(semaphore, value, core, **kwargs)
+            finally:
+                with self._lock:
+                    self._events += 1
+                    del self._waiting[threading.get_ident()]
+
+        return wait
+
+    def _counted_signal(self, original: Callable[..., None]) -> Callable[..., None]:
+        def signal(*args: Any, **kwargs: Any) -> None:
+            with self._lock:
+                self._events += 1
+            original(*args, **kwargs)
+
+        return signal
+
+    def _watch(self) -> None:
+        seen, idle = -1, 0.0
+        while not self._done.wait(_TICK):
+            with self._lock:
+                idle = idle + _TICK if self._waiting and self._events == seen else 0.0
+                seen = self._events
+                waits = sorted(self._waiting.values(), key=lambda wait: wait.core)
+            if idle >= (STUCK if _all_blocked(waits) else PATIENCE):
+                self._fail(waits)
+                return
+
+    def _fail(self, waits: Sequence[_Wait]) -> None:
+        """Fail the interpreter's shared memory, so that every waiting device raises."""
+        first = waits[0]
+        self.verdict = (
+            f"a wait that never ends: core {first.core} waits for {first.value} of semaphore "
+            f"{first.semaphore.id}, which stands at {first.semaphore.read(first.core)} "
+            f"(cores that wait: {len(waits)})"
+        )
+        memory = first.semaphore.shared_memory
+        memory.set_failed(TimeoutError(self.verdict), top_level=False)
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """A core waits until a semaphore of the interpreter reaches a value."""
+
+    semaphore: Any
+    value: int
+    core: int
+
+    def blocked(self) -> bool:
+        """Whether no copy that is under way could end it."""
+        low: bool = self.semaphore.count_by_core[self.core] < self.value
+        return low and not self.semaphore.tasks[self.core]
+
+
+def _all_blocked(waits: Sequence[_Wait]) -> bool:
+    """Whether every core waits, or has ended, and none can go on."""
+    if not waits:
+        return False
+    memory = waits[0].semaphore.shared_memory
+    idle = len(waits) + memory.clean_up_barrier.n_waiting + memory.barrier.n_waiting
+    return idle >= memory.num_cores and all(wait.blocked() for wait in waits)

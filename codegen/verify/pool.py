@@ -1,0 +1,191 @@
+"""Worker processes: started with the right environment, timed, killed and restarted."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.report import Report
+
+TIME_LIMIT = 300.0
+"""Seconds that one case may take, by default."""
+
+START_LIMIT = 120.0
+"""Seconds that a worker may take to import its runtime."""
+
+REQUIRES = {
+    "pallas_tpu": (("jax",), "tpu"),
+    "triton_gpu": (("triton", "torch"), "gpu"),
+}
+"""For each backend what it imports, and the extra that installs it."""
+
+
+def missing(backend: str) -> str:
+    """Why a backend cannot run here, or the empty string."""
+    modules, extra = REQUIRES[backend]
+    absent = [module for module in modules if find_spec(module) is None]
+    if not absent:
+        return ""
+    return f"{' and '.join(absent)} not installed: pip install 'shardwright[{extra}]'"
+
+
+class _DiedError(Exception):
+    """The worker ended or was ended; the text says why."""
+
+
+class _Worker:
+    """One process that serves one backend's cases."""
+
+    def __init__(self, backend: str, devices: int) -> None:
+        with tempfile.NamedTemporaryFile(prefix="shardwright-verify-", delete=False) as log:
+            self._log = Path(log.name)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __package__ + ".worker", backend, str(self._log)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | _environment(backend, devices),
+            text=True,
+            bufsize=1,
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self._answer(START_LIMIT)
+        except _DiedError:
+            self.stop()
+            raise
+
+    def ask(self, case: Case, limit: float) -> dict[str, Any]:
+        """The worker's answer about one case; after a _DiedError it is of no more use."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(case.to_json() + "\n")
+        except BrokenPipeError:
+            raise _DiedError(self._epitaph()) from None
+        return self._answer(limit)
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._log.unlink(missing_ok=True)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _answer(self, limit: float) -> dict[str, Any]:
+        try:
+            line = self._lines.get(timeout=limit)
+        except queue.Empty:
+            raise _DiedError(
+                f"no result after {limit:g} s: it hangs, or is too large to run here"
+            ) from None
+        if not line.startswith("{"):
+            raise _DiedError(self._epitaph(line))
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _epitaph(self, line: str = "") -> str:
+        """How the process ended and the last thing it said."""
+        if line:  # it still runs, but does not speak the protocol
+            self._process.kill()
+        code = self._process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        said = self._log.read_text(errors="replace").splitlines()
+        last = [text.strip() for text in (*said, line) if text.strip()][-1:]
+        return ": ".join([f"the process that ran it ended with {how}", *last])
+
+
+def _environment(backend: str, devices: int) -> dict[str, str]:
+    """What must be set before the runtime is imported.
+
+    One more device than any mesh has: with exactly as many, JAX's interpreter deadlocks on
+    buffers over about 100 KB.
+    """
+    if backend == "triton_gpu":
+        return {"TRITON_INTERPRET": "1"}
+    forced = f"--xla_force_host_platform_device_count={devices + 1}"
+    flags = [
+        flag
+        for flag in os.environ.get("XLA_FLAGS", "").split()
+        if not flag.startswith("--xla_force_host_platform_device_count")
+    ]
+    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join([*flags, forced])}
+
+
+def run_batch(
+    backend: str,
+    cases: Sequence[Case],
+    *,
+    progress: Callable[[int, int, Report], None] | None = None,
+    time_limit: float = TIME_LIMIT,
+) -> tuple[Report, ...]:
+    """Verify many modules of one backend in one worker, in order.
+
+    A case that hangs or kills the worker is reported as failed, and a new worker takes the rest.
+    """
+    reports = []
+    for report in batch(backend, cases, time_limit=time_limit):
+        reports.append(report)
+        if progress is not None:
+            progress(len(reports), len(cases), report)
+    return tuple(reports)
+
+
+def batch(
+    backend: str, cases: Sequence[Case], *, time_limit: float = TIME_LIMIT
+) -> Iterator[Report]:
+    """`run_batch`, one report at a time."""
+    reason = missing(backend)
+    if reason:
+        yield from (_report(case, {"verdict": "skipped", "detail": reason}) for case in cases)
+        return
+    devices = max((len(case.devices()) for case in cases), default=0)
+    worker: _Worker | None = None
+    try:
+        for case in cases:
+            try:
+                worker = worker or _Worker(backend, devices)
+                answer = worker.ask(case, time_limit)
+            except _DiedError as error:
+                answer = {"verdict": "failed", "detail": str(error), "fresh": True}
+            yield _report(case, answer)
+            if answer.get("fresh") and worker is not None:
+                worker.stop()
+                worker = None
+    finally:
+        if worker is not None:
+            worker.stop()
+
+
+def _report(case: Case, answer: dict[str, Any]) -> Report:
+    return Report(
+        name=case.name,
+        backend=case.backend,
+        devices=len(case.devices()),
+        verdict=answer["verdict"],
+        detail=answer["detail"],
+        seconds=answer.get("seconds", 0.0),
+        checks=tuple(answer.get("checks", ())),
+    )

@@ -1,0 +1,81 @@
+"""Run an emitted Triton module in Triton's interpreter, on the CPU. Imported in a worker only.
+
+`TRITON_INTERPRET=1` must be set before this is imported.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from shardwright.codegen import oracle
+from shardwright.codegen.oracle import Bits
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.compare import MismatchError, Run
+from shardwright.codegen.verify.memory import Memory
+
+CHECKS = ("values", "poison", "stored once", "reads in bounds", "inputs kept", "no alias")
+
+
+def run(module: ModuleType, case: Case) -> tuple[str, ...]:
+    """Execute the module on every bit plane; the names of the checks passed."""
+    for execution in compare.runs(case):
+        _run_once(module, case, execution)
+    return CHECKS
+
+
+def _run_once(module: ModuleType, case: Case, execution: Run) -> None:
+    given = oracle.shards(case.source, execution.tensor)
+    expected = oracle.shards(case.target, execution.tensor)
+    inputs = {device: to_torch(bits, case.dtype) for device, bits in sorted(given.items())}
+    with Memory(_poison(case.dtype, execution.poison), inputs) as memory:
+        outputs = module.reshard_local(list(inputs.values()))
+    compare.expect("results", len(outputs), len(expected))
+    results = dict(zip(sorted(expected), outputs, strict=True))
+    for device, result in results.items():
+        compare.expect(f"device {device}: dtype of the result", str(result.dtype), _name(case))
+    bits = {device: to_bits(result) for device, result in results.items()}
+    compare.results(execution, bits, expected)
+    memory.check(results)
+    for device, tensor in inputs.items():
+        if not np.array_equal(to_bits(tensor), given[device]):
+            raise MismatchError(f"device {device}: its input shard was changed")
+    _no_alias(inputs, results)
+
+
+def _no_alias(inputs: dict[int, Any], results: dict[int, Any]) -> None:
+    """No two tensors among inputs and results share memory."""
+    owners: dict[int, str] = {}
+    for kind, tensors in (("input", inputs), ("result", results)):
+        for device, tensor in tensors.items():
+            name = f"{kind} of device {device}"
+            address = tensor.untyped_storage().data_ptr()
+            if tensor.numel() and address in owners:
+                raise MismatchError(f"the {name} aliases the {owners[address]}")
+            owners[address] = name
+
+
+def _name(case: Case) -> str:
+    return f"torch.{case.dtype}"
+
+
+def _poison(dtype: str, which: int) -> int:
+    """The byte that fresh memory is filled with; no safe value looks like either poison."""
+    return which if dtype == "bool" else (0xFF, 0x00)[which]
+
+
+def to_torch(bits: Bits, dtype: str) -> Any:
+    """A fresh CPU tensor with these bits."""
+    flat = torch.from_numpy(np.frombuffer(bits.tobytes() or b"", dtype=np.uint8).copy())
+    return flat.view(getattr(torch, dtype)).reshape(bits.shape)
+
+
+def to_bits(tensor: Any) -> Bits:
+    """The bits of a CPU tensor."""
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    bits: Bits = flat.copy().view(f"u{tensor.element_size()}").reshape(tuple(tensor.shape))
+    return bits

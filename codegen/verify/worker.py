@@ -1,0 +1,90 @@
+"""The process that runs emitted modules: JSON lines in, JSON lines out, one for each case.
+
+Started by `pool` as `python -m shardwright.codegen.verify.worker BACKEND LOG`, with the
+environment that the backend needs. What modules and runtimes print goes to the file LOG.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+import json
+import os
+import sys
+import time
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.compare import MismatchError
+
+_numbers = count()
+
+
+def main(backend: str, log: Path) -> None:
+    """Serve cases until stdin ends."""
+    answers = _own_stdout(log)
+    runner = importlib.import_module(f"shardwright.codegen.verify.{backend}")
+    answers.write(json.dumps({"ready": backend}) + "\n")
+    for line in sys.stdin:
+        start = time.perf_counter()
+        answer = _verdict(runner, Case.from_json(line))
+        answer["seconds"] = time.perf_counter() - start
+        answers.write(json.dumps(answer) + "\n")
+
+
+def _verdict(runner: ModuleType, case: Case) -> dict[str, object]:
+    """Run one case. `fresh` asks for a new process: after an exception state is unknown."""
+    try:
+        module = load(case.module)
+        compare.constants(module, case)
+        compare.index_functions(module, case)
+        checks: tuple[str, ...] = ("constants", "index functions")
+        if case.execute:
+            checks += runner.run(module, case)
+    except MismatchError as error:
+        return {"verdict": "failed", "detail": str(error), "checks": [], "fresh": error.fresh}
+    except Exception as error:
+        return {"verdict": "failed", "detail": brief(error), "checks": [], "fresh": True}
+    return {"verdict": "ok", "detail": "", "checks": checks, "fresh": False}
+
+
+def load(path: Path) -> ModuleType:
+    """Import a module by its path, under a name of its own."""
+    name = f"emitted_{next(_numbers)}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise MismatchError(f"{path} is not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def brief(error: Exception) -> str:
+    """An exception in one line.
+
+    The runtimes put the traceback of a callback into the message of the error they raise; the
+    line that says what happened is its last.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kind = type(error).__name__
+    if not lines:
+        return kind
+    return lines[-1] if "Traceback" in str(error) else f"{kind}: {lines[0]}"
+
+
+def _own_stdout(log: Path) -> io.TextIOWrapper:
+    """Keep stdout for answers; let everything that prints, at file level too, print to `log`."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    target = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor in (1, 2):
+        os.dup2(target, descriptor)
+    return answers
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
