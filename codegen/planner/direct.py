@@ -1,0 +1,36 @@
+"""The direct plan: one exchange in which every device receives exactly what it lacks, once."""
+
+from __future__ import annotations
+
+from shardwright.codegen.planner.holders import Loads, choose_rule
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange, HolderRule
+from shardwright.ir.plan import ExchangeStep, Plan, Traffic
+from shardwright.ir.reshard import Reshard
+
+
+def plan_direct(reshard: Reshard, rule: HolderRule | None = None) -> Plan:
+    """The exchange of a reshard; `rule` overrides the choice of holders.
+
+    Raises InputError where the target lacks an unreduced axis of the source: an exchange moves
+    values, it does not add them.
+    """
+    if reshard.source.unreduced != reshard.target.unreduced:
+        raise InputError(
+            "an exchange moves values and cannot add partial sums",
+            argument="source",
+            got=str(reshard.source),
+            expected="a target with the same unreduced axes as the source",
+        )
+    loads = Loads.of(reshard)
+    chosen = rule or choose_rule(loads)
+    traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
+    return Plan(reshard, "direct", (ExchangeStep(Exchange.of(reshard, chosen)),), traffic)
+
+
+def _traffic(loads: Loads, rule: HolderRule, itemsize: int) -> Traffic:
+    received = loads.received()
+    most, total = int(received.max()) * itemsize, int(received.sum()) * itemsize
+    sent = int(loads.sent(rule).max()) * itemsize
+    return Traffic(most, total, sent, most, total, loads.bound_sent_max() * itemsize)

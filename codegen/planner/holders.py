@@ -1,0 +1,220 @@
+"""The choice of the holder rule: the busiest sender of each candidate, exactly, without enumerating.
+
+Sums over the receivers of a source shard factor over dimensions, so that the load of every device
+costs a table look-up per dimension, for 65,536 devices as for 8. A receiver that holds the tile
+itself is taken off afterwards; there is at most one such tile a device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.ir.exchange import Exchange, HolderRule
+from shardwright.ir.layout import Layout, write_digits
+from shardwright.ir.mesh import Digit
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.tiles import DimTiles
+
+# A tile is never cut into more pieces than this: messages cost more than balance gains.
+MAX_PIECES = 64
+# A rule within this factor of the least busy sender is preferred if it cuts tiles less.
+TOLERANCE = 1 + 1 / 64
+
+
+@dataclass(frozen=True)
+class Loads:
+    """What the candidates share: positions, shard indices, and what each device holds of its own."""
+
+    source: Layout
+    target: Layout
+    exchange: Exchange
+
+    @staticmethod
+    def of(reshard: Reshard) -> Loads:
+        """The loads of a reshard."""
+        exchange = Exchange.of(reshard, HolderRule())
+        return Loads(exchange.source, exchange.target, exchange)
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """The source positions."""
+        return np.arange(self.source.mesh.size, dtype=np.int64)
+
+    @cached_property
+    def members(self) -> tuple[np.ndarray, np.ndarray]:
+        """Target and source positions of the devices that are in both meshes."""
+        receivers = np.arange(self.target.mesh.size, dtype=np.int64)
+        held = self.exchange.source_position_of(receivers)
+        return receivers[held >= 0], held[held >= 0]
+
+    @cached_property
+    def held_widths(self) -> np.ndarray:
+        """Per device of both meshes and dimension, how much of its target it holds: [m, dims]."""
+        receivers, holders = self.members
+        own, wanted = self.source.boxes()[holders], self.target.boxes()[receivers]
+        low = np.maximum(own[:, :, 0], wanted[:, :, 0])
+        return np.maximum(np.minimum(own[:, :, 1], wanted[:, :, 1]) - low, 0)
+
+    @cached_property
+    def shard_number(self) -> np.ndarray:
+        """The row-major number of the source shard at every source position."""
+        number = np.zeros_like(self.positions)
+        for dim in self.source.dims:
+            number = number * dim.parts + dim.index(self.positions)
+        return number
+
+    @cached_property
+    def volume(self) -> np.ndarray:
+        """Elements of the source shard at every source position."""
+        boxes = self.source.boxes()
+        return np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
+
+    @cached_property
+    def lacking(self) -> np.ndarray:
+        """Elements of its shard, summed over non-holders, by source position."""
+        held = np.prod(self.held_widths, axis=1, dtype=np.int64)
+        of_shard = np.zeros(self.positions.size, dtype=np.int64)
+        np.add.at(of_shard, self.shard_number[self.members[1]], held)
+        return self.target.replicas * self.volume - of_shard[self.shard_number]
+
+    def bound_sent_max(self) -> int:
+        """The least possible elements of the busiest sender."""
+        holders = self.source.replicas
+        return int(np.max(-(-self.lacking // holders)))
+
+    def received(self) -> np.ndarray:
+        """Elements each target position lacks, the lower bound that a direct plan reaches."""
+        boxes = self.target.boxes()
+        lacking = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
+        lacking[self.members[0]] -= np.prod(self.held_widths, axis=1, dtype=np.int64)
+        return lacking
+
+    def sent(self, rule: HolderRule) -> np.ndarray:
+        """Elements each source position sends under a rule."""
+        return self._sent_own() if rule.kind == "own" else self._sent_turns(rule)
+
+    def _sent_own(self) -> np.ndarray:
+        replicas = np.arange(self.target.replicas, dtype=np.int64)
+        seen = self.source.replica(write_digits(self.target.free, replicas) + 0 * replicas)
+        load = np.full(self.positions.size, replicas.size // np.unique(seen).size, dtype=np.int64)
+        for tiles in self.exchange.dims:
+            load *= self._own_dimension(tiles)
+        np.subtract.at(load, self.members[1], np.prod(self.held_widths, axis=1, dtype=np.int64))
+        return load
+
+    def _own_dimension(self, tiles: DimTiles) -> np.ndarray:
+        """Per source position, the width it would send along a dimension to its own replicas."""
+        pairs, replicas = tiles.pairs, self.source.replicas
+
+        def free_part(target_index: np.ndarray) -> np.ndarray:
+            return self.source.replica(tiles.target.place(target_index) + 0 * target_index)
+
+        keys, slot = np.unique(
+            pairs.source * replicas + free_part(pairs.target), return_inverse=True
+        )
+        widths = np.zeros(keys.size, dtype=np.int64)
+        np.add.at(widths, slot, pairs.width)
+        own_target = tiles.target.index(self.positions) + 0 * self.positions
+        wanted = tiles.source.index(self.positions) * replicas + free_part(own_target)
+        slot = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        return np.where(keys[slot] == wanted, widths[slot], 0)
+
+    def _sent_turns(self, rule: HolderRule) -> np.ndarray:
+        pieces, cut = rule.pieces, rule.cut
+        holders = self.source.replicas // pieces
+        replica = self.source.replica(self.positions)
+        turn, part = replica % holders, replica // holders
+        rounds = np.maximum(-(-(self.target.replicas - turn) // holders), 0)
+        load = self._piece_rounds(rule, part, rounds)
+        widths = self.source.boxes()[:, :, 1] - self.source.boxes()[:, :, 0]
+        for axis in range(len(self.source.dims)):
+            if axis != cut:
+                load = load * widths[:, axis]
+        return load - self._held_pieces(rule)
+
+    def _piece_rounds(self, rule: HolderRule, part: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+        """Per source position, the width along `cut` it sends over all receivers' turns."""
+        pieces = rule.pieces
+        if not self.source.dims:
+            return rounds
+        tiles = self.exchange.dims[rule.cut]
+        pairs = tiles.pairs
+        table = np.zeros((tiles.source.parts, pieces), dtype=np.int64)
+        for piece in range(pieces):
+            width = _piece_width(pairs.width, piece, pieces)
+            np.add.at(table, (pairs.source, (piece + pairs.target) % pieces), width)
+        index = tiles.source.index(self.positions) + 0 * self.positions
+        full, rest = rounds // pieces, rounds % pieces
+        total = table.sum(axis=1)[index] * full
+        for turn in range(pieces):
+            total += np.where(turn < rest, table[index, (part - turn) % pieces], 0)
+        return total
+
+    def _held_pieces(self, rule: HolderRule) -> np.ndarray:
+        """What the rule would assign for tiles their receivers hold already, by sender."""
+        saved = np.zeros(self.positions.size, dtype=np.int64)
+        receivers, holders = self.members
+        others = np.prod(np.delete(self.held_widths, rule.cut, axis=1), axis=1, dtype=np.int64)
+        shard = tuple(index + 0 * holders for index in self.source.index(holders))
+        turns = Exchange(self.source, self.target, rule)
+        for piece in range(rule.pieces):
+            sender = turns.holder(shard, receivers, piece) + 0 * receivers
+            width: np.ndarray | int = 1
+            if self.source.dims:
+                width = _piece_width(self.held_widths[:, rule.cut], piece, rule.pieces)
+            np.add.at(saved, sender, others * width)
+        return saved
+
+
+def _piece_width(width: np.ndarray, piece: int, pieces: int) -> np.ndarray:
+    return width // pieces + (piece < width % pieces)
+
+
+def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
+    """The rules worth comparing, those that cut tiles least first."""
+    rules: list[HolderRule] = []
+    if exchange.same_order and _refines(exchange):
+        rules.append(HolderRule("own"))
+    replicas = exchange.source.replicas
+    for pieces in range(1, min(replicas, MAX_PIECES) + 1):
+        cut = _cut_dimension(exchange, pieces)
+        if replicas % pieces == 0 and cut is not None:
+            rules.append(HolderRule("turns", pieces, cut))
+    return tuple(rules)
+
+
+def _refines(exchange: Exchange) -> bool:
+    """Whether the digits of both sides have a common refinement: their bounds form a chain."""
+    ends = {1, exchange.source.mesh.size}
+    for layout in (exchange.source, exchange.target):
+        digits: tuple[Digit, ...] = layout.free
+        for dim in layout.dims:
+            digits += dim.digits
+        ends |= {end for digit in digits for end in (digit.stride, digit.stride * digit.size)}
+    chain = sorted(ends)
+    return all(b % a == 0 for a, b in zip(chain, chain[1:], strict=False))
+
+
+def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
+    """The outermost dimension whose tiles are long enough to cut, else that of the longest."""
+    if pieces == 1:
+        return 0
+    lengths = [min(tiles.source.size, tiles.target.size) for tiles in exchange.dims]
+    lengths[: exchange.source.hidden] = [1] * exchange.source.hidden
+    if not lengths or max(lengths) < pieces:
+        return None
+    long_enough = [axis for axis, length in enumerate(lengths) if length >= 16 * pieces]
+    return long_enough[0] if long_enough else lengths.index(max(lengths))
+
+
+def choose_rule(loads: Loads) -> HolderRule:
+    """The rule with the least busy sender; of nearly equal ones the one that cuts tiles least."""
+    rules = candidates(loads.exchange)
+    if loads.source.replicas == 1 or len(rules) == 1:
+        return rules[0]
+    busiest = [int(loads.sent(rule).max()) for rule in rules]
+    limit = min(busiest) * TOLERANCE
+    return next(rule for rule, load in zip(rules, busiest, strict=True) if load <= limit)

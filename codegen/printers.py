@@ -1,0 +1,92 @@
+"""Index expressions as source text.
+
+Python, Pallas and Triton share the operators `//`, `%`, `*`, `+`, `-`. They agree for operands that
+are not negative (Triton's truncate, Python's floor), so a quotient or remainder is printed only
+where the algebra bounds its operand from below by zero. The targets differ in the names of the
+smaller and larger of two values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+from shardwright.ir.bounds import is_nonnegative
+from shardwright.ir.errors import InternalError
+from shardwright.ir.index import CeilDiv, FloorDiv, Maximum, Minimum, Mod, Value
+
+_SUM, _PRODUCT, _ATOM = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Printer:
+    """Prints expressions; `minimum` and `maximum` name the target's functions."""
+
+    minimum: str = "min"
+    maximum: str = "max"
+
+    def text(self, expr: Value) -> str:
+        """The expression as source. Raises InternalError for an operand that may be negative."""
+        return self._print(sympy.sympify(expr))[0]
+
+    def _print(self, expr: sympy.Expr) -> tuple[str, int]:
+        if isinstance(expr, sympy.Integer):
+            return str(expr), _ATOM if expr >= 0 else _SUM
+        if isinstance(expr, sympy.Symbol):
+            return expr.name, _ATOM
+        if isinstance(expr, sympy.Add):
+            return self._sum(expr), _SUM
+        if isinstance(expr, sympy.Mul):
+            return self._product(expr), _PRODUCT
+        if isinstance(expr, Minimum | Maximum):
+            name = self.minimum if isinstance(expr, Minimum) else self.maximum
+            return f"{name}({', '.join(self.text(a) for a in expr.args)})", _ATOM
+        if isinstance(expr, FloorDiv | CeilDiv | Mod):
+            return self._division(expr), _PRODUCT
+        raise InternalError(f"no way to print {expr!r}")
+
+    def _sum(self, expr: sympy.Expr) -> str:
+        terms = sorted(sympy.Add.make_args(expr), key=_rank)
+        text = self._wrapped(terms[0], _PRODUCT if terms[0].as_coeff_Mul()[0] >= 0 else _SUM)
+        for term in terms[1:]:
+            if term.as_coeff_Mul()[0] < 0:
+                text += f" - {self._wrapped(-term, _PRODUCT)}"
+            else:
+                text += f" + {self._wrapped(term, _PRODUCT)}"
+        return text
+
+    def _product(self, expr: sympy.Expr) -> str:
+        coefficient, rest = expr.as_coeff_Mul()
+        factors = sorted(sympy.Mul.make_args(rest), key=lambda f: (f.is_Symbol, str(f)))
+        if coefficient == -1:
+            return f"-{self._wrapped(rest, _ATOM)}"
+        first = self._wrapped(factors[0], _PRODUCT)
+        others = [self._wrapped(factor, _ATOM) for factor in factors[1:]]
+        if coefficient != 1:
+            others.append(self._wrapped(coefficient, _ATOM))
+        return " * ".join([first, *others])
+
+    def _division(self, expr: sympy.Expr) -> str:
+        dividend, divisor = expr.args
+        if not is_nonnegative(dividend):
+            raise InternalError(f"operand of a division may be negative: {dividend}")
+        operator = "%" if isinstance(expr, Mod) else "//"
+        if isinstance(expr, CeilDiv):
+            dividend = dividend + divisor - 1
+        return f"{self._wrapped(dividend, _PRODUCT)} {operator} {self._wrapped(divisor, _ATOM)}"
+
+    def _wrapped(self, expr: sympy.Expr, level: int) -> str:
+        text, own = self._print(expr)
+        return text if own >= level else f"({text})"
+
+
+def _rank(term: sympy.Expr) -> tuple[bool, bool, int, str]:
+    """Positive terms first, constants last, larger strides before smaller, then by name."""
+    coefficient, rest = term.as_coeff_Mul()
+    return coefficient < 0, bool(term.is_Integer), -abs(int(coefficient)), str(rest)
+
+
+PYTHON = Printer()
+TRITON = Printer()
+PALLAS = Printer(minimum="_minimum", maximum="_maximum")

@@ -1,0 +1,127 @@
+"""An exchange: two layouts, the devices they share, and the rule that names the sending holder.
+
+Positions number the devices of one mesh, row-major; `rank` numbers the sorted union of the device
+ids of both meshes. A receiver that already holds a tile copies locally. Otherwise the holder that
+sends is a closed form of the receiver's position, so that both ends compute it alone:
+
+    own     the holder whose free digits are the receiver's own (both meshes in one device order)
+    turns   a tile is cut into P pieces along one dimension; with R holders and q the number of the
+            receiver among the replicas of its target shard, piece j comes from holder
+            q mod (R/P) + (R/P) * ((j + q floordiv (R/P) + b) mod P),
+            b the target shard index along the cut dimension
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from shardwright.ir.index import Value, floor_div, minimum, mod
+from shardwright.ir.layout import Layout
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.tiles import DimTiles
+
+
+@dataclass(frozen=True)
+class HolderRule:
+    """Which holder sends: `own` or `turns` with `pieces` cut along dimension `cut`."""
+
+    kind: Literal["own", "turns"] = "own"
+    pieces: int = 1
+    cut: int = 0
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """All transfers of a reshard at once, in closed form."""
+
+    source: Layout
+    target: Layout
+    rule: HolderRule
+
+    @staticmethod
+    def of(reshard: Reshard, rule: HolderRule) -> Exchange:
+        """The exchange of a reshard under a holder rule."""
+        return Exchange(
+            Layout.of(reshard.source, reshard.shape, reshard.source_split),
+            Layout.of(reshard.target, reshard.shape, reshard.target_split),
+            rule,
+        )
+
+    @cached_property
+    def dims(self) -> tuple[DimTiles, ...]:
+        """Per dimension how both sides split it."""
+        pairs = zip(self.source.dims, self.target.dims, strict=True)
+        return tuple(DimTiles(source, target) for source, target in pairs)
+
+    @property
+    def same_order(self) -> bool:
+        """Whether both meshes have the same devices in the same order."""
+        return same_devices(self.source.mesh, self.target.mesh)
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """The sorted union of the device ids of both meshes."""
+        return np.union1d(ids_of(self.source.mesh), ids_of(self.target.mesh))
+
+    def source_position_of(self, target_position: np.ndarray) -> np.ndarray:
+        """Where the devices at target positions stand in the source mesh, -1 if they do not."""
+        if self.same_order:
+            return target_position
+        return positions_of(self.source.mesh, ids_of(self.target.mesh)[target_position])
+
+    def holder(self, shard: tuple[Value, ...], receiver: Value, piece: Value) -> Value:
+        """The source position that sends a piece of a source shard's tile to a target position."""
+        if self.rule.kind == "own":
+            position: Value = 0
+            for dim, index in zip(self.source.dims, shard, strict=True):
+                position = position + dim.place(index)
+            for digit in self.source.free:
+                own = mod(floor_div(receiver, digit.stride), digit.size)
+                position = position + own * digit.stride
+            return position
+        return self.source.position(shard, self._turn(receiver, piece))
+
+    def _turn(self, receiver: Value, piece: Value) -> Value:
+        pieces = self.rule.pieces
+        holders = self.source.replicas // pieces
+        number = self.target.replica(receiver)
+        turn = mod(number, holders)
+        if pieces == 1:
+            return turn
+        shift = floor_div(number, holders) + self.target.dims[self.rule.cut].index(receiver)
+        return turn + holders * mod(piece + shift, pieces)
+
+    def piece(self, low: Value, high: Value, piece: Value) -> tuple[Value, Value]:
+        """The range of a piece of the range [low, high): widths differ by at most one."""
+        width = high - low
+        step, extra = floor_div(width, self.rule.pieces), mod(width, self.rule.pieces)
+        start = low + piece * step + minimum(piece, extra)
+        return start, low + (piece + 1) * step + minimum(piece + 1, extra)
+
+
+def ids_of(mesh: Mesh) -> np.ndarray:
+    """The device ids of a mesh by position, int64."""
+    ids = mesh.device_ids
+    if isinstance(ids, range):
+        return np.arange(ids.start, ids.stop, dtype=np.int64)
+    return np.asarray(ids, dtype=np.int64)
+
+
+def positions_of(mesh: Mesh, ids: np.ndarray) -> np.ndarray:
+    """The positions of device ids in a mesh, -1 for ids that are not in it."""
+    own = ids_of(mesh)
+    order = np.argsort(own)
+    slot = np.minimum(np.searchsorted(own[order], ids), own.size - 1)
+    return np.where(own[order[slot]] == ids, order[slot], -1)
+
+
+def same_devices(a: Mesh, b: Mesh) -> bool:
+    """Whether two meshes list the same device ids in the same order."""
+    if isinstance(a.device_ids, range) and isinstance(b.device_ids, range):
+        return a.device_ids == b.device_ids
+    return a.size == b.size and bool(np.array_equal(ids_of(a), ids_of(b)))

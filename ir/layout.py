@@ -1,0 +1,228 @@
+"""Layouts: which interval of the tensor each mesh position holds, and which position holds an element.
+
+Every formula here is written once, over Python integers, numpy arrays and sympy expressions alike
+(`ir/index.py`). A mesh position is the row-major number of a device in its mesh; an axis reference
+is one digit of it, `(position floordiv stride) mod size`. Along a tensor dimension of size K split
+over digits of sizes k_1..k_r (major to minor), N = k_1*...*k_r:
+
+    shard index   s = sum_i c_i * prod_{j>i} k_j              S = K ceildiv N
+    flat          interval [s*S, min(s*S + S, K))             owner of element i: i floordiv S
+    nested        chunk K over k_1, then that chunk over k_2, ...   (torch DTensor)
+
+Source: Shardy's representation (seed 1) for flat; torch `DTensor` `Shard` placements for nested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from shardwright.ir.index import Value, ceil_div, floor_div, minimum, mod
+from shardwright.ir.mesh import AxisRef, Digit, Mesh
+from shardwright.ir.sharding import Sharding
+
+Split = Literal["flat", "nested"]
+# Names an intermediate value where that makes emitted code readable; the identity elsewhere.
+Let = Callable[[str, Value], Value]
+
+
+def _unnamed(_name: str, value: Value) -> Value:
+    return value
+
+
+def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
+    """Neighbouring digits of the position (major to minor) as one digit where they are contiguous."""
+    merged: list[Digit] = []
+    for digit in digits:
+        if digit.size == 1:
+            continue
+        if merged and merged[-1].stride == digit.stride * digit.size:
+            digit = Digit(digit.stride, merged.pop().size * digit.size)
+        merged.append(digit)
+    return tuple(merged)
+
+
+def read_digits(digits: tuple[Digit, ...], position: Value) -> Value:
+    """The mixed-radix number whose digits (major to minor) are read off a mesh position."""
+    total: Value = 0
+    for digit in digits:
+        total = total * digit.size + mod(floor_div(position, digit.stride), digit.size)
+    return total
+
+
+def write_digits(digits: tuple[Digit, ...], number: Value) -> Value:
+    """The part of a mesh position that has `number` in the given digits and zero elsewhere."""
+    position: Value = 0
+    weight = math.prod(digit.size for digit in digits)
+    for digit in digits:
+        weight //= digit.size
+        position = position + mod(floor_div(number, weight), digit.size) * digit.stride
+    return position
+
+
+@dataclass(frozen=True)
+class DimLayout:
+    """One tensor dimension: its extent, the axis digits that split it (major to minor), the split."""
+
+    extent: int
+    axis_digits: tuple[Digit, ...]
+    split: Split = "flat"
+
+    @cached_property
+    def digits(self) -> tuple[Digit, ...]:
+        """The digits with contiguous neighbours merged: the shard index is the same number."""
+        return merge_digits(self.axis_digits)
+
+    @property
+    def parts(self) -> int:
+        """N, the number of shards."""
+        return math.prod(digit.size for digit in self.axis_digits)
+
+    @property
+    def size(self) -> int:
+        """S, the extent of the largest shard: K ceildiv N in both splits."""
+        return int(ceil_div(self.extent, self.parts))
+
+    @cached_property
+    def levels(self) -> tuple[int, ...]:
+        """The part counts of the nested split, outermost first; one level where it equals flat."""
+        sizes = tuple(digit.size for digit in self.axis_digits if digit.size > 1)
+        if self.split == "flat" or self.extent % self.parts == 0:
+            return (self.parts,)
+        return sizes
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all shards have the same size."""
+        return self.extent % self.parts == 0
+
+    def index(self, position: Value) -> Value:
+        """The shard index s of a mesh position."""
+        return read_digits(self.digits, position)
+
+    def place(self, index: Value) -> Value:
+        """The part of a mesh position that the shard index determines."""
+        return write_digits(self.digits, index)
+
+    def interval(self, index: Value, let: Let = _unnamed) -> tuple[Value, Value]:
+        """The half-open range of the tensor dimension held by a shard."""
+        if len(self.levels) == 1:
+            low = minimum(index * self.size, self.extent)
+            low = let("lo", low)
+            return low, minimum(low + self.size, self.extent)
+        return self._nested_interval(index, let)
+
+    def _nested_interval(self, index: Value, let: Let) -> tuple[Value, Value]:
+        low: Value = 0
+        length: Value = self.extent
+        weight = self.parts
+        for parts in self.levels:
+            weight //= parts
+            chunk = let("chunk", ceil_div(length, parts))
+            offset = let("offset", minimum(mod(floor_div(index, weight), parts) * chunk, length))
+            low = let("lo", low + offset)
+            length = let("length", minimum(chunk, length - offset))
+        return low, low + length
+
+    def owner(self, element: Value, let: Let = _unnamed) -> Value:
+        """The index of the shard that holds a tensor element (0 <= element < extent)."""
+        if len(self.levels) == 1:
+            return floor_div(element, self.size)
+        rest: Value = element
+        length: Value = self.extent
+        index: Value = 0
+        for parts in self.levels:
+            chunk = let("chunk", ceil_div(length, parts))
+            digit = let("digit", floor_div(rest, chunk))
+            rest = let("rest", rest - digit * chunk)
+            length = let("length", minimum(chunk, length - digit * chunk))
+            index = let("index", index * parts + digit)
+        return index
+
+    def owners(self, low: Value, high: Value, let: Let = _unnamed) -> tuple[Value, Value]:
+        """First and last shard that may meet the range [low, high); a superset if it is empty."""
+        last = self.extent - 1
+        return self.owner(minimum(low, last), let), self.owner(high - 1, let)
+
+    @cached_property
+    def intervals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Low and high ends of every shard, two int64 arrays of length N."""
+        low, high = self.interval(np.arange(self.parts, dtype=np.int64))
+        return np.broadcast_to(low, (self.parts,)), np.broadcast_to(high, (self.parts,))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A tensor on a mesh: per dimension a `DimLayout`, and the digits that only replicate.
+
+    `hidden` leading dimensions stand for unreduced axes: their devices hold different partial sums,
+    so that such an axis acts as a tensor dimension of its own that both sides split alike.
+    """
+
+    mesh: Mesh
+    dims: tuple[DimLayout, ...]
+    free: tuple[Digit, ...]
+    hidden: int = 0
+
+    @staticmethod
+    def of(sharding: Sharding, shape: tuple[int, ...], split: str) -> Layout:
+        """The layout of a tensor shape under a sharding."""
+        mesh = sharding.mesh
+        hidden = tuple(
+            DimLayout(mesh.digit(ref).size, (mesh.digit(ref),)) for ref in sharding.unreduced
+        )
+        dims = tuple(
+            DimLayout(extent, _digits(mesh, dim.axes), "nested" if split == "nested" else "flat")
+            for extent, dim in zip(shape, sharding.dims, strict=True)
+        )
+        used = (*sharding.used(), *sharding.unreduced)
+        free = merge_digits(_digits(mesh, mesh.refs_free_of(used)))
+        return Layout(mesh, hidden + dims, free, len(hidden))
+
+    @property
+    def replicas(self) -> int:
+        """How many devices hold each shard."""
+        return math.prod(digit.size for digit in self.free)
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """The shape of the largest shard."""
+        return tuple(dim.size for dim in self.dims[self.hidden :])
+
+    def index(self, position: Value) -> tuple[Value, ...]:
+        """The shard index along every dimension of a mesh position."""
+        return tuple(dim.index(position) for dim in self.dims)
+
+    def replica(self, position: Value) -> Value:
+        """The number of a position among the holders of its shard."""
+        return read_digits(self.free, position)
+
+    def position(self, index: tuple[Value, ...], replica: Value) -> Value:
+        """The mesh position that holds a shard as its given replica: inverse of index, replica."""
+        placed = write_digits(self.free, replica)
+        for dim, value in zip(self.dims, index, strict=True):
+            placed = placed + dim.place(value)
+        return placed
+
+    def box(self, position: Value) -> tuple[tuple[Value, Value], ...]:
+        """Per dimension the tensor interval a position holds."""
+        return tuple(dim.interval(dim.index(position)) for dim in self.dims)
+
+    def boxes(self) -> np.ndarray:
+        """The box of every position: int64 [positions, dimensions, 2]."""
+        positions = np.arange(self.mesh.size, dtype=np.int64)
+        result = np.empty((self.mesh.size, len(self.dims), 2), dtype=np.int64)
+        for axis, dim in enumerate(self.dims):
+            low, high = dim.intervals
+            index = dim.index(positions)
+            result[:, axis, 0], result[:, axis, 1] = low[index], high[index]
+        return result
+
+
+def _digits(mesh: Mesh, refs: tuple[AxisRef, ...]) -> tuple[Digit, ...]:
+    return tuple(mesh.digit(ref) for ref in refs)

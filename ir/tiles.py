@@ -1,0 +1,124 @@
+"""Tiles: the intersections of source and target shards, exactly, one tensor dimension at a time.
+
+A tile of a source shard a and a target shard b is the product over dimensions of
+`[max(lo_s(a), lo_t(b)), min(hi_s(a), hi_t(b)))`. With flat splits of sizes S and T and g = gcd(S, T)
+the cuts repeat every S*T/g elements, a period holds S/g + T/g - 1 tiles, and every width but that of
+a tile that ends at the extent is a multiple of g. This answers the questions the second seed leaves
+open ("what is the range of (k, l, u, v)?", "the cut pattern repeats").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.ir.index import Value, maximum, minimum
+from shardwright.ir.layout import DimLayout
+
+
+@dataclass(frozen=True)
+class TilePairs:
+    """The non-empty tiles of one dimension in tensor order: int64 arrays of one length."""
+
+    source: np.ndarray
+    target: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def width(self) -> np.ndarray:
+        """The extent of every tile."""
+        return self.high - self.low
+
+
+@dataclass(frozen=True)
+class DimTiles:
+    """One tensor dimension as both sides split it."""
+
+    source: DimLayout
+    target: DimLayout
+
+    def tile(self, source_index: Value, target_index: Value) -> tuple[Value, Value]:
+        """The half-open tensor range shared by two shards; empty where low >= high."""
+        source_low, source_high = self.source.interval(source_index)
+        target_low, target_high = self.target.interval(target_index)
+        return maximum(source_low, target_low), minimum(source_high, target_high)
+
+    def peers_of_target(self, target_index: int) -> range:
+        """The source shards that meet a target shard."""
+        return _peers(self.target, self.source, target_index)
+
+    def peers_of_source(self, source_index: int) -> range:
+        """The target shards that meet a source shard."""
+        return _peers(self.source, self.target, source_index)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the closed forms of the cut pattern hold: one level of chunks on both sides."""
+        return len(self.source.levels) == 1 and len(self.target.levels) == 1
+
+    @property
+    def grain(self) -> int:
+        """An integer that divides every tile's start and every width but the last tile's."""
+        if self.is_flat:
+            return math.gcd(*(d.size for d in (self.source, self.target) if d.parts > 1)) or (
+                self.source.extent
+            )
+        cuts = np.concatenate([self.source.intervals[0], self.target.intervals[0]])
+        inner = cuts[cuts < self.source.extent]
+        return int(np.gcd.reduce(inner)) or self.source.extent
+
+    @property
+    def period(self) -> int | None:
+        """The length after which the cut pattern repeats, S*T/g; None where a split is nested."""
+        return math.lcm(self.source.size, self.target.size) if self.is_flat else None
+
+    @property
+    def tiles_per_period(self) -> int | None:
+        """S/g + T/g - 1; None where a split is nested."""
+        if not self.is_flat:
+            return None
+        sizes = self.source.size, self.target.size
+        g = math.gcd(*sizes)
+        return sizes[0] // g + sizes[1] // g - 1
+
+    @cached_property
+    def pairs(self) -> TilePairs:
+        """All non-empty tiles. At most source.parts + target.parts - 1 of them."""
+        low, high = self.target.intervals
+        full = np.flatnonzero(high > low)
+        first, last = self.source.owners(low[full], high[full])
+        count = np.broadcast_to(last - first + 1, full.shape)
+        target = np.repeat(full, count)
+        ends = np.cumsum(count)
+        step = np.arange(target.size, dtype=np.int64) - np.repeat(ends - count, count)
+        source = np.repeat(np.broadcast_to(first, full.shape), count) + step
+        source_low, source_high = (end[source] for end in self.source.intervals)
+        tile_low = np.maximum(source_low, low[target])
+        tile_high = np.minimum(source_high, high[target])
+        keep = tile_high > tile_low
+        return TilePairs(source[keep], target[keep], tile_low[keep], tile_high[keep])
+
+    @property
+    def max_width(self) -> int:
+        """The extent of the widest tile."""
+        return int(self.pairs.width.max())
+
+    @property
+    def max_peers_of_target(self) -> int:
+        """The most source shards, empty ones between them included, that any target shard meets."""
+        low, high = self.target.intervals
+        full = high > low
+        first, last = self.source.owners(low[full], high[full])
+        return int(np.max(last - first + 1))
+
+
+def _peers(own: DimLayout, other: DimLayout, index: int) -> range:
+    low, high = (int(end[index]) for end in own.intervals)
+    if low == high:
+        return range(0)
+    first, last = other.owners(low, high)
+    return range(int(first), int(last) + 1)

@@ -1,0 +1,122 @@
+"""Transfers: the tiles of an exchange with the devices they come from and go to, as numpy arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.ir.exchange import Exchange, ids_of
+from shardwright.ir.layout import DimLayout
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Tiles with the devices they come from and go to; arrays of one length n.
+
+    `sender`, `receiver`: device ids, int64 [n]; equal for a local copy. `tensor`, `source`,
+    `target`: half-open ranges per dimension, int64 [n, rank, 2]; `source` and `target` are local to
+    the two shards.
+    """
+
+    sender: np.ndarray
+    receiver: np.ndarray
+    tensor: np.ndarray
+    source: np.ndarray
+    target: np.ndarray
+
+    def __len__(self) -> int:
+        return int(self.sender.size)
+
+    @property
+    def is_local(self) -> np.ndarray:
+        """Which transfers are copies within a device."""
+        return self.sender == self.receiver
+
+    @property
+    def elements(self) -> np.ndarray:
+        """How many elements each transfer carries, int64 [n]."""
+        return np.prod(self.tensor[:, :, 1] - self.tensor[:, :, 0], axis=1, dtype=np.int64)
+
+
+def enumerate_transfers(exchange: Exchange) -> Transfers:
+    """Every transfer of an exchange, ordered by sender, receiver and place in the tensor."""
+    shard, wanted, low, high = _tiles(exchange)
+    receiver, slot = _receivers(exchange, wanted)
+    shard, low, high = shard[slot], low[slot], high[slot]
+    holder = exchange.source_position_of(receiver)
+    held = holder >= 0
+    for dim, index in zip(exchange.source.dims, shard.T, strict=True):
+        held &= dim.index(holder) == index
+    parts = [_box_transfers(exchange, holder[held], receiver[held], low[held], high[held])]
+    shard, receiver, low, high = (a[~held] for a in (shard, receiver, low, high))
+    for piece in range(exchange.rule.pieces):
+        cut_low, cut_high = low.copy(), high.copy()
+        if low.shape[1]:
+            axis = exchange.rule.cut
+            cut = exchange.piece(low[:, axis], high[:, axis], piece)
+            cut_low[:, axis], cut_high[:, axis] = cut
+        sender = exchange.holder(tuple(shard.T), receiver, piece) + 0 * receiver
+        full = np.all(cut_high > cut_low, axis=1)
+        chosen = (sender[full], receiver[full], cut_low[full], cut_high[full])
+        parts.append(_box_transfers(exchange, *chosen))
+    return _ordered(parts)
+
+
+def _tiles(exchange: Exchange) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """All tiles as the product of the dimensions' pairs: shard, target, low, high [n, dims]."""
+    pairs = [dim.pairs for dim in exchange.dims]
+    counts = [pair.source.size for pair in pairs]
+    number = np.arange(int(np.prod(counts, dtype=np.int64)), dtype=np.int64)
+    picks = np.unravel_index(number, counts) if counts else ()
+    columns = [
+        [getattr(pair, name)[pick] for pair, pick in zip(pairs, picks, strict=True)]
+        for name in ("source", "target", "low", "high")
+    ]
+    shape = (number.size, len(pairs))
+    stacked = [np.stack(c, axis=1) if c else np.empty(shape, dtype=np.int64) for c in columns]
+    return stacked[0], stacked[1], stacked[2], stacked[3]
+
+
+def _receivers(exchange: Exchange, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The target position of every replica of every tile's target shard, and the tile's row."""
+    replicas = exchange.target.replicas
+    row = np.repeat(np.arange(wanted.shape[0], dtype=np.int64), replicas)
+    number = np.tile(np.arange(replicas, dtype=np.int64), wanted.shape[0])
+    return exchange.target.position(tuple(wanted[row].T), number) + 0 * number, row
+
+
+def _box_transfers(
+    exchange: Exchange,
+    sender: np.ndarray,
+    receiver: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+) -> Transfers:
+    seen = slice(exchange.source.hidden, None)
+    tensor = np.stack([low, high], axis=2)
+    source_low = _starts(exchange.source.dims, sender)
+    target_low = _starts(exchange.target.dims, receiver)
+    return Transfers(
+        ids_of(exchange.source.mesh)[sender],
+        ids_of(exchange.target.mesh)[receiver],
+        tensor[:, seen],
+        (tensor - source_low[:, :, None])[:, seen],
+        (tensor - target_low[:, :, None])[:, seen],
+    )
+
+
+def _starts(dims: tuple[DimLayout, ...], position: np.ndarray) -> np.ndarray:
+    """The low end of the shard at every position: [n, dims]."""
+    starts = np.empty((position.size, len(dims)), dtype=np.int64)
+    for axis, dim in enumerate(dims):
+        starts[:, axis] = dim.intervals[0][dim.index(position)]
+    return starts
+
+
+def _ordered(parts: list[Transfers]) -> Transfers:
+    names = ("sender", "receiver", "tensor", "source", "target")
+    joined = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+    starts = tuple(joined[2][:, axis, 0] for axis in reversed(range(joined[2].shape[1])))
+    order = np.lexsort((*starts, joined[1], joined[0]))
+    return Transfers(*(array[order] for array in joined))
