@@ -1,7 +1,35 @@
-"""Run emitted modules against the oracle, here, without an accelerator."""
+"""Run emitted modules against the oracle, here, without an accelerator.
+
+A worker process imports this package too, and is to know nothing of planning or rendering: what
+needs them is imported when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
 
 from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.pool import run_batch
-from shardwright.codegen.verify.report import Report, Verdict
+from shardwright.codegen.verify.pool import TIME_LIMIT, run_batch
+from shardwright.codegen.verify.report import Progress, Report, Verdict
 
-__all__ = ["Case", "Report", "Verdict", "run_batch"]
+__all__ = ["Case", "Progress", "Report", "Verdict", "run_batch", "verify"]
+
+
+def verify(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    backends: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    time_limit: float = TIME_LIMIT,
+) -> tuple[Report, ...]:
+    """Run the modules of bundles against the oracle; one report for each bundle and backend.
+
+    `paths` are roots, folders with a manifest, or bundles in one; `backends` restricts which
+    modules are run. Each backend has a process of its own, which is replaced when a case takes
+    longer than `time_limit` seconds. Raises InputError for a path without bundles and for an
+    unknown backend.
+    """
+    from shardwright.codegen.verify.bundles import verify_bundles
+
+    return verify_bundles(paths, backends, progress, time_limit)

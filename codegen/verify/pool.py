@@ -10,13 +10,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.report import Report
+from shardwright.codegen.verify.report import Progress, Report
 
 TIME_LIMIT = 300.0
 """Seconds that one case may take, by default."""
@@ -134,49 +134,73 @@ def _environment(backend: str, devices: int) -> dict[str, str]:
     return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join([*flags, forced])}
 
 
+class Runner:
+    """Runs cases of one backend, one after another, in a worker that is replaced when it fails.
+
+    `devices`: the most devices that any case has. `close` may be called from another thread; a
+    case under way then ends as failed.
+    """
+
+    def __init__(self, backend: str, devices: int, time_limit: float = TIME_LIMIT) -> None:
+        self._backend, self._devices, self._limit = backend, devices, time_limit
+        self._missing = missing(backend)
+        self._worker: _Worker | None = None
+        self._closed = False
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, case: Case) -> Report:
+        """The report on one case."""
+        if self._missing:
+            return _report(case, {"verdict": "skipped", "detail": self._missing})
+        answer = self._answer(case)
+        if answer.get("fresh"):
+            self._stop()
+        return _report(case, answer)
+
+    def close(self) -> None:
+        """End the worker."""
+        self._closed = True
+        self._stop()
+
+    def _answer(self, case: Case) -> dict[str, Any]:
+        try:
+            if self._closed:
+                raise _DiedError("it was stopped")
+            self._worker = self._worker or _Worker(self._backend, self._devices)
+            return self._worker.ask(case, self._limit)
+        except _DiedError as error:
+            return {"verdict": "failed", "detail": str(error), "fresh": True}
+
+    def _stop(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop()
+
+
 def run_batch(
     backend: str,
     cases: Sequence[Case],
     *,
-    progress: Callable[[int, int, Report], None] | None = None,
+    progress: Progress | None = None,
     time_limit: float = TIME_LIMIT,
 ) -> tuple[Report, ...]:
     """Verify many modules of one backend in one worker, in order.
 
     A case that hangs or kills the worker is reported as failed, and a new worker takes the rest.
     """
-    reports = []
-    for report in batch(backend, cases, time_limit=time_limit):
-        reports.append(report)
-        if progress is not None:
-            progress(len(reports), len(cases), report)
-    return tuple(reports)
-
-
-def batch(
-    backend: str, cases: Sequence[Case], *, time_limit: float = TIME_LIMIT
-) -> Iterator[Report]:
-    """`run_batch`, one report at a time."""
-    reason = missing(backend)
-    if reason:
-        yield from (_report(case, {"verdict": "skipped", "detail": reason}) for case in cases)
-        return
     devices = max((len(case.devices()) for case in cases), default=0)
-    worker: _Worker | None = None
-    try:
+    reports: list[Report] = []
+    with Runner(backend, devices, time_limit) as runner:
         for case in cases:
-            try:
-                worker = worker or _Worker(backend, devices)
-                answer = worker.ask(case, time_limit)
-            except _DiedError as error:
-                answer = {"verdict": "failed", "detail": str(error), "fresh": True}
-            yield _report(case, answer)
-            if answer.get("fresh") and worker is not None:
-                worker.stop()
-                worker = None
-    finally:
-        if worker is not None:
-            worker.stop()
+            reports.append(runner.run(case))
+            if progress is not None:
+                progress(len(reports), len(cases), reports[-1])
+    return tuple(reports)
 
 
 def _report(case: Case, answer: dict[str, Any]) -> Report:

@@ -1,0 +1,107 @@
+"""Verify bundles on disk: what to run for each module, and one report for it at the end."""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardwright.codegen.describe import Description
+from shardwright.codegen.manifest import located, read_manifest
+from shardwright.codegen.verify.pool import REQUIRES, Runner
+from shardwright.codegen.verify.report import Progress, Report
+from shardwright.codegen.verify.single import report
+from shardwright.ir.errors import InputError, one_of
+
+
+@dataclass(frozen=True)
+class Job:
+    """One module of one bundle: what a report is about."""
+
+    description: Description
+    backend: str
+    root: Path
+
+    @property
+    def module(self) -> Path:
+        """The file to verify."""
+        return self.root / self.description.name / f"{self.backend}.py"
+
+
+def verify_bundles(
+    paths: str | Path | Sequence[str | Path],
+    backends: Sequence[str] | None,
+    progress: Progress | None,
+    time_limit: float,
+) -> tuple[Report, ...]:
+    """`verify`, whose docstring says what it does."""
+    jobs = _jobs([paths] if isinstance(paths, str | Path) else paths, backends)
+    if progress is not None:
+        progress(0, len(jobs), None)
+    reports: dict[Job, Report] = {}
+    with tempfile.TemporaryDirectory(prefix="shardwright-twins-") as folder:
+        for job, report in _run(jobs, Path(folder), time_limit):
+            reports[job] = report
+            if progress is not None:
+                progress(len(reports), len(jobs), report)
+    return tuple(reports[job] for job in jobs)
+
+
+def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[Job]:
+    for backend in backends or ():
+        if backend not in REQUIRES:
+            raise InputError(
+                "no such backend", argument="backends", got=backend, expected=one_of(REQUIRES)
+            )
+    jobs: dict[Job, None] = {}  # a bundle named twice is run once
+    for path in paths:
+        root, names = located(path)
+        manifest = read_manifest(root)
+        for name in names:
+            entry = manifest.entry(name)
+            assert entry is not None  # `located` took the names from the manifest
+            for backend in entry.description.backends:
+                if backends is None or backend in backends:
+                    jobs[Job(entry.description, backend, root)] = None
+    return list(jobs)
+
+
+def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
+    """Every job with its report, as they end; each backend has a thread and a process."""
+    results: queue.Queue[tuple[Job, Report] | Exception] = queue.Queue()
+    runners = []
+    for backend in dict.fromkeys(job.backend for job in jobs):
+        mine = [job for job in jobs if job.backend == backend]
+        runner = Runner(backend, max(map(_devices, mine)), time_limit)
+        runners.append(runner)
+        threading.Thread(target=_serve, args=(mine, runner, folder, results), daemon=True).start()
+    try:
+        for _ in jobs:
+            result = results.get()
+            if isinstance(result, Exception):
+                raise result
+            yield result
+    finally:
+        for runner in runners:
+            runner.close()
+
+
+def _serve(
+    jobs: Sequence[Job],
+    runner: Runner,
+    folder: Path,
+    results: queue.Queue[tuple[Job, Report] | Exception],
+) -> None:
+    try:
+        for job in jobs:
+            results.put((job, report(job.description, job.module, runner, folder)))
+    except Exception as error:
+        results.put(error)
+
+
+def _devices(job: Job) -> int:
+    reshard = job.description.reshard()
+    return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
