@@ -21,24 +21,6 @@ DTYPES: dict[str, int] = {
     "float8_e5m2": 1,
 }
 
-# How MLIR writes the same types in `tensor<4x8xf32>`.
-ELEMENT_TYPES: dict[str, str] = {
-    "i1": "bool",
-    "i8": "int8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "ui8": "uint8",
-    "ui16": "uint16",
-    "ui32": "uint32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f32": "float32",
-    "f64": "float64",
-    "f8E4M3FN": "float8_e4m3fn",
-    "f8E5M2": "float8_e5m2",
-}
-
 
 def itemsize(dtype: object) -> int:
     """Bytes an element of `dtype` takes; an unknown name is an InputError."""
