@@ -1,0 +1,103 @@
+"""Bundles: the files emitted for one reshard."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardwright.codegen.describe import DEFAULT_BACKENDS, Description
+from shardwright.codegen.writing import write_bundles
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.plan import Plan
+from shardwright.ir.reshard import Reshard
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it took."""
+
+    plan: Plan
+    backends: tuple[str, ...]
+    strategy: str
+
+    def description(self, name: str) -> Description:
+        """All that it takes to emit this bundle again under a name."""
+        return Description.of(self.plan.reshard, name, self.backends, self.strategy)
+
+    def files(self, name: str) -> dict[str, str]:
+        """The text of every file of the bundle, by file name; the same for the same plan."""
+        from shardwright.codegen.backends import BACKENDS
+        from shardwright.codegen.render import render
+        from shardwright.codegen.show.review import review_page
+
+        command = self.description(name).command()
+        modules = {f"{b}.py": BACKENDS[b].render(self.plan, command) for b in self.backends}
+        return {
+            **modules,
+            "README.md": review_page(self.plan, name, command),
+            "__init__.py": render("package.py.jinja", _Package(name, self.backends)),
+            "plan.json": self.plan.to_json(),
+        }
+
+    def write(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the bundle into the folder `path`, whose last part is its name, and note it in the
+        manifest beside that folder. The files that changed; nothing is written on an error."""
+        folder = Path(os.path.abspath(path))
+        return write_bundles(
+            folder.parent, ((self.description(folder.name), self.files(folder.name)),)
+        )
+
+
+@dataclass(frozen=True)
+class _Package:
+    """What the template of a bundle's `__init__.py` prints."""
+
+    name: str
+    backends: tuple[str, ...]
+
+
+def emit(
+    what: Plan | Reshard,
+    backends: tuple[str, ...] = DEFAULT_BACKENDS,
+    strategy: str = "auto",
+) -> Bundle:
+    """The bundle of a reshard, or of a plan of it.
+
+    Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` is
+    for a reshard; a plan has one, and its bundle says "auto" where auto makes the same plan.
+    """
+    from shardwright.codegen.backends import BACKENDS
+    from shardwright.codegen.planner import plan as plan_of
+
+    backends = _checked(tuple(backends), tuple(BACKENDS))
+    if isinstance(what, Reshard):
+        plan = plan_of(what, strategy)
+    else:
+        plan = what
+        strategy = "auto" if plan_of(plan.reshard).strategy == plan.strategy else plan.strategy
+    for backend in backends:
+        BACKENDS[backend].refuse(plan)
+    return Bundle(plan, backends, strategy)
+
+
+def emit_described(description: Description) -> Bundle:
+    """The bundle of a description."""
+    return emit(description.reshard(), description.backends, description.strategy)
+
+
+def _checked(backends: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
+    """The backends in the order of `known`, so that the order they are named in is no matter."""
+    for backend in backends:
+        if backend not in known:
+            raise InputError(
+                "no such backend", argument="backends", got=backend, expected=one_of(known)
+            )
+    if not backends or len(set(backends)) < len(backends):
+        raise InputError(
+            "each backend is named once",
+            argument="backends",
+            got=", ".join(backends) or "none",
+            expected="one or more of " + ", ".join(known),
+        )
+    return tuple(backend for backend in known if backend in backends)

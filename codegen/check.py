@@ -1,0 +1,120 @@
+"""Check: is what is on disk what would be emitted now?"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardwright.codegen import manifest
+from shardwright.codegen.bundle import emit_described
+from shardwright.codegen.manifest import Entry, Manifest, located, read_manifest, sha256
+from shardwright.ir.errors import InputError
+
+# Above this many characters only the first differing line is shown: a diff takes quadratic time.
+DIFFED_CHARACTERS = 1_000_000
+
+Progress = Callable[[int, int], None]
+"""Called as progress(done, total) of bundles."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One file or folder that is not as it would be emitted; `path` is relative to the root."""
+
+    path: str
+    rule: str
+    diff: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.rule}" + (f"\n{self.diff}" if self.diff else "")
+
+
+def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, ...]:
+    """The problems of a root, or of one bundle in it; none where everything is up to date.
+
+    Raises InputError where the path holds no bundles.
+    """
+    root, names = located(path)
+    listed = read_manifest(root)
+    problems: list[Problem] = []
+    for done, name in enumerate(names):
+        if progress is not None:
+            progress(done, len(names))
+        entry = listed.entry(name)
+        if entry is not None:
+            problems += _bundle_problems(root, entry)
+    if progress is not None:
+        progress(len(names), len(names))
+    if names == listed.names():
+        problems += _root_problems(root, listed)
+    return tuple(problems)
+
+
+def _bundle_problems(root: Path, entry: Entry) -> Iterator[Problem]:
+    name = entry.description.name
+    try:
+        emitted = emit_described(entry.description).files(name)
+    except InputError as error:
+        rule = f"would not be emitted now: {error}"
+        yield Problem(name, rule)
+        return
+    hashes = dict(entry.hashes)
+    for file in sorted({*emitted, *hashes}):
+        yield from _file_problems(root, f"{name}/{file}", emitted.get(file), hashes.get(file))
+    folder = root / name
+    for stray in sorted(p.name for p in folder.iterdir()) if folder.is_dir() else ():
+        if stray not in emitted and stray not in hashes and not _ignored(stray):
+            yield Problem(f"{name}/{stray}", "no emission writes this file")
+
+
+def _file_problems(
+    root: Path, path: str, emitted: str | None, recorded: str | None
+) -> Iterator[Problem]:
+    """What is wrong with a file: its text should be `emitted`, its hash was `recorded`."""
+    if emitted is None:
+        yield Problem(path, f"{manifest.FILE} lists a file that would not be emitted now")
+        return
+    try:
+        found = (root / path).read_bytes().decode(errors="replace")
+    except OSError:
+        yield Problem(path, "missing")
+        return
+    expected = sha256(emitted)
+    if found != emitted:
+        edited = sha256(found) != recorded
+        rule = "edited by hand" if edited else "would be emitted differently now"
+        yield Problem(path, rule, _diff(path, found, emitted))
+    elif recorded != expected:
+        rule = f"{manifest.FILE} has another hash of this file"
+        yield Problem(path, rule, f"-{recorded}\n+{expected}")
+
+
+def _root_problems(root: Path, listed: Manifest) -> Iterator[Problem]:
+    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+        if folder.name not in listed.names() and not _ignored(folder.name):
+            yield Problem(folder.name, f"an orphan: {manifest.FILE} lists no bundle of this name")
+
+
+def _ignored(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
+
+
+def _diff(path: str, found: str, emitted: str) -> str:
+    before, after = found.splitlines(), emitted.splitlines()
+    if len(found) + len(emitted) > DIFFED_CHARACTERS:
+        return _first_difference(before, after)
+    lines = difflib.unified_diff(before, after, f"{path} (on disk)", f"{path} (emitted)", n=2)
+    return "\n".join(line.rstrip("\n") for line in lines)
+
+
+def _first_difference(before: list[str], after: list[str]) -> str:
+    pairs = enumerate(zip(before, after, strict=False), 1)
+    line = next((n for n, (a, b) in pairs if a != b), min(len(before), len(after)) + 1)
+    shown = [
+        f"{sign}{text[line - 1]}"
+        for sign, text in (("-", before), ("+", after))
+        if line <= len(text)
+    ]
+    return "\n".join([f"@@ line {line}, the first that differs @@", *shown])

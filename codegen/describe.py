@@ -1,0 +1,200 @@
+"""Descriptions: what a user says about a reshard, in canonical text.
+
+One description serves the command line, TOML files, the manifest and the command that an emitted
+module states for making it again. Its fields are the command line's flags with underscores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import keyword
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.text import parse_mesh, parse_shape, parse_sharding
+
+DEFAULT_BACKENDS = ("pallas_tpu", "triton_gpu")
+
+
+@dataclass(frozen=True)
+class Description:
+    """A named reshard and how it is to be emitted. Texts are canonical: equal means equal text.
+
+    `strategy` is what was asked for ("auto" stays "auto"), not what was chosen.
+    """
+
+    name: str
+    mesh: str
+    shape: tuple[int, ...]
+    dtype: str
+    source: str
+    target: str
+    target_mesh: str | None = None
+    source_split: str = "flat"
+    target_split: str = "flat"
+    backends: tuple[str, ...] = DEFAULT_BACKENDS
+    strategy: str = "auto"
+
+    @staticmethod
+    def of(
+        reshard: Reshard,
+        name: str,
+        backends: tuple[str, ...] = DEFAULT_BACKENDS,
+        strategy: str = "auto",
+    ) -> Description:
+        """The description of a reshard; `describe` gives an equal one for any text of it."""
+        source, target = reshard.source, reshard.target
+        return Description(
+            name=check_name(name),
+            mesh=str(source.mesh),
+            shape=reshard.shape,
+            dtype=reshard.dtype,
+            source=str(source),
+            target=str(target),
+            target_mesh=None if target.mesh == source.mesh else str(target.mesh),
+            source_split=reshard.source_split,
+            target_split=reshard.target_split,
+            backends=backends,
+            strategy=strategy,
+        )
+
+    def reshard(self) -> Reshard:
+        """The reshard that is described."""
+        return _reshard(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that differ from their defaults, as JSON has them; `describe` reads them."""
+        fields = {f.name: (getattr(self, f.name), f.default) for f in dataclasses.fields(self)}
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, (value, default) in fields.items()
+            if value != default
+        }
+
+    def command(self, out: str = "generated") -> str:
+        """The command line that emits this bundle again, quoted for a POSIX shell."""
+        fields = self.to_dict()
+        fields["shape"] = "x".join(map(str, self.shape)) or "()"
+        fields["mesh"] = _short(self.mesh)
+        if self.target_mesh is not None:
+            fields["target_mesh"] = _short(self.target_mesh)
+        if "backends" in fields:
+            fields["backends"] = ",".join(self.backends)
+        fields["name"] = fields.pop("name")  # the name comes last, beside where it goes
+        words = ["shardwright", "emit"]
+        for key, value in fields.items():
+            words += ["--" + key.replace("_", "-"), value]
+        return shlex.join([*words, "-o", out])
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Description))
+REQUIRED = ("mesh", "shape", "dtype", "source", "target")
+_TEXTS = ("source", "target", "dtype", "source_split", "target_split")
+
+
+def describe(given: Mapping[str, object]) -> Description:
+    """The description of fields as a user gives them: texts, or lists where TOML has lists.
+
+    An error names the field in `argument`; callers say where the field stands.
+    """
+    for key in given:
+        if key not in FIELDS:
+            raise InputError("unknown key", argument=key, got=key, expected=one_of(FIELDS))
+    for key in ("name", *REQUIRED):
+        if key not in given:
+            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    return Description.of(
+        _reshard(given),
+        check_name(_text("name", given["name"])),
+        _backends(given.get("backends", DEFAULT_BACKENDS)),
+        _text("strategy", given.get("strategy", "auto")),
+    )
+
+
+def check_name(name: str) -> str:
+    """The name of a bundle, which Python must be able to import."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise InputError(
+            "the name of a bundle is a Python identifier",
+            argument="name",
+            got=name,
+            expected="letters, digits and underscores, not starting with a digit, no keyword",
+        )
+    return name
+
+
+def _reshard(given: Mapping[str, object]) -> Reshard:
+    mesh = _mesh("mesh", given["mesh"])
+    target_mesh = given.get("target_mesh")
+    other = mesh if target_mesh is None else _mesh("target_mesh", target_mesh)
+    texts = {key: _text(key, given.get(key, "flat")) for key in _TEXTS}
+    try:
+        return Reshard(
+            shape=_shape(given["shape"]),
+            dtype=texts["dtype"],
+            source=parse_sharding(texts["source"], mesh, "source"),
+            target=parse_sharding(texts["target"], other, "target"),
+            source_split=texts["source_split"],
+            target_split=texts["target_split"],
+        )
+    except InputError as error:
+        raise _underlined(error, texts) from None
+
+
+def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
+    """The error with the whole text of its argument marked, where nothing is marked yet."""
+    text = texts.get(error.argument or "")
+    if error.text is not None or not text:
+        return error
+    return error.within(text, (0, len(text)))
+
+
+def _mesh(key: str, value: object) -> Mesh:
+    return parse_mesh(_text(key, value), key)
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    if isinstance(value, str):
+        return parse_shape(value, "shape")
+    if isinstance(value, list | tuple) and all(type(extent) is int for extent in value):
+        return tuple(value)
+    raise InputError(
+        "a shape is a list of integers, or a text",
+        argument="shape",
+        got=value,
+        expected="[6, 6] or '6x6'",
+    )
+
+
+def _backends(value: object) -> tuple[str, ...]:
+    """Backends from `a,b` or a list; whether they exist is for the emission to say."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple):
+        raise InputError(
+            "backends are a list of names, or a text with commas",
+            argument="backends",
+            got=value,
+            expected="['pallas_tpu', 'triton_gpu'] or 'pallas_tpu,triton_gpu'",
+        )
+    return tuple(_text("backends", name).strip() for name in names)
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise InputError(f"{key} is a text", argument=key, got=value, expected="a text in quotes")
+
+
+_SHORT_MESH = re.compile(r'<\[("[A-Za-z_]\w*"=\d+(, "[A-Za-z_]\w*"=\d+)*)\]>', re.ASCII)
+
+
+def _short(mesh: str) -> str:
+    """`x=2,y=3` for `<["x"=2, "y"=3]>`; the mesh as it is where that form cannot say it."""
+    match = _SHORT_MESH.fullmatch(mesh)
+    return match[1].replace('"', "").replace(" ", "") if match else mesh

@@ -1,0 +1,120 @@
+"""The manifest of a folder of bundles: each bundle's description, and a hash of each file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardwright.codegen.describe import Description, describe
+from shardwright.codegen.toml import read_text
+from shardwright.ir.errors import InputError
+
+FILE = "manifest.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One bundle: what it was emitted from, and the sha256 of each of its files, by file name."""
+
+    description: Description
+    hashes: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(description: Description, files: Mapping[str, str]) -> Entry:
+        """The entry of a bundle with these texts."""
+        return Entry(description, tuple((name, sha256(files[name])) for name in sorted(files)))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The bundles of a folder, sorted by name."""
+
+    entries: tuple[Entry, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the bundles."""
+        return tuple(entry.description.name for entry in self.entries)
+
+    def entry(self, name: str) -> Entry | None:
+        """The entry of a bundle, if there is one."""
+        return next((entry for entry in self.entries if entry.description.name == name), None)
+
+    def updated(self, entries: tuple[Entry, ...]) -> Manifest:
+        """This manifest with entries added, or put in the place of those of the same name."""
+        merged = {entry.description.name: entry for entry in (*self.entries, *entries)}
+        return Manifest(tuple(merged[name] for name in sorted(merged)))
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        bundles = {
+            entry.description.name: {
+                "description": _without_name(entry.description.to_dict()),
+                "files": dict(entry.hashes),
+            }
+            for entry in self.entries
+        }
+        return json.dumps({"version": VERSION, "bundles": bundles}, indent=2) + "\n"
+
+
+def sha256(text: str) -> str:
+    """The hash of a file's bytes, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_manifest(root: Path) -> Manifest:
+    """The manifest of a folder; an empty one where there is no file."""
+    path = root / FILE
+    if not path.exists():
+        return Manifest()
+    try:
+        document = json.loads(read_text(path))
+        if document["version"] != VERSION:
+            raise InputError(
+                "a manifest of another version",
+                argument=str(path),
+                got=document["version"],
+                expected=str(VERSION),
+            )
+        return Manifest(
+            tuple(_entry(path, name, data) for name, data in sorted(document["bundles"].items()))
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            "not a manifest of bundles",
+            argument=str(path),
+            expected="the file that `shardwright emit` wrote",
+        ) from None
+
+
+def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
+    """The root folder and the names of the bundles that a path means: a root, or one bundle."""
+    folder = Path(os.path.abspath(path))
+    if (folder / FILE).is_file():
+        return folder, read_manifest(folder).names()
+    if folder.name in read_manifest(folder.parent).names():
+        return folder.parent, (folder.name,)
+    raise InputError(
+        "holds no bundles" if folder.is_dir() else "no such folder",
+        argument=str(path),
+        expected=f"a folder with a {FILE} that `shardwright emit` wrote, or one bundle in it",
+    )
+
+
+def _entry(path: Path, name: str, data: dict[str, Any]) -> Entry:
+    hashes = tuple((str(file), str(value)) for file, value in data["files"].items())
+    try:
+        return Entry(describe({"name": name, **data["description"]}), hashes)
+    except InputError as error:
+        raise error.named(f"{path}, bundle {name!r}, {error.argument}") from None
+
+
+def _without_name(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != "name"}

@@ -1,0 +1,122 @@
+"""Writing bundles: all or nothing as far as a file system allows, and nothing that is unchanged."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from shardwright.codegen import manifest
+from shardwright.codegen.describe import Description
+from shardwright.codegen.manifest import Entry, Manifest, read_manifest
+from shardwright.ir.errors import InputError
+
+
+def write_bundles(
+    root: Path, bundles: Iterable[tuple[Description, Mapping[str, str]]]
+) -> tuple[Path, ...]:
+    """Write bundles, given as descriptions and the texts of their files, below `root`.
+
+    Returns the files that changed. Texts go to temporary names first and are moved when all are
+    on disk, the manifest last; bundles of `root` that are not given stay as they are. Raises
+    InputError, with nothing changed, for a folder that cannot be written or holds other things.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with _locked(root):
+            return _write(root, tuple(bundles))
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}",
+            argument="output",
+            got=error.filename or str(root),
+            expected="a folder that can be made and written",
+        ) from None
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """One writer of a root at a time, so that each keeps the other's entries in the manifest."""
+    folder = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _write(
+    root: Path, bundles: tuple[tuple[Description, Mapping[str, str]], ...]
+) -> tuple[Path, ...]:
+    before = read_manifest(root)
+    for description, files in bundles:
+        _check_ours(root / description.name, files, before)
+    after = before.updated(tuple(Entry.of(description, files) for description, files in bundles))
+    texts = {root / d.name / name: text for d, files in bundles for name, text in files.items()}
+    changed = {path: text for path, text in texts.items() if _differs(path, text)}
+    _replace(changed)
+    for path in _stale(root, before, after):
+        path.unlink(missing_ok=True)
+    listing, listed = root / manifest.FILE, after.to_json()
+    if _differs(listing, listed):
+        changed[listing] = listed
+        _replace({listing: listed})
+    return tuple(changed)
+
+
+def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:
+    """A folder that is no bundle keeps its files: one of the names to write may be there only
+    with the text to write, as an interrupted run leaves it."""
+    if before.entry(folder.name) is not None:
+        return
+    for name, text in files.items():
+        if (folder / name).exists() and _differs(folder / name, text):
+            raise InputError(
+                "a file that no emission has written stands where one is to be written",
+                argument="output",
+                got=str(folder / name),
+                expected="another name for the bundle, or that file out of the way",
+            )
+
+
+def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
+    """Files that a bundle had and no longer has."""
+    return tuple(
+        root / entry.description.name / name
+        for entry in before.entries
+        for name in sorted({n for n, _ in entry.hashes} - _names(after, entry.description.name))
+    )
+
+
+def _names(listed: Manifest, bundle: str) -> set[str]:
+    entry = listed.entry(bundle)
+    return set() if entry is None else {name for name, _ in entry.hashes}
+
+
+def _differs(path: Path, text: str) -> bool:
+    return not path.is_file() or path.read_bytes() != text.encode()
+
+
+def _replace(texts: Mapping[Path, str]) -> None:
+    """Give files these texts: all are on disk under temporary names before the first is moved."""
+    ready: list[tuple[Path, Path]] = []
+    made: list[Path] = []
+    try:
+        for path, text in texts.items():
+            if not path.parent.is_dir():
+                path.parent.mkdir()
+                made.append(path.parent)
+            temporary = path.with_name(f".{path.name}.tmp")
+            ready.append((temporary, path))
+            temporary.write_bytes(text.encode())
+        for temporary, path in ready:
+            os.replace(temporary, path)
+    except BaseException:
+        for temporary, _ in ready:
+            temporary.unlink(missing_ok=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
