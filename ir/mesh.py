@@ -242,7 +242,12 @@ def _checked_each(ids: tuple[object, ...]) -> range | tuple[int, ...]:
     for i, given in enumerate(ids):
         number = as_integer(given)
         if number is None:
-            raise InputError("a device id must be an integer", got=given, where=("device_ids", i))
+            raise InputError(
+                "a device id must be an integer",
+                got=given,
+                expected="0, 1, 2, …",
+                where=("device_ids", i),
+            )
         if number < 0:
             raise _negative_id(number, i)
         if number in seen:
