@@ -7,6 +7,7 @@ ends becomes one too. Imported in a worker only, whose descriptors 1 and 2 are a
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -42,9 +43,9 @@ def observed() -> Iterator[None]:
                 raise MismatchError(watchdog.verdict, fresh=True) from None
             raise error
     printed = os.pread(1, _printed_size() - start, start).decode(errors="replace")
-    for line in printed.splitlines():
-        if "non-zero count" in line:
-            raise MismatchError(line.strip())
+    left = re.search(r"Semaphore \d+ has non-zero count .*? at kernel exit: -?\d+", printed)
+    if left or "non-zero count" in printed:
+        raise MismatchError(left[0] if left else printed.strip())
     if "RACE DETECTED" in printed or (interpret.races and interpret.races.races_found):
         raise MismatchError(f"race: {_race(printed)}")
 

@@ -20,6 +20,7 @@ from triton.runtime import interpreter
 
 from shardwright.codegen.verify.compare import MismatchError
 
+_EMPTY = torch.empty
 Addresses = npt.NDArray[np.uint64]
 
 
@@ -36,7 +37,7 @@ class Memory:
         self._stored: list[Addresses] = []
         self._fault = ""
         self._patches = ExitStack()
-        self._known: dict[int, int] = {}
+        self._known: list[tuple[int, int]] = []
         for tensor in inputs.values():
             self._allow(tensor)
 
@@ -81,7 +82,7 @@ class Memory:
 
     def _allocator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def allocate(*args: Any, **kwargs: Any) -> Any:
-            tensor = original(*args, **kwargs)
+            tensor = guarded(original(*args, **kwargs))
             tensor.reshape(-1).view(torch.uint8).fill_(self._poison)
             self._allow(tensor)
             return tensor
@@ -114,21 +115,39 @@ class Memory:
         return load
 
     def _allow(self, tensor: Any) -> None:
-        storage = tensor.untyped_storage()
-        start, size = int(storage.data_ptr()), int(storage.nbytes())
-        self._known[start] = max(size, self._known.get(start, 0))
+        """Let kernels touch a tensor; what overlaps, as a view does, becomes one range."""
+        start, stop = _extent(tensor)
+        apart = []
+        for low, high in self._known:
+            if stop <= low or high <= start:
+                apart.append((low, high))
+            else:
+                start, stop = min(start, low), max(stop, high)
+        self._known = sorted([*apart, (start, stop)])
 
     def _require(self, does: str, touched: Addresses) -> None:
         """Every address lies in memory that the kernel was given."""
-        starts = np.array(sorted(self._known), dtype=np.uint64)
-        sizes = np.array([self._known[int(start)] for start in starts], dtype=np.uint64)
+        starts, stops = np.array(self._known, dtype=np.uint64).T
         which = np.searchsorted(starts, touched, side="right") - 1
-        outside = (which < 0) | (touched - starts[which] >= sizes[which])
+        outside = (which < 0) | (touched >= stops[which])
         if outside.any():
             self._fault = (
                 f"a kernel {does} memory outside every shard, {int(outside.sum())} bytes at once"
             )
             raise MismatchError(self._fault)
+
+
+_GUARD = 4096
+
+
+def guarded(tensor: Any) -> Any:
+    """The tensor, moved to memory of its own in which nobody's else begins where it ends.
+
+    So that an access past it is seen, and does no harm.
+    """
+    offset, size = _GUARD // tensor.element_size(), tensor.numel() * tensor.element_size()
+    memory = _EMPTY(_GUARD + size + _GUARD, dtype=torch.uint8).untyped_storage()
+    return tensor.set_(memory, offset, tensor.size(), tensor.stride())
 
 
 def _touched(ptrs: Any, mask: Any) -> Addresses:
@@ -140,9 +159,20 @@ def _touched(ptrs: Any, mask: Any) -> Addresses:
     return touched
 
 
+def _extent(tensor: Any) -> tuple[int, int]:
+    """The first byte of a tensor, and the one past its last."""
+    start = int(tensor.data_ptr())
+    if tensor.numel() == 0:
+        return start, start
+    last = sum(
+        (extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    return start, start + (last + 1) * int(tensor.element_size())
+
+
 def _counts(stored: Addresses, tensor: Any) -> npt.NDArray[np.int64]:
     """How often each byte of a tensor was stored to; `stored` is ascending."""
-    start, size = int(tensor.data_ptr()), int(tensor.numel()) * int(tensor.element_size())
-    low, high = np.searchsorted(stored, np.array([start, start + size], dtype=np.uint64))
+    start, stop = _extent(tensor)
+    low, high = np.searchsorted(stored, np.array([start, stop], dtype=np.uint64))
     counts = np.bincount((stored[low:high] - np.uint64(start)).astype(np.int64))
-    return np.pad(counts, (0, size - len(counts)))
+    return np.pad(counts, (0, stop - start - len(counts)))

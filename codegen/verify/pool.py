@@ -37,7 +37,8 @@ def missing(backend: str) -> str:
     absent = [module for module in modules if find_spec(module) is None]
     if not absent:
         return ""
-    return f"{' and '.join(absent)} not installed: pip install 'shardwright[{extra}]'"
+    verb = "is" if len(absent) == 1 else "are"
+    return f"{', '.join(absent)} {verb} not installed: pip install 'shardwright[{extra}]'"
 
 
 class _DiedError(Exception):

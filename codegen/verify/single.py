@@ -6,9 +6,9 @@ import dataclasses
 import time
 from pathlib import Path
 
-from shardwright.codegen.bundle import emit
+from shardwright.codegen.backends import BACKENDS
+from shardwright.codegen.bundle import Bundle, emit_described
 from shardwright.codegen.describe import Description
-from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.agreement import disagreement
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.pool import Runner
@@ -32,34 +32,33 @@ def _large(description: Description, case: Case, runner: Runner, folder: Path) -
     full = runner.run(dataclasses.replace(case, execute=False))
     if full.verdict != "ok":
         return full
-    reshard = description.reshard()
-    fault = _static_fault(description, case, reshard)
+    fault = _static_fault(description, case)
     if fault:
         return dataclasses.replace(full, verdict="failed", detail=fault, checks=())
-    small = twin(reshard, case.source, case.target)
+    checks = (*full.checks, "plan", "check")
+    small = twin(description.reshard(), case.source, case.target)
     name = "x".join(map(str, small.shape))
     if is_too_large(small.shape):
         detail = f"not run: its smallest twin, {name}, is too large too; {_FULL_SIZE}"
-        return dataclasses.replace(full, verdict="skipped", detail=detail)
+        return dataclasses.replace(full, verdict="skipped", detail=detail, checks=checks)
     result = runner.run(_twin_case(description, case, small, folder))
-    checks = (*full.checks, "check", "plan", *(check for check in result.checks))
-    detail = (
-        f"twin {name}; {_FULL_SIZE}" if result.verdict == "ok" else f"twin {name}: {result.detail}"
-    )
-    return dataclasses.replace(result, detail=detail, checks=tuple(dict.fromkeys(checks)))
+    if result.verdict != "ok":
+        return dataclasses.replace(result, detail=f"twin {name}: {result.detail}")
+    checks = tuple(dict.fromkeys((*checks, *result.checks)))
+    return dataclasses.replace(result, detail=f"twin {name}; {_FULL_SIZE}", checks=checks)
 
 
 _FULL_SIZE = "constants, index functions, plan and text checked at full size"
 
 
-def _static_fault(description: Description, case: Case, reshard: Reshard) -> str:
+def _static_fault(description: Description, case: Case) -> str:
     """What is wrong with the plan, or with the module's text, at full size."""
-    transfers = plan(reshard, description.strategy).transfers()
-    fault = disagreement(transfers, case.source, case.target, case.shape)
+    bundle = emit_described(description)
+    fault = disagreement(bundle.plan.transfers(), case.source, case.target, case.shape)
     if fault:
         return f"plan: {fault}"
-    if case.module.read_text() != _text(description, case.backend):
-        return "not what would be emitted now; `shardwright check` shows the difference"
+    if case.module.read_text(encoding="utf-8") != _text(bundle, description, case.backend):
+        return "not what would be emitted now: `shardwright check` shows the difference"
     return ""
 
 
@@ -68,11 +67,12 @@ def _twin_case(description: Description, case: Case, small: Reshard, folder: Pat
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
     module = home / case.module.name
-    module.write_text(_text(dataclasses.replace(description, shape=small.shape), case.backend))
+    shrunk = dataclasses.replace(description, shape=small.shape)
+    module.write_text(_text(emit_described(shrunk), shrunk, case.backend), encoding="utf-8")
     return Case.of(small, case.name, case.backend, module)
 
 
-def _text(description: Description, backend: str) -> str:
-    """The module that a description would be emitted as now."""
-    bundle = emit(description.reshard(), description.backends, description.strategy)
-    return bundle.files(description.name)[f"{backend}.py"]
+def _text(bundle: Bundle, description: Description, backend: str) -> str:
+    """The text of a module as it would be emitted now."""
+    text: str = BACKENDS[backend].render(bundle.plan, description.command())
+    return text

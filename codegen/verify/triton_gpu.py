@@ -16,7 +16,7 @@ from shardwright.codegen.oracle import Bits
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError, Run
-from shardwright.codegen.verify.memory import Memory
+from shardwright.codegen.verify.memory import Memory, guarded
 
 CHECKS = ("values", "poison", "stored once", "reads in bounds", "inputs kept", "no alias")
 
@@ -36,6 +36,7 @@ def _run_once(module: ModuleType, case: Case, execution: Run) -> None:
         outputs = module.reshard_local(list(inputs.values()))
     compare.expect("results", len(outputs), len(expected))
     results = dict(zip(sorted(expected), outputs, strict=True))
+    _no_alias(inputs, results)
     for device, result in results.items():
         compare.expect(f"device {device}: dtype of the result", str(result.dtype), _name(case))
     bits = {device: to_bits(result) for device, result in results.items()}
@@ -44,7 +45,6 @@ def _run_once(module: ModuleType, case: Case, execution: Run) -> None:
     for device, tensor in inputs.items():
         if not np.array_equal(to_bits(tensor), given[device]):
             raise MismatchError(f"device {device}: its input shard was changed")
-    _no_alias(inputs, results)
 
 
 def _no_alias(inputs: dict[int, Any], results: dict[int, Any]) -> None:
@@ -54,9 +54,10 @@ def _no_alias(inputs: dict[int, Any], results: dict[int, Any]) -> None:
         for device, tensor in tensors.items():
             name = f"{kind} of device {device}"
             address = tensor.untyped_storage().data_ptr()
-            if tensor.numel() and address in owners:
-                raise MismatchError(f"the {name} aliases the {owners[address]}")
-            owners[address] = name
+            if address in owners:
+                raise MismatchError(f"the {name} shares memory with the {owners[address]}")
+            if tensor.numel():
+                owners[address] = name
 
 
 def _name(case: Case) -> str:
@@ -70,8 +71,9 @@ def _poison(dtype: str, which: int) -> int:
 
 def to_torch(bits: Bits, dtype: str) -> Any:
     """A fresh CPU tensor with these bits."""
-    flat = torch.from_numpy(np.frombuffer(bits.tobytes() or b"", dtype=np.uint8).copy())
-    return flat.view(getattr(torch, dtype)).reshape(bits.shape)
+    tensor = guarded(torch.empty(bits.shape, dtype=getattr(torch, dtype)))
+    np.copyto(tensor.reshape(-1).view(torch.uint8).numpy(), np.frombuffer(bits.tobytes(), np.uint8))
+    return tensor
 
 
 def to_bits(tensor: Any) -> Bits:

@@ -67,14 +67,16 @@ def load(path: Path) -> ModuleType:
 def brief(error: Exception) -> str:
     """An exception in one line.
 
-    The runtimes put the traceback of a callback into the message of the error they raise; the
-    line that says what happened is its last.
+    The runtimes put the traceback of a callback into the message of the error they raise; what
+    happened is its last line, or the code above that if the last line is but a name.
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kind = type(error).__name__
+    lines = [line.strip(" ^~") for line in str(error).splitlines()]
+    lines = [line for line in lines if line]
     if not lines:
-        return kind
-    return lines[-1] if "Traceback" in str(error) else f"{kind}: {lines[0]}"
+        return type(error).__name__
+    if "Traceback" not in str(error):
+        return f"{type(error).__name__}: {lines[0]}"
+    return lines[-1] if " " in lines[-1] else f"{lines[-1]}: {lines[-2]}"
 
 
 def _own_stdout(log: Path) -> io.TextIOWrapper:
