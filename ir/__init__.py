@@ -18,8 +18,10 @@ from shardwright.ir.axes import AxisRef
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.mesh import Digit, Mesh
+from shardwright.ir.placement import places_equally
 from shardwright.ir.reshard import SPLITS, Reshard
 from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.text import parse_mesh, parse_meshes, parse_shape, parse_sharding
 
 __all__ = [
     "DTYPES",
@@ -32,4 +34,9 @@ __all__ = [
     "Mesh",
     "Reshard",
     "Sharding",
+    "parse_mesh",
+    "parse_meshes",
+    "parse_shape",
+    "parse_sharding",
+    "places_equally",
 ]

@@ -24,8 +24,11 @@ DTYPES: dict[str, int] = {
 
 def itemsize(dtype: object) -> int:
     """Bytes an element of `dtype` takes; an unknown name is an InputError."""
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise InputError(
-            "the element type must be known", argument="dtype", got=dtype, expected=one_of(DTYPES)
-        )
-    return DTYPES[dtype]
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return DTYPES[dtype]
+    raise InputError(
+        "the element type must be known",
+        argument="dtype",
+        got=dtype if isinstance(dtype, str) and dtype else repr(dtype),
+        expected=one_of(DTYPES),
+    )

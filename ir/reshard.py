@@ -95,7 +95,10 @@ def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
 def _check_split(split: str, argument: str) -> None:
     if split not in SPLITS:
         raise InputError(
-            "the split must be known", argument=argument, got=split, expected=one_of(SPLITS)
+            "the split must be known",
+            argument=argument,
+            got=split or repr(split),
+            expected=one_of(SPLITS),
         )
 
 

@@ -1,0 +1,216 @@
+"""Reshards: shape, element type, ranks, splits, and what may stay unreduced."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from strategies import exactly, message
+
+from shardwright.ir import DTYPES, SPLITS, Mesh, Reshard
+
+MESH = Mesh({"x": 2, "y": 3})
+ROWS, COLUMNS = MESH.sharding('[{"x"}, {"y"}]'), MESH.sharding('[{"y"}, {"x"}]')
+
+
+def test_a_reshard() -> None:
+    reshard = Reshard(shape=(6, 6), dtype="float32", source=ROWS, target=COLUMNS)
+    assert (reshard.rank, reshard.itemsize, reshard.nbytes) == (2, 4, 144)
+    assert (reshard.source_split, reshard.target_split) == ("flat", "flat")
+    assert reshard == Reshard((6, 6), "float32", ROWS, COLUMNS, *SPLITS[:1] * 2)
+    assert hash(reshard) == hash(Reshard((6, 6), "float32", ROWS, COLUMNS))
+
+
+def test_the_shape_becomes_plain_integers() -> None:
+    reshard = Reshard(np.array([6, 6]), "int8", ROWS, COLUMNS)  # type: ignore[arg-type]
+    assert reshard.shape == (6, 6)
+    assert all(type(extent) is int for extent in reshard.shape)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sizes_of_element_types(dtype: str) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    assert jnp.dtype(dtype).itemsize == DTYPES[dtype]
+
+
+@pytest.mark.parametrize("rank", range(9))
+def test_ranks(rank: int) -> None:
+    sharding = MESH.sharding(f"[{', '.join(['{}'] * rank)}]")
+    reshard = Reshard((2,) * rank, "bool", sharding, sharding)
+    assert (reshard.rank, reshard.nbytes) == (rank, 2**rank)
+
+
+def test_a_maximal_sharding_is_of_any_rank() -> None:
+    one = Mesh({}, [3]).sharding("[]")
+    reshard = Reshard((6, 6), "float32", ROWS, one)
+    assert str(reshard.target) == "[{}, {}]"
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ('[{"x"}], unreduced={"y"}', '[{"x"}]'),
+        ('[{"x"}], unreduced={"y"}', '[{"x"}], unreduced={"y"}'),
+        ('[{}], unreduced={"x", "y"}', '[{"x"}], unreduced={"y"}'),
+        ('[{}], unreduced={"y"}', '[{}], unreduced={"y":(1)2}'),
+        ('[{}], unreduced={"y":(1)4}', '[{"y":(1)2}], unreduced={"y":(2)2}'),
+    ],
+)
+def test_a_target_may_keep_a_part_unreduced(source: str, target: str) -> None:
+    mesh = Mesh({"x": 2, "y": 8})
+    reshard = Reshard((4,), "float32", mesh.sharding(source), mesh.sharding(target))
+    assert str(reshard.target) == target
+
+
+def test_unreduced_axes_are_kept_between_meshes_that_both_have_them() -> None:
+    source = Mesh({"x": 2, "y": 2}).sharding('[{}], unreduced={"y"}')
+    target = Mesh({"y": 2, "z": 4}, range(8, 16)).sharding('[{"z"}], unreduced={"y"}')
+    assert Reshard((4,), "float32", source, target).target == target
+
+
+def make(**changed: object) -> Reshard:
+    given = {"shape": (6, 6), "dtype": "float32", "source": ROWS, "target": COLUMNS}
+    return Reshard(**(given | changed))  # type: ignore[arg-type]
+
+
+NINE = MESH.sharding(f"[{', '.join(['{}'] * 9)}]")
+
+INVALID = {
+    "dtype": (
+        {"dtype": "float31"},
+        """
+        dtype: the element type must be known
+        got: float31
+        expected: one of bool, int8, int16, int32, int64, uint8, uint16, uint32, float16, \
+bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
+        """,
+    ),
+    "dtype that is no name": (
+        {"dtype": np.dtype("float32")},
+        """
+        dtype: the element type must be known
+        got: dtype('float32')
+        expected: one of bool, int8, int16, int32, int64, uint8, uint16, uint32, float16, \
+bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
+        """,
+    ),
+    "source rank": (
+        {"source": MESH.sharding('[{"x"}], replicated={"y"}')},
+        """
+        source: there must be one dimension sharding for each dimension of the tensor
+          [{"x"}], replicated={"y"}
+          ^^^^^^^
+        got: 1 dimension sharding for a tensor of rank 2
+        expected: 2 dimension shardings
+        """,
+    ),
+    "target rank": (
+        {"shape": (6,), "source": MESH.sharding('[{"x"}]')},
+        """
+        target: there must be one dimension sharding for each dimension of the tensor
+          [{"y"}, {"x"}]
+          ^^^^^^^^^^^^^^
+        got: 2 dimension shardings for a tensor of rank 1
+        expected: 1 dimension sharding
+        """,
+    ),
+    "zero extent": (
+        {"shape": (6, 0)},
+        """
+        shape: an extent must be an integer of at least 1
+        got: 0 for dimension 1
+        expected: 1, 2, 3, …
+        """,
+    ),
+    "negative extent": (
+        {"shape": (-6, 6)},
+        """
+        shape: an extent must be an integer of at least 1
+        got: -6 for dimension 0
+        expected: 1, 2, 3, …
+        """,
+    ),
+    "extent that is no integer": (
+        {"shape": (6, 6.0)},
+        """
+        shape: an extent must be an integer of at least 1
+        got: 6.0 for dimension 1
+        expected: 1, 2, 3, …
+        """,
+    ),
+    "shape that is a text": (
+        {"shape": "6x6"},
+        """
+        shape: a shape must be a sequence of integers
+        got: '6x6'
+        expected: extents, as (6, 6)
+        """,
+    ),
+    "shape that is a number": (
+        {"shape": 6},
+        """
+        shape: a shape must be a sequence of integers
+        got: 6
+        expected: extents, as (6, 6)
+        """,
+    ),
+    "rank 9": (
+        {"shape": (1,) * 9, "source": NINE, "target": NINE},
+        """
+        shape: a tensor may have at most 8 dimensions
+        got: 9 dimensions
+        expected: 8 or fewer
+        """,
+    ),
+    "source split": (
+        {"source_split": "even"},
+        """
+        source_split: the split must be known
+        got: even
+        expected: one of flat, nested
+        """,
+    ),
+    "target split": (
+        {"target_split": ""},
+        """
+        target_split: the split must be known
+        got: ''
+        expected: one of flat, nested
+        """,
+    ),
+    "unreduced only after": (
+        {"target": MESH.sharding('[{"x"}, {}], unreduced={"y"}')},
+        """
+        target: the unreduced axes of the target must be unreduced in the source too
+        got: "y" of "y"=3
+        expected: no unreduced axes, as in the source
+        """,
+    ),
+    "more unreduced after": (
+        {
+            "source": Mesh({"x": 8}).sharding('[{}, {}], unreduced={"x":(1)4}'),
+            "target": Mesh({"x": 8}).sharding('[{}, {}], unreduced={"x"}'),
+        },
+        """
+        target: the unreduced axes of the target must be unreduced in the source too
+        got: "x" of "x"=8
+        expected: a part of "x":(1)4 of "x"=8
+        """,
+    ),
+    "unreduced along an axis of another size": (
+        {
+            "source": Mesh({"x": 8}).sharding('[{}, {}], unreduced={"x"}'),
+            "target": Mesh({"x": 4}).sharding('[{}, {}], unreduced={"x"}'),
+        },
+        """
+        target: the unreduced axes of the target must be unreduced in the source too
+        got: "x" of "x"=4
+        expected: a part of "x" of "x"=8
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid(case: str) -> None:
+    changed, expected = INVALID[case]
+    assert message(lambda: make(**changed)) == exactly(expected)
