@@ -15,7 +15,7 @@ from shardwright.ir.reshard import Reshard
 
 @dataclass(frozen=True)
 class Bundle:
-    """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it took."""
+    """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it is."""
 
     plan: Plan
     backends: tuple[str, ...]

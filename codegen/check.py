@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, 
             problems += _bundle_problems(root, entry)
     if progress is not None:
         progress(len(names), len(names))
-    if names == listed.names():
+    if root == Path(os.path.abspath(path)):
         problems += _root_problems(root, listed)
     return tuple(problems)
 
@@ -102,11 +103,11 @@ def _ignored(name: str) -> bool:
 
 
 def _diff(path: str, found: str, emitted: str) -> str:
-    before, after = found.splitlines(), emitted.splitlines()
+    before, after = found.split("\n"), emitted.split("\n")
     if len(found) + len(emitted) > DIFFED_CHARACTERS:
         return _first_difference(before, after)
     lines = difflib.unified_diff(before, after, f"{path} (on disk)", f"{path} (emitted)", n=2)
-    return "\n".join(line.rstrip("\n") for line in lines)
+    return "\n".join(line.rstrip("\n") for line in lines)  # the heads end in one, the rest do not
 
 
 def _first_difference(before: list[str], after: list[str]) -> str:

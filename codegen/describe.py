@@ -20,6 +20,7 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.text import parse_mesh, parse_shape, parse_sharding
 
 DEFAULT_BACKENDS = ("pallas_tpu", "triton_gpu")
+LONGEST_COMMAND = 2000
 
 
 @dataclass(frozen=True)
@@ -69,28 +70,39 @@ class Description:
         return _reshard(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that differ from their defaults, as JSON has them; `describe` reads them."""
-        fields = {f.name: (getattr(self, f.name), f.default) for f in dataclasses.fields(self)}
+        """The fields as JSON has them, those that are None left out; `describe` reads them."""
+        fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {
             key: list(value) if isinstance(value, tuple) else value
-            for key, (value, default) in fields.items()
-            if value != default
+            for key, value in fields
+            if value is not None
         }
 
     def command(self, out: str = "generated") -> str:
-        """The command line that emits this bundle again, quoted for a POSIX shell."""
-        fields = self.to_dict()
-        fields["shape"] = "x".join(map(str, self.shape)) or "()"
-        fields["mesh"] = _short(self.mesh)
-        if self.target_mesh is not None:
-            fields["target_mesh"] = _short(self.target_mesh)
-        if "backends" in fields:
-            fields["backends"] = ",".join(self.backends)
-        fields["name"] = fields.pop("name")  # the name comes last, beside where it goes
-        words = ["shardwright", "emit"]
-        for key, value in fields.items():
-            words += ["--" + key.replace("_", "-"), value]
-        return shlex.join([*words, "-o", out])
+        """The command line that emits this bundle again, quoted for a POSIX shell.
+
+        Where it would be too long for a shell or a reader, it takes the description from the
+        manifest of the folder.
+        """
+        line = shlex.join(["shardwright", "emit", *self._flags(), "-o", out])
+        if len(line) <= LONGEST_COMMAND:
+            return line
+        listing = f"{out}/manifest.json"
+        return shlex.join(["shardwright", "emit", listing, "--name", self.name, "-o", out])
+
+    def _flags(self) -> list[str]:
+        """The flags whose values are not the defaults; the name last, beside where it goes."""
+        target_mesh = None if self.target_mesh is None else _short(self.target_mesh)
+        texts = {"mesh": _short(self.mesh), "target_mesh": target_mesh}
+        texts |= {"shape": "x".join(map(str, self.shape)) or "()"}
+        texts |= {"backends": ",".join(self.backends)}
+        fields = [*dataclasses.fields(self)[1:], dataclasses.fields(self)[0]]
+        pairs = [
+            ("--" + field.name.replace("_", "-"), texts.get(field.name, getattr(self, field.name)))
+            for field in fields
+            if getattr(self, field.name) != field.default
+        ]
+        return [word for pair in pairs for word in pair]
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Description))
@@ -173,16 +185,22 @@ def _shape(value: object) -> tuple[int, ...]:
 
 
 def _backends(value: object) -> tuple[str, ...]:
-    """Backends from `a,b` or a list; whether they exist is for the emission to say."""
-    names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, list | tuple):
-        raise InputError(
-            "backends are a list of names, or a text with commas",
-            argument="backends",
-            got=value,
-            expected="['pallas_tpu', 'triton_gpu'] or 'pallas_tpu,triton_gpu'",
-        )
-    return tuple(_text("backends", name).strip() for name in names)
+    """Backends from a list or a text; whether they exist is for the emission to say."""
+    if isinstance(value, str):
+        return split_backends(value)
+    if isinstance(value, list | tuple):
+        return tuple(_text("backends", name) for name in value)
+    raise InputError(
+        "backends are a list of names, or a text with commas",
+        argument="backends",
+        got=value,
+        expected="['pallas_tpu', 'triton_gpu'] or 'pallas_tpu,triton_gpu'",
+    )
+
+
+def split_backends(text: str) -> tuple[str, ...]:
+    """Backends from `a,b`."""
+    return tuple(name.strip() for name in text.split(","))
 
 
 def _text(key: str, value: object) -> str:

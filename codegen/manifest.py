@@ -70,8 +70,15 @@ def sha256(text: str) -> str:
 def read_manifest(root: Path) -> Manifest:
     """The manifest of a folder; an empty one where there is no file."""
     path = root / FILE
-    if not path.exists():
-        return Manifest()
+    return _read(path) if path.exists() else Manifest()
+
+
+def read_listing(path: Path) -> tuple[Description, ...]:
+    """The descriptions of the bundles that a manifest file lists."""
+    return tuple(entry.description for entry in _read(path).entries)
+
+
+def _read(path: Path) -> Manifest:
     try:
         document = json.loads(read_text(path))
         if document["version"] != VERSION:

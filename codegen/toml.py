@@ -125,13 +125,14 @@ def _span(
     if entry is None:
         header = _HEADER.match(text, place[0])
         return (text.index("[[", place[0]), header.end() if header else place[1])
-    quoted = isinstance(value, str) and value != ""
-    begin = text.find(value, text.index("=", entry[0]), entry[1]) if quoted else -1
+    if not isinstance(value, str) or not value:
+        return entry
+    begin = text.find(value, text.index("=", entry[0]), entry[1])
     if begin < 0:
         return entry
     if error.text == value and error.span is not None:
         return (begin + error.span[0], begin + error.span[1])
-    return (begin, begin + len(value) if isinstance(value, str) else begin + 1)
+    return (begin, begin + len(value))
 
 
 def _entries(text: str, key: str, place: tuple[int, int]) -> Iterator[tuple[int, int]]:

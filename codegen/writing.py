@@ -120,3 +120,8 @@ def _replace(texts: Mapping[Path, str]) -> None:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
+
+
+def write_file(path: Path, text: str) -> None:
+    """Give one file this text, or leave it as it is and raise OSError."""
+    _replace({path: text})

@@ -1,1 +1,91 @@
-"""From two shardings of one tensor to kernels a person can read."""
+"""From two shardings of one tensor to kernels a person can read.
+
+    import shardwright as sw
+
+    mesh = sw.Mesh({"x": 2, "y": 3})
+    reshard = sw.Reshard(
+        shape=(6, 6),
+        dtype="float32",
+        source=mesh.sharding('[{"x"}, {"y"}]'),
+        target=mesh.sharding('[{"y"}, {"x"}]'),
+    )
+    plan = sw.plan(reshard)
+    sw.emit(plan).write("generated/transpose_2x3")
+
+Names are imported when they are first used; none of them imports jax, torch or triton by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardwright.codegen.bundle import Bundle, emit
+    from shardwright.codegen.check import Problem, check
+    from shardwright.codegen.convert import from_named_sharding, from_torch, to_named_sharding
+    from shardwright.codegen.describe import Description
+    from shardwright.codegen.planner import plan
+    from shardwright.codegen.show import derivation, pictures, svg, tile_table
+    from shardwright.codegen.toml import load_toml
+    from shardwright.codegen.verify import Report, verify
+    from shardwright.ir.errors import InputError
+    from shardwright.ir.mesh import AxisRef, Mesh
+    from shardwright.ir.plan import Plan
+    from shardwright.ir.reshard import Reshard
+    from shardwright.ir.sharding import DimSharding, Sharding
+
+_HOMES = {
+    "shardwright.codegen.bundle": ("Bundle", "emit"),
+    "shardwright.codegen.check": ("Problem", "check"),
+    "shardwright.codegen.convert": ("from_named_sharding", "from_torch", "to_named_sharding"),
+    "shardwright.codegen.describe": ("Description",),
+    "shardwright.codegen.planner": ("plan",),
+    "shardwright.codegen.show": ("derivation", "pictures", "svg", "tile_table"),
+    "shardwright.codegen.toml": ("load_toml",),
+    "shardwright.codegen.verify": ("Report", "verify"),
+    "shardwright.ir.errors": ("InputError",),
+    "shardwright.ir.mesh": ("AxisRef", "Mesh"),
+    "shardwright.ir.plan": ("Plan",),
+    "shardwright.ir.reshard": ("Reshard",),
+    "shardwright.ir.sharding": ("DimSharding", "Sharding"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AxisRef",
+    "Bundle",
+    "Description",
+    "DimSharding",
+    "InputError",
+    "Mesh",
+    "Plan",
+    "Problem",
+    "Report",
+    "Reshard",
+    "Sharding",
+    "check",
+    "derivation",
+    "emit",
+    "from_named_sharding",
+    "from_torch",
+    "load_toml",
+    "pictures",
+    "plan",
+    "svg",
+    "tile_table",
+    "to_named_sharding",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'shardwright' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,46 @@
+"""The command `shardwright`: its commands, and how a mistake of the user's ends it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from shardwright.codegen.cli.check import check
+from shardwright.codegen.cli.demo import demo
+from shardwright.codegen.cli.emit import emit
+from shardwright.codegen.cli.plan import plan
+from shardwright.codegen.cli.show import show
+from shardwright.codegen.cli.verify import verify
+from shardwright.ir.errors import InputError
+
+
+class Commands(TyperGroup):
+    """A group whose commands end with one message and exit code 2 on an InputError."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="From two shardings of one tensor to kernels a person can read.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _command in (emit, plan, show, verify, check):
+    app.command()(_command)
+app.command(hidden=True)(demo)
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="shardwright")

@@ -1,0 +1,73 @@
+"""The hidden command behind `make demo`: emit and verify reshards of a file, and report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardwright.codegen.cli.plan import ratio
+from shardwright.codegen.cli.progress import bar
+from shardwright.codegen.cli.verify import shown, verified
+from shardwright.codegen.toml import load_toml
+
+if TYPE_CHECKING:
+    from shardwright.codegen.bundle import Bundle
+    from shardwright.codegen.verify import Report
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of [[reshard]] tables.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the bundles.")]
+
+
+def demo(file: File, output: Output) -> None:
+    """Emit the reshards of a file, verify them, and print a table; exit code 1 on a fault."""
+    bundles = _emitted(file, output)
+    reports = verified(tuple(output / name for name in bundles), None)
+    _print(bundles, reports)
+    if any(report.verdict != "ok" for report in reports):
+        raise typer.Exit(1)
+
+
+def _emitted(file: Path, output: Path) -> dict[str, Bundle]:
+    from shardwright.codegen.bundle import emit_described
+    from shardwright.codegen.writing import write_bundles
+
+    descriptions = load_toml(file)
+    bundles: dict[str, Bundle] = {}
+    with bar("emitting", len(descriptions)) as advance:
+        for description in descriptions:
+            bundle = emit_described(description)
+            write_bundles(output, [(description, bundle.files(description.name))])
+            bundles[description.name] = bundle
+            advance(description.name)
+    return bundles
+
+
+def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("case", "backends")
+    for heading in ("devices", "bytes received", "bound", "received / bound"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for name, bundle in bundles.items():
+        mine = [report for report in reports if report.name == name]
+        traffic, plan = bundle.plan.traffic, bundle.plan
+        moved, bound = traffic.received_total, traffic.bound_received_total
+        table.add_row(
+            name,
+            ", ".join(report.backend for report in mine),
+            str(plan.devices),
+            f"{moved:,}",
+            f"{bound:,}",
+            ratio(moved, bound),
+            ", ".join(shown(v) for v in dict.fromkeys(report.verdict for report in mine)),
+        )
+    console = Console()
+    console.print(table)
+    for report in reports:
+        if report.detail:
+            console.print(f"{report.name} {report.backend}: {escape(report.detail)}")

@@ -1,0 +1,50 @@
+"""`shardwright emit`: write the bundles of reshards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardwright.codegen.cli.flags import Given, takes_description
+from shardwright.codegen.cli.progress import bar
+from shardwright.codegen.describe import FIELDS, Description
+from shardwright.ir.errors import InputError
+
+Output = Annotated[
+    Path, typer.Option("-o", "--output", help="Folder that the bundles go into, one folder each.")
+]
+
+
+@takes_description(*FIELDS)
+def emit(given: Given, output: Output = Path("generated")) -> None:
+    """Write the bundles of reshards.
+
+    A bundle is a Pallas TPU module, a Triton GPU module, the plan and a review page.
+    """
+    from shardwright.codegen.writing import write_bundles
+
+    descriptions = given.many()
+    with bar("emitting", len(descriptions)) as advance:
+        bundles = []
+        for description in descriptions:
+            bundles.append((description, _files(given, description)))
+            advance(description.name)
+    try:
+        changed = write_bundles(output, bundles)
+    except InputError as error:
+        raise error.named("--output") if error.argument == "output" else error from None
+    for description in descriptions:
+        folder = output / description.name
+        count = sum(path.parent == folder for path in changed)
+        print(f"{folder}: " + (f"{count} files written" if count else "unchanged"))
+
+
+def _files(given: Given, description: Description) -> dict[str, str]:
+    from shardwright.codegen.bundle import emit_described
+
+    try:
+        return emit_described(description).files(description.name)
+    except InputError as error:
+        raise given.located(error, description) from None

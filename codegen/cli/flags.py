@@ -1,0 +1,155 @@
+"""The flags that describe a reshard, the same in every command, and what they become."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardwright.codegen.describe import (
+    FIELDS,
+    REQUIRED,
+    Description,
+    describe,
+    split_backends,
+)
+from shardwright.codegen.manifest import read_listing
+from shardwright.codegen.toml import load_toml
+from shardwright.ir.errors import InputError, one_of
+
+_HELP = {
+    "mesh": """Axes and sizes, major to minor: x=2,y=3 or '<["x"=2, "y"=3]>'.""",
+    "shape": "Shape of the tensor: 6x6.",
+    "dtype": "Element type: float32, bfloat16, int8, …",
+    "source": """Sharding before: '[{"x"}, {"y"}]'.""",
+    "target": "Sharding after.",
+    "target_mesh": "Mesh of the target, where it is another one.",
+    "source_split": "How an uneven source is split: flat (default) or nested, as torch does.",
+    "target_split": "The same of the target.",
+    "name": "Name of the bundle, a Python identifier; picks one reshard of FILE.",
+    "backends": "What to emit, with commas between (default: all).",
+    "strategy": "How to move it: auto (default) or one by name.",
+}
+_OVERRIDES = ("strategy", "backends")  # what flags may say beside a FILE
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was given on the command line: a file of descriptions, or flags, by field name."""
+
+    file: Path | None
+    fields: dict[str, str]
+
+    def many(self) -> tuple[Description, ...]:
+        """All reshards that are described."""
+        if self.file is None:
+            return (self._from_flags(),)
+        for key in self.fields:
+            if key not in ("name", *_OVERRIDES):
+                raise InputError(
+                    "a reshard is described by FILE or by flags, not by both",
+                    argument=flag(key),
+                    got=f"{flag(key)} beside {self.file}",
+                    expected="one of them",
+                )
+        return tuple(map(self._overridden, self._selected(self.file)))
+
+    def one(self) -> Description:
+        """The one reshard that is described."""
+        if self.file is None:
+            return replace(self, fields={"name": "reshard", **self.fields})._from_flags()
+        descriptions = self.many()
+        if len(descriptions) > 1:
+            raise InputError(
+                f"{self.file} describes {len(descriptions)} reshards, and one is wanted",
+                argument="--name",
+                expected=one_of(d.name for d in descriptions),
+            )
+        return descriptions[0]
+
+    def _from_flags(self) -> Description:
+        missing = [key for key in ("name", *REQUIRED) if key not in self.fields]
+        if missing:
+            raise InputError(
+                "a reshard is described by a FILE, or by "
+                + ", ".join(flag(key) for key in (*REQUIRED, "name")),
+                argument=flag(missing[0]),
+                got="no " + " and no ".join(flag(key) for key in missing),
+            )
+        try:
+            return describe(self.fields)
+        except InputError as error:
+            raise error.named(flag(error.argument or "name")) from None
+
+    def _selected(self, file: Path) -> tuple[Description, ...]:
+        descriptions = read_listing(file) if file.suffix == ".json" else load_toml(file)
+        name = self.fields.get("name")
+        chosen = tuple(d for d in descriptions if name is None or d.name == name)
+        if not chosen:
+            raise InputError(
+                f"{file} describes no reshard of this name",
+                argument="--name",
+                got=name,
+                expected=one_of(d.name for d in descriptions),
+            )
+        return chosen
+
+    def _overridden(self, description: Description) -> Description:
+        changes: dict[str, Any] = {k: v for k, v in self.fields.items() if k == "strategy"}
+        if "backends" in self.fields:
+            changes["backends"] = split_backends(self.fields["backends"])
+        return replace(description, **changes)
+
+    def located(self, error: InputError, description: Description) -> InputError:
+        """An error that came up after the description was read, said of a flag or of the file."""
+        if error.argument is None or error.argument not in FIELDS:
+            return error
+        if self.file is None or error.argument in self.fields:
+            return error.named(flag(error.argument))
+        return error.named(f"{self.file}, reshard {description.name!r}, {error.argument}")
+
+
+def flag(field: str) -> str:
+    """The flag of a field: `--target-mesh` for `target_mesh`."""
+    return "--" + field.replace("_", "-")
+
+
+def takes_description(*fields: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the argument FILE and the flags of these fields; it gets them as a `Given`
+    in the place of its first parameter."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**values: Any) -> None:
+            file = values.pop("file")
+            given = {key: values.pop(key) for key in fields}
+            command(Given(file, {k: v for k, v in given.items() if v is not None}), **values)
+
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        keywords = (p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)
+        parameters = [_file(), *map(_option, fields), *keywords]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return decorate
+
+
+def _file() -> inspect.Parameter:
+    text = "TOML file of [[reshard]] tables, whose keys are the flags with underscores."
+    annotation = Annotated[Path | None, typer.Argument(metavar="FILE", help=text)]
+    return _parameter("file", annotation)
+
+
+def _option(field: str) -> inspect.Parameter:
+    annotation = Annotated[str | None, typer.Option(flag(field), help=_HELP[field])]
+    return _parameter(field, annotation)
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=None, annotation=annotation)
