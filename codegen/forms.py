@@ -15,7 +15,7 @@ from shardwright.ir.bounds import bounds
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.identities import simplify
 from shardwright.ir.index import Index, Value, maximum, minimum
-from shardwright.ir.layout import DimLayout, Layout, Let
+from shardwright.ir.layout import Layout, Let, unnamed
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,14 @@ class Assignment:
 
 @dataclass(frozen=True)
 class IndexFunction:
-    """A function of mesh positions or shard indices that returns a tuple of integers."""
+    """A function of mesh positions or shard indices; it returns a tuple, or one value if `single`."""
 
     name: str
     parameters: tuple[str, ...]
     doc: str
     lines: tuple[Assignment, ...]
     results: tuple[sympy.Expr, ...]
+    single: bool = False
 
 
 @dataclass
@@ -63,9 +64,9 @@ class Body:
         ends = bounds(value)
         return Index(name, sympy.oo if ends is None else ends[1] + 1)
 
-    def named(self, axis: int) -> Let:
-        """`let` with names that carry the dimension."""
-        return lambda name, value: self.let(f"{name}{axis}", value)
+    def named(self, axis: int, side: str = "") -> Let:
+        """`let` with names that carry the dimension, and the side where a function has both."""
+        return lambda name, value: self.let(f"{side}{name}{axis}", value)
 
 
 def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
@@ -78,8 +79,8 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
         _box("target", target),
         _range("source", source, "a"),
         _tile(exchange),
-        _peers("senders", "source shards that meet", target, source, "target"),
-        _peers("receivers", "target shards that meet", source, target, "source"),
+        _peers("senders", target, source, "source shards that meet a target shard"),
+        _peers("receivers", source, target, "target shards that meet a source shard"),
         _target_position(target),
         _holder(exchange),
     )
@@ -90,10 +91,23 @@ def _function(
     parameters: tuple[Index, ...],
     doc: str,
     derive: Callable[[Body], tuple[Value, ...]],
+    single: bool = False,
 ) -> IndexFunction:
     body = Body()
     results = tuple(simplify(result) for result in derive(body))
-    return IndexFunction(name, tuple(p.name for p in parameters), doc, tuple(body.lines), results)
+    lines = _needed(body.lines, results)
+    return IndexFunction(name, tuple(p.name for p in parameters), doc, lines, results, single)
+
+
+def _needed(lines: list[Assignment], results: tuple[sympy.Expr, ...]) -> tuple[Assignment, ...]:
+    """The assignments that the results rest on."""
+    used = {symbol.name for result in results for symbol in result.free_symbols}
+    kept: list[Assignment] = []
+    for line in reversed(lines):
+        if line.name in used:
+            kept.append(line)
+            used |= {symbol.name for symbol in line.value.free_symbols}
+    return tuple(reversed(kept))
 
 
 def _position(layout: Layout, name: str = "position") -> Index:
@@ -104,15 +118,15 @@ def _shards(layout: Layout, letter: str) -> tuple[Index, ...]:
     return tuple(Index(f"{letter}{axis}", dim.parts) for axis, dim in enumerate(layout.dims))
 
 
+def _known(symbols: tuple[Index, ...]) -> tuple[Value, ...]:
+    """The symbols, with zero for those that can be nothing else."""
+    return tuple(sympy.Integer(0) if s.extent == 1 else s for s in symbols)
+
+
 def _shard(side: str, layout: Layout) -> IndexFunction:
     position = _position(layout)
     doc = f"Index of the {side} shard, per dimension, at a position of the {side} mesh."
     return _function(f"{side}_shard", (position,), doc, lambda body: layout.index(position))
-
-
-def _interval(dim: DimLayout, index: Value, let: Let) -> tuple[Value, Value]:
-    low, high = dim.interval(index, let)
-    return low, high
 
 
 def _box(side: str, layout: Layout) -> IndexFunction:
@@ -121,7 +135,7 @@ def _box(side: str, layout: Layout) -> IndexFunction:
     def derive(body: Body) -> tuple[Value, ...]:
         ends: list[Value] = []
         for axis, dim in enumerate(layout.dims):
-            ends += _interval(dim, dim.index(position), body.named(axis))
+            ends += dim.interval(dim.index(position), body.named(axis))
         return tuple(ends)
 
     doc = f"Tensor range (low, high), per dimension, of the {side} shard at a position."
@@ -133,8 +147,8 @@ def _range(side: str, layout: Layout, letter: str) -> IndexFunction:
 
     def derive(body: Body) -> tuple[Value, ...]:
         ends: list[Value] = []
-        for axis, (dim, index) in enumerate(zip(layout.dims, shard, strict=True)):
-            ends += _interval(dim, index, body.named(axis))
+        for axis, (dim, index) in enumerate(zip(layout.dims, _known(shard), strict=True)):
+            ends += dim.interval(index, body.named(axis))
         return tuple(ends)
 
     doc = f"Tensor range (low, high), per dimension, of a {side} shard."
@@ -142,35 +156,38 @@ def _range(side: str, layout: Layout, letter: str) -> IndexFunction:
 
 
 def _tile(exchange: Exchange) -> IndexFunction:
-    source, target = _shards(exchange.source, "a"), _shards(exchange.target, "b")
+    shards = _shards(exchange.source, "a"), _shards(exchange.target, "b")
+    source, target = _known(shards[0]), _known(shards[1])
 
     def derive(body: Body) -> tuple[Value, ...]:
         ends: list[Value] = []
         for axis, tiles in enumerate(exchange.dims):
-            let = body.named(axis)
-            from_low, from_high = _interval(tiles.source, source[axis], let)
-            to_low, to_high = _interval(tiles.target, target[axis], let)
+            from_low, from_high = tiles.source.interval(source[axis], body.named(axis, "source_"))
+            to_low, to_high = tiles.target.interval(target[axis], body.named(axis, "target_"))
             ends += [maximum(from_low, to_low), minimum(from_high, to_high)]
         return tuple(ends)
 
     doc = "Tensor range shared by a source shard and a target shard; empty where low >= high."
-    return _function("tile", (*source, *target), doc, derive)
+    return _function("tile", (*shards[0], *shards[1]), doc, derive)
 
 
-def _peers(name: str, what: str, own: Layout, other: Layout, side: str) -> IndexFunction:
+def _peers(name: str, own: Layout, other: Layout, what: str) -> IndexFunction:
     position = _position(own)
 
     def derive(body: Body) -> tuple[Value, ...]:
         ends: list[Value] = []
         for axis, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
-            let = body.named(axis)
-            low, high = _interval(dim, dim.index(position), let)
+            # A flat split is left unnamed: its quotients fold, often to constants.
+            let = unnamed if dim.is_flat else body.named(axis)
+            low, high = dim.interval(dim.index(position), let)
+            let = unnamed if peer.is_flat else body.named(axis, "peer_")
             first, last = peer.owners(low, high, let)
-            first = let("first", first)
-            ends += [first, last - first + 1]
+            count = simplify(last - first + 1)
+            first = body.let(f"first{axis}", first)
+            ends += [first, count if count.is_Integer else last - first + 1]
         return tuple(ends)
 
-    doc = f"First and count, per dimension, of the {what} the {side} shard at a position."
+    doc = f"First and count, per dimension, of the {what}."
     return _function(name, (position,), doc, derive)
 
 
@@ -181,7 +198,8 @@ def _target_position(target: Layout) -> IndexFunction:
         "target_position",
         (*shard, replica),
         doc,
-        lambda body: (target.position(shard, replica),),
+        lambda body: (target.position(_known(shard), _known((replica,))[0]),),
+        single=True,
     )
 
 
@@ -192,7 +210,8 @@ def _holder(exchange: Exchange) -> IndexFunction:
     doc = "Position, in the source mesh, of the holder that sends a piece of a tile to a receiver."
     return _function(
         "holder",
-        (*shard, receiver, piece),
+        (*shard, receiver, *((piece,) if exchange.rule.pieces > 1 else ())),
         doc,
-        lambda body: (exchange.holder(shard, receiver, piece),),
+        lambda body: (exchange.holder(_known(shard), receiver, *_known((piece,))),),
+        single=True,
     )

@@ -46,15 +46,19 @@ class Printer:
             return self._division(expr), _PRODUCT
         raise InternalError(f"no way to print {expr!r}")
 
+    def terms(self, expr: sympy.Expr) -> list[str]:
+        """The terms of a sum in print order, all but the first with their sign before them."""
+        first, *rest = sorted(sympy.Add.make_args(expr), key=_rank)
+        texts = [self._wrapped(first, _PRODUCT if first.as_coeff_Mul()[0] >= 0 else _SUM)]
+        for term in rest:
+            negative = bool(term.as_coeff_Mul()[0] < 0)
+            texts.append(
+                f"{'-' if negative else '+'} {self._wrapped(-term if negative else term, _PRODUCT)}"
+            )
+        return texts
+
     def _sum(self, expr: sympy.Expr) -> str:
-        terms = sorted(sympy.Add.make_args(expr), key=_rank)
-        text = self._wrapped(terms[0], _PRODUCT if terms[0].as_coeff_Mul()[0] >= 0 else _SUM)
-        for term in terms[1:]:
-            if term.as_coeff_Mul()[0] < 0:
-                text += f" - {self._wrapped(-term, _PRODUCT)}"
-            else:
-                text += f" + {self._wrapped(term, _PRODUCT)}"
-        return text
+        return " ".join(self.terms(expr))
 
     def _product(self, expr: sympy.Expr) -> str:
         coefficient, rest = expr.as_coeff_Mul()
@@ -84,7 +88,7 @@ class Printer:
 def _rank(term: sympy.Expr) -> tuple[bool, bool, int, str]:
     """Positive terms first, constants last, larger strides before smaller, then by name."""
     coefficient, rest = term.as_coeff_Mul()
-    return coefficient < 0, bool(term.is_Integer), -abs(int(coefficient)), str(rest)
+    return bool(coefficient < 0), bool(term.is_Integer), -abs(int(coefficient)), str(rest)
 
 
 PYTHON = Printer()

@@ -161,6 +161,18 @@ def _first_is_greatest(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
     return b if is_at_most(a, b) else None
 
 
+def _clipped_alike(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+    if not (isinstance(a, Minimum) and isinstance(b, Minimum) and a.args[1] == b.args[1]):
+        return None
+    return Minimum(Minimum(a.args[0], b.args[0]), a.args[1])
+
+
+def _clipped_further(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+    if not isinstance(a, Minimum) or not is_at_most(b, a.args[1]):
+        return None
+    return Minimum(a.args[0], b)
+
+
 IDENTITIES: tuple[Identity, ...] = (
     Identity(FloorDiv, "by one", "a floordiv 1 = a", lambda a, n: a if n == 1 else None),
     Identity(FloorDiv, "small", "a floordiv n = 0 if 0 <= a < n", _quotient_is_zero),
@@ -196,6 +208,10 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity(CeilDiv, "multiple", "(n*q + r) ceildiv n = q + r ceildiv n", _ceiling_of_multiple),
     Identity(CeilDiv, "small", "a ceildiv n = 1 if 0 < a <= n", _ceiling_is_one),
     Identity(Minimum, "ordered", "min(a, b) = a if a <= b", _first_is_least),
+    Identity(
+        Minimum, "clipped further", "min(min(a, c), d) = min(a, d) if d <= c", _clipped_further
+    ),
+    Identity(Minimum, "clipped", "min(min(a, c), min(b, c)) = min(min(a, b), c)", _clipped_alike),
     Identity(Maximum, "ordered", "max(a, b) = a if a >= b", _first_is_greatest),
 )
 

@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from shardwright.ir.index import Value, ceil_div, floor_div, minimum, mod
+from shardwright.ir.index import Value, ceil_div, floor_div, maximum, minimum, mod
 from shardwright.ir.mesh import AxisRef, Digit, Mesh
 from shardwright.ir.sharding import Sharding
 
@@ -31,7 +31,8 @@ Split = Literal["flat", "nested"]
 Let = Callable[[str, Value], Value]
 
 
-def _unnamed(_name: str, value: Value) -> Value:
+def unnamed(_name: str, value: Value) -> Value:
+    """Leaves an intermediate value as it is."""
     return value
 
 
@@ -97,6 +98,11 @@ class DimLayout:
         return sizes
 
     @property
+    def is_flat(self) -> bool:
+        """Whether the shards are equal chunks, the last ones cut short: one level of division."""
+        return len(self.levels) == 1
+
+    @property
     def is_even(self) -> bool:
         """Whether all shards have the same size."""
         return self.extent % self.parts == 0
@@ -109,9 +115,9 @@ class DimLayout:
         """The part of a mesh position that the shard index determines."""
         return write_digits(self.digits, index)
 
-    def interval(self, index: Value, let: Let = _unnamed) -> tuple[Value, Value]:
+    def interval(self, index: Value, let: Let = unnamed) -> tuple[Value, Value]:
         """The half-open range of the tensor dimension held by a shard."""
-        if len(self.levels) == 1:
+        if self.is_flat:
             low = minimum(index * self.size, self.extent)
             low = let("lo", low)
             return low, minimum(low + self.size, self.extent)
@@ -129,9 +135,9 @@ class DimLayout:
             length = let("length", minimum(chunk, length - offset))
         return low, low + length
 
-    def owner(self, element: Value, let: Let = _unnamed) -> Value:
+    def owner(self, element: Value, let: Let = unnamed) -> Value:
         """The index of the shard that holds a tensor element (0 <= element < extent)."""
-        if len(self.levels) == 1:
+        if self.is_flat:
             return floor_div(element, self.size)
         rest: Value = element
         length: Value = self.extent
@@ -144,10 +150,10 @@ class DimLayout:
             index = let("index", index * parts + digit)
         return index
 
-    def owners(self, low: Value, high: Value, let: Let = _unnamed) -> tuple[Value, Value]:
+    def owners(self, low: Value, high: Value, let: Let = unnamed) -> tuple[Value, Value]:
         """First and last shard that may meet the range [low, high); a superset if it is empty."""
         last = self.extent - 1
-        return self.owner(minimum(low, last), let), self.owner(high - 1, let)
+        return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
     @cached_property
     def intervals(self) -> tuple[np.ndarray, np.ndarray]:

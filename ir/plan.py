@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.index import Index
 from shardwright.ir.reshard import Reshard
@@ -60,6 +62,12 @@ class Plan:
     def transfers(self) -> Transfers:
         """Every transfer of the plan, enumerated."""
         return enumerate_transfers(self.exchange)
+
+    @property
+    def target_bytes(self) -> int:
+        """Bytes of all target shards together, replicas included."""
+        elements = math.prod(self.reshard.shape) * self.exchange.target.replicas
+        return elements * DTYPES[self.reshard.dtype]
 
     @property
     def devices(self) -> int:

@@ -58,7 +58,7 @@ class DimTiles:
     @property
     def is_flat(self) -> bool:
         """Whether the closed forms of the cut pattern hold: one level of chunks on both sides."""
-        return len(self.source.levels) == 1 and len(self.target.levels) == 1
+        return self.source.is_flat and self.target.is_flat
 
     @property
     def grain(self) -> int:

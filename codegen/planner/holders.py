@@ -157,7 +157,8 @@ class Loads:
         """What the rule would assign for tiles their receivers hold already, by sender."""
         saved = np.zeros(self.positions.size, dtype=np.int64)
         receivers, holders = self.members
-        others = np.prod(np.delete(self.held_widths, rule.cut, axis=1), axis=1, dtype=np.int64)
+        rest = [axis for axis in range(len(self.source.dims)) if axis != rule.cut]
+        others = np.prod(self.held_widths[:, rest], axis=1, dtype=np.int64)
         shard = tuple(index + 0 * holders for index in self.source.index(holders))
         turns = Exchange(self.source, self.target, rule)
         for piece in range(rule.pieces):

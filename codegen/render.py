@@ -1,0 +1,95 @@
+"""Rendering: the jinja environment and the layout of statements that templates print."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jinja2
+import sympy
+
+from shardwright.codegen.forms import IndexFunction
+from shardwright.codegen.printers import Printer
+from shardwright.ir.errors import InternalError
+
+WIDTH = 100
+INDENT = "    "
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("shardwright.templates", "."),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render(template: str, context: object) -> str:
+    """The text of a template; `context` is its only name, `m`.
+
+    Raises InternalError with the template's line and its neighbours where a name is missing.
+    """
+    try:
+        return _environment().get_template(template).render(m=context)
+    except jinja2.TemplateError as error:
+        raise InternalError(_located(template, error)) from error
+
+
+def _located(template: str, error: jinja2.TemplateError) -> str:
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.endswith(".jinja"):
+            template, line = trace.tb_frame.f_code.co_filename.rpartition("/")[2], trace.tb_lineno
+        trace = trace.tb_next
+    line = getattr(error, "lineno", None) or line
+    loader = _environment().loader
+    text = loader.get_source(_environment(), template)[0].splitlines() if loader else []
+    near = range(max(line - 2, 1), min(line + 2, len(text)) + 1)
+    shown = [f"{'>' if n == line else ' '} {n:4} {text[n - 1]}" for n in near]
+    return "\n".join([f"{template}, line {line}: {error}", *shown])
+
+
+def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") -> list[str]:
+    """`prefix(a, b)suffix` on one line where it fits, else one item a line."""
+    line = f"{prefix}{ends[0]}{', '.join(items)}{ends[1]}{suffix}"
+    if len(line) <= WIDTH:
+        return [line]
+    return [prefix + ends[0], *(f"{INDENT}{item}," for item in items), ends[1] + suffix]
+
+
+def unpacked(names: list[str], call: str) -> tuple[str, ...]:
+    """`a, b = call` for one indentation, one name a line where it is too long."""
+    if len(names) == 1:
+        return (f"({names[0]},) = {call}",)
+    line = f"{', '.join(names)} = {call}"
+    if len(line) + len(INDENT) <= WIDTH:
+        return (line,)
+    return ("(", *(f"{INDENT}{name}," for name in names), f") = {call}")
+
+
+def statement_lines(printer: Printer, name: str, value: sympy.Expr) -> list[str]:
+    """`name = value`, broken at the terms of a sum where one line (indented once) is too short."""
+    line = f"{name} = {printer.text(value)}"
+    if len(line) + len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
+        return [line]
+    first, *rest = printer.terms(value)
+    return [f"{name} = (", INDENT + first, *(INDENT + term for term in rest), ")"]
+
+
+def function_lines(printer: Printer, function: IndexFunction) -> list[str]:
+    """The body of an index function below its docstring."""
+    lines: list[str] = []
+    for assignment in function.lines:
+        lines += statement_lines(printer, assignment.name, assignment.value)
+    results = [printer.text(result) for result in function.results]
+    if function.single:
+        return [*lines, f"return {results[0]}"]
+    joined = ", ".join(results)
+    if len(results) > 1 and len(f"{INDENT}return {joined}") <= WIDTH:
+        return [*lines, f"return {joined}"]
+    if len(results) == 1:
+        return [*lines, f"return ({joined},)"]
+    return [*lines, "return (", *(f"{INDENT}{result}," for result in results), ")"]
