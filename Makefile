@@ -1,0 +1,41 @@
+# Each verb sets up its own environment in .venv first. PYTHON chooses the interpreter.
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.PHONY: demo test quick check golden style bench clean
+.DELETE_ON_ERROR:
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	touch $@
+
+demo: $(STAMP)  ## emit reshards of the corpus, run them against the oracle, print a table
+	$(BIN)/shardwright demo corpus/reshards.toml -o build/demo
+
+test: $(STAMP)  ## every test
+	$(BIN)/python -m pytest -n $(JOBS) -m ''
+
+quick: $(STAMP)  ## the tests that take less than about ten seconds each
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: style  ## style, types, and whether generated/ is what would be emitted now
+	$(BIN)/mypy
+	$(BIN)/shardwright check generated
+
+style: $(STAMP)  ## lint and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+golden: $(STAMP)  ## write generated/ and the golden texts again; review the diff
+	$(BIN)/shardwright emit corpus/reshards.toml -o generated
+	$(BIN)/shardwright emit corpus/examples.toml -o generated
+
+bench: $(STAMP)  ## what is measured, as tables
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build
