@@ -1,0 +1,341 @@
+"""Descriptions: canonical texts, the command that makes them again, TOML files, their errors."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import exactly, fields, message, meshes
+
+from shardwright.codegen.describe import LONGEST_COMMAND, Description, describe
+from shardwright.codegen.toml import load_toml
+from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import Sharding
+
+TRANSPOSE = {
+    "name": "transpose_2x3",
+    "mesh": "x=2,y=3",
+    "shape": "6x6",
+    "dtype": "float32",
+    "source": '[{"x"}, {"y"}]',
+    "target": '[{"y"}, {"x"}]',
+}
+TABLE = """\
+[[reshard]]
+name = "transpose_2x3"
+mesh = "x=2,y=3"
+shape = [6, 6]
+dtype = "float32"
+source = '[{"x"}, {"y"}]'  # rows over x
+target = '[{"y"}, {"x"}]'
+"""
+
+
+def described(**changes: object) -> Description:
+    return describe({**TRANSPOSE, **changes})
+
+
+def described_by(command: str) -> Description:
+    """What the flags of a command describe."""
+    program, verb, *words = shlex.split(command)
+    assert (program, verb, words[-2:]) == ("shardwright", "emit", ["-o", "generated"])
+    flags = zip(words[:-2:2], words[1:-2:2], strict=True)
+    return describe({flag.removeprefix("--").replace("-", "_"): text for flag, text in flags})
+
+
+def test_texts_become_canonical() -> None:
+    spaced = described(mesh='{<["x" = 2,"y"=3]>}', shape="6, 6", source='[ {"x"},{"y"} ]')
+    assert spaced == described()
+    assert spaced.mesh == '<["x"=2, "y"=3]>'
+    assert spaced.shape == (6, 6)
+    assert spaced.source == '[{"x"}, {"y"}]'
+
+
+def test_a_second_mesh_that_is_the_first_is_left_out() -> None:
+    assert described(target_mesh="x=2,y=3").target_mesh is None
+    other = described(target_mesh='<["x"=2, "y"=3], device_ids=[5, 4, 3, 2, 1, 0]>')
+    assert other.target_mesh == '<["x"=2, "y"=3], device_ids=[5, 4, 3, 2, 1, 0]>'
+
+
+def test_the_command() -> None:
+    assert described().command() == (
+        "shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 "
+        """--source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' """
+        "--name transpose_2x3 -o generated"
+    )
+
+
+def test_the_command_states_what_is_not_the_default() -> None:
+    command = described(
+        target_mesh='<["x"=2, "y"=3], device_ids=[6, 7, 8, 9, 10, 12]>',
+        source_split="nested",
+        backends=["triton_gpu"],
+        strategy="direct",
+    ).command("out put")
+    assert command == (
+        "shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 "
+        """--source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' """
+        """--target-mesh '<["x"=2, "y"=3], device_ids=[6, 7, 8, 9, 10, 12]>' """
+        "--source-split nested --backends triton_gpu --strategy direct "
+        "--name transpose_2x3 -o 'out put'"
+    )
+
+
+def test_a_command_too_long_for_a_shell_goes_through_the_manifest() -> None:
+    mesh = Mesh({"x": 4096}, device_ids=range(4096)[::-1])
+    command = described(mesh=str(mesh), source='[{"x"}, {}]', target='[{}, {"x"}]').command()
+    assert command == "shardwright emit generated/manifest.json --name transpose_2x3 -o generated"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_description_survives_json_and_the_command_line(data: st.DataObject) -> None:
+    source_mesh, target_mesh = data.draw(meshes()), data.draw(meshes())
+    rank = data.draw(st.integers(0, 4))
+    dims, replicated, _ = data.draw(fields(source_mesh, rank))
+    source = Sharding(source_mesh, dims, replicated)
+    dims, replicated, _ = data.draw(fields(target_mesh, rank))
+    target = Sharding(target_mesh, dims, replicated)
+    shape = tuple(data.draw(st.lists(st.integers(1, 40), min_size=rank, max_size=rank)))
+    split = data.draw(st.sampled_from(["flat", "nested"]))
+    reshard = Reshard(shape, "int8", source, target, target_split=split)
+    description = Description.of(reshard, "case", ("pallas_tpu",), "direct")
+    assert description.reshard() == reshard
+    assert describe(description.to_dict()) == description
+    command = description.command()
+    assert len(command) <= LONGEST_COMMAND
+    assert described_by(command) == description
+
+
+@pytest.mark.parametrize("name", ["2x3", "a-b", "a b", "", "class", "../up", "a.b"])
+def test_names_are_identifiers(name: str) -> None:
+    assert message(lambda: described(name=name)) == (
+        "name: the name of a bundle is a Python identifier\n"
+        f"got: {name}\n"
+        "expected: letters, digits and underscores, not starting with a digit, no keyword"
+    )
+
+
+INVALID: list[tuple[dict[str, object], str]] = [
+    (
+        {"tensor": "6x6"},
+        """
+        tensor: unknown key
+        got: tensor
+        expected: one of name, mesh, shape, dtype, source, target, target_mesh, source_split, \
+target_split, backends, strategy
+        """,
+    ),
+    (
+        {"mesh": 6},
+        """
+        mesh: mesh is a text
+        got: 6
+        expected: a text in quotes
+        """,
+    ),
+    (
+        {"shape": 36},
+        """
+        shape: a shape is a list of integers, or a text
+        got: 36
+        expected: [6, 6] or '6x6'
+        """,
+    ),
+    (
+        {"shape": [6, 6.0]},
+        """
+        shape: a shape is a list of integers, or a text
+        got: [6, 6.0]
+        expected: [6, 6] or '6x6'
+        """,
+    ),
+    (
+        {"shape": [6, 0]},
+        """
+        shape: an extent must be an integer of at least 1
+        got: 0 for dimension 1
+        expected: 1, 2, 3, …
+        """,
+    ),
+    (
+        {"source": '[{"x"}, {"w"}]'},
+        """
+        source: an axis must exist in the mesh
+          [{"x"}, {"w"}]
+                   ^^^
+        got: "w"
+        expected: one of "x", "y"
+        """,
+    ),
+    (
+        {"dtype": "float7"},
+        """
+        dtype: the element type must be known
+          float7
+          ^^^^^^
+        got: float7
+        expected: one of bool, int8, int16, int32, int64, uint8, uint16, uint32, float16, \
+bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
+        """,
+    ),
+    (
+        {"target_split": "even"},
+        """
+        target_split: the split must be known
+          even
+          ^^^^
+        got: even
+        expected: one of flat, nested
+        """,
+    ),
+    (
+        {"backends": 1},
+        """
+        backends: backends are a list of names, or a text with commas
+        got: 1
+        expected: ['pallas_tpu', 'triton_gpu'] or 'pallas_tpu,triton_gpu'
+        """,
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), INVALID)
+def test_invalid_fields(changes: dict[str, object], expected: str) -> None:
+    assert message(lambda: described(**changes)) == exactly(expected)
+
+
+def test_a_missing_field() -> None:
+    given = {key: text for key, text in TRANSPOSE.items() if key != "dtype"}
+    assert message(lambda: describe(given)) == "dtype: missing\nexpected: a value for dtype"
+
+
+def load(tmp_path: Path, text: str) -> tuple[Description, ...]:
+    path = tmp_path / "reshards.toml"
+    path.write_text(text)
+    return load_toml(path)
+
+
+def problem(tmp_path: Path, text: str) -> str:
+    """The message of a TOML file, without the folder it is in."""
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, text)
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def test_toml_tables(tmp_path: Path) -> None:
+    second = TABLE.replace("transpose_2x3", "again").replace("[6, 6]", "'6x6'")
+    first, again = load(tmp_path, TABLE + second)
+    assert first == described()
+    assert again == described(name="again")
+
+
+def test_toml_takes_lists_and_all_flags(tmp_path: Path) -> None:
+    more = 'backends = ["triton_gpu"]\nstrategy = "direct"\nsource_split = "nested"\n'
+    (only,) = load(tmp_path, TABLE + more)
+    assert only == described(backends="triton_gpu", strategy="direct", source_split="nested")
+
+
+def test_toml_mistakes_are_shown_in_the_file(tmp_path: Path) -> None:
+    assert problem(tmp_path, TABLE.replace('{"y"}]\'  #', '{"w"}]\'  #')) == exactly(
+        """
+        reshards.toml, line 6, reshard 'transpose_2x3', source: an axis must exist in the mesh
+          source = '[{"x"}, {"w"}]'  # rows over x
+                             ^^^
+        got: "w"
+        expected: one of "x", "y"
+        """
+    )
+
+
+def test_toml_unknown_key(tmp_path: Path) -> None:
+    assert problem(tmp_path, TABLE + "colour = 3\n") == exactly(
+        """
+        reshards.toml, line 8, reshard 'transpose_2x3', colour: unknown key
+          colour = 3
+          ^^^^^^^^^^
+        got: colour
+        expected: one of name, mesh, shape, dtype, source, target, target_mesh, source_split, \
+target_split, backends, strategy
+        """
+    )
+
+
+def test_toml_missing_key(tmp_path: Path) -> None:
+    assert problem(tmp_path, TABLE + TABLE.replace('dtype = "float32"\n', "")) == exactly(
+        """
+        reshards.toml, line 8, reshard 'transpose_2x3', dtype: missing
+          [[reshard]]
+          ^^^^^^^^^^^
+        expected: a value for dtype
+        """
+    )
+
+
+def test_toml_two_reshards_of_one_name(tmp_path: Path) -> None:
+    assert problem(tmp_path, TABLE + TABLE) == exactly(
+        """
+        reshards.toml, line 9, name: two reshards of one name
+          name = "transpose_2x3"
+                  ^^^^^^^^^^^^^
+        got: transpose_2x3
+        expected: a name of its own for each reshard
+        """
+    )
+
+
+def test_toml_that_looks_like_a_table_inside_a_text_only_loses_the_line(tmp_path: Path) -> None:
+    text = TABLE.replace('"float32"', '"""\n[[reshard]]\n"""')
+    assert problem(tmp_path, text).splitlines()[0] == (
+        "reshards.toml, reshard 'transpose_2x3', dtype: the element type must be known"
+    )
+
+
+def test_not_toml(tmp_path: Path) -> None:
+    assert problem(tmp_path, TABLE + "oops\n") == exactly(
+        """
+        reshards.toml, line 8: not TOML: Expected '=' after a key in a key/value pair
+          oops
+              ^
+        """
+    )
+    assert problem(tmp_path, TABLE + 'note = """') == exactly(
+        """
+        reshards.toml: not TOML: Unterminated string
+        expected: [[reshard]] tables
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "reshards.toml: describes no reshard\nexpected: [[reshard]] tables"),
+        (
+            "[reshards]\n",
+            "reshards.toml: unknown table\ngot: reshards\nexpected: [[reshard]] tables only",
+        ),
+        (
+            "[reshard]\nname = 'a'\n",
+            "reshards.toml: reshards are an array of tables\nexpected: [[reshard]] tables",
+        ),
+    ],
+)
+def test_toml_of_another_form(tmp_path: Path, text: str, expected: str) -> None:
+    assert problem(tmp_path, text) == expected
+
+
+def test_toml_that_cannot_be_read(tmp_path: Path) -> None:
+    assert message(lambda: load_toml(tmp_path / "absent.toml")) == (
+        f"{tmp_path}/absent.toml: cannot be read: No such file or directory\n"
+        "expected: a file that exists and can be read"
+    )
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    assert message(lambda: load_toml(tmp_path / "binary.toml")) == (
+        f"{tmp_path}/binary.toml: not a text file in UTF-8"
+    )
