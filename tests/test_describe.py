@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import exactly, fields, message, meshes
+from strategies import exactly, fields, meshes, message
 
 from shardwright.codegen.describe import LONGEST_COMMAND, Description, describe
 from shardwright.codegen.toml import load_toml

@@ -1,0 +1,399 @@
+"""Bundles on disk: the same bytes every time, written whole or not at all, checked afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+from strategies import exactly, message
+
+import shardwright as sw
+from shardwright.codegen import writing
+from shardwright.codegen.bundle import emit_described
+from shardwright.codegen.check import check
+from shardwright.codegen.describe import Description
+from shardwright.codegen.manifest import sha256
+
+FILES = {"README.md", "__init__.py", "pallas_tpu.py", "plan.json", "triton_gpu.py"}
+
+
+def reshard(extent: int = 6, **options: str) -> sw.Reshard:
+    mesh = sw.Mesh({"x": 2, "y": 3})
+    return sw.Reshard(
+        shape=(extent, 6),
+        dtype="float32",
+        source=mesh.sharding('[{"x"}, {"y"}]'),
+        target=mesh.sharding('[{"y"}, {"x"}]'),
+        **options,
+    )
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def times(root: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_bundle_on_disk(tmp_path: Path) -> None:
+    plan = sw.plan(reshard())
+    changed = sw.emit(plan).write(tmp_path / "generated" / "transpose")
+    root = tmp_path / "generated"
+    assert set(tree(root)) == {"manifest.json", *(f"transpose/{name}" for name in FILES)}
+    assert {str(path.relative_to(root)) for path in changed} == set(tree(root))
+    assert json.loads((root / "transpose/plan.json").read_text()) == plan.to_dict()
+    for path, content in tree(root).items():
+        assert b"\r" not in content, path
+        assert content.endswith(b"\n"), path
+        assert str(tmp_path).encode() not in content, path
+
+
+def test_the_manifest(tmp_path: Path) -> None:
+    sw.emit(reshard(), backends=("triton_gpu",)).write(tmp_path / "transpose")
+    files = ("README.md", "__init__.py", "plan.json", "triton_gpu.py")
+    assert json.loads((tmp_path / "manifest.json").read_text()) == {
+        "version": 1,
+        "bundles": {
+            "transpose": {
+                "description": {
+                    "mesh": '<["x"=2, "y"=3]>',
+                    "shape": [6, 6],
+                    "dtype": "float32",
+                    "source": '[{"x"}, {"y"}]',
+                    "target": '[{"y"}, {"x"}]',
+                    "source_split": "flat",
+                    "target_split": "flat",
+                    "backends": ["triton_gpu"],
+                    "strategy": "auto",
+                },
+                "files": {
+                    name: sha256((tmp_path / "transpose" / name).read_text()) for name in files
+                },
+            }
+        },
+    }
+
+
+def test_the_way_to_a_bundle_does_not_show_in_it() -> None:
+    from_reshard = sw.emit(reshard()).files("a")
+    assert sw.emit(sw.plan(reshard(), "direct")).files("a") == from_reshard
+    assert sw.emit(reshard(), backends=("triton_gpu", "pallas_tpu")).files("a") == from_reshard
+    assert sw.emit(reshard(), strategy="direct").files("a") != from_reshard
+
+
+def test_a_plan_of_one_step_a_line(tmp_path: Path) -> None:
+    text = sw.emit(reshard()).files("a")["plan.json"]
+    transfers = [line for line in text.splitlines() if line.startswith('    {"from"')]
+    assert len(transfers) == len(sw.plan(reshard()).transfers().sender)
+
+
+def test_the_header_is_the_command_of_the_bundle() -> None:
+    bundle = sw.emit(reshard())
+    command = bundle.description("a").command()
+    for name in ("pallas_tpu.py", "triton_gpu.py", "README.md"):
+        assert command in bundle.files("a")[name]
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4711"])
+def test_hash_seeds_do_not_matter(seed: str) -> None:
+    program = (
+        "import shardwright as sw, sys;"
+        "m = sw.Mesh({'b': 2, 'a': 3, 'c': 2});"
+        "r = sw.Reshard(shape=(7, 13), dtype='int8', source=m.sharding('[{\"a\", \"c\"}, {}]'),"
+        '               target=m.sharding(\'[{"b"}, {"c"}]\'));'
+        "b = sw.emit(r);"
+        "sys.stdout.write(b.description('a').command());"
+        "sys.stdout.writelines(b.files('a').values())"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": value},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for value in ("7", seed)
+    ]
+    assert len(outputs[0]) > 10_000
+    assert outputs[0] == outputs[1]
+
+
+def test_nothing_is_written_that_is_unchanged(tmp_path: Path) -> None:
+    sw.emit(reshard()).write(tmp_path / "a")
+    before = times(tmp_path)
+    assert sw.emit(reshard()).write(tmp_path / "a") == ()
+    assert times(tmp_path) == before
+    (tmp_path / "a/plan.json").write_text("edited")
+    assert sw.emit(reshard()).write(tmp_path / "a") == (tmp_path / "a/plan.json",)
+    assert check(tmp_path) == ()
+
+
+def test_bundles_of_a_root_keep_each_other(tmp_path: Path) -> None:
+    sw.emit(reshard()).write(tmp_path / "b")
+    first = tree(tmp_path / "b")
+    sw.emit(reshard(12)).write(tmp_path / "a")
+    assert list(json.loads((tmp_path / "manifest.json").read_text())["bundles"]) == ["a", "b"]
+    assert tree(tmp_path / "b") == first
+    assert check(tmp_path) == ()
+
+
+def _write(job: tuple[Path, int]) -> None:
+    root, number = job
+    sw.emit(reshard(6 + number), backends=("triton_gpu",)).write(root / f"bundle_{number}")
+
+
+def test_writers_at_the_same_time_keep_each_other(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(4) as pool:
+        list(pool.map(_write, [(tmp_path, number) for number in range(12)]))
+    assert len(json.loads((tmp_path / "manifest.json").read_text())["bundles"]) == 12
+    assert check(tmp_path) == ()
+
+
+def test_a_bundle_with_fewer_backends_loses_their_files(tmp_path: Path) -> None:
+    sw.emit(reshard()).write(tmp_path / "a")
+    (tmp_path / "a/notes.txt").write_text("mine")
+    sw.emit(reshard(), backends=("triton_gpu",)).write(tmp_path / "a")
+    assert set(tree(tmp_path / "a")) == FILES - {"pallas_tpu.py"} | {"notes.txt"}
+
+
+def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/README.md").write_text("my notes")
+    before = tree(tmp_path)
+    assert message(lambda: sw.emit(reshard()).write(tmp_path / "a")) == (
+        "output: a file that no emission has written stands where one is to be written\n"
+        f"got: {tmp_path}/a/README.md\n"
+        "expected: another name for the bundle, or that file out of the way"
+    )
+    assert tree(tmp_path) == before
+
+
+def test_an_interrupted_emission_can_be_repeated(tmp_path: Path) -> None:
+    sw.emit(reshard()).write(tmp_path / "a")
+    whole = tree(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    (tmp_path / "a/plan.json").unlink()
+    sw.emit(reshard()).write(tmp_path / "a")
+    assert tree(tmp_path) == whole
+
+
+def test_a_failure_on_the_way_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sw.emit(reshard()).write(tmp_path / "a")
+    before = tree(tmp_path)
+    write_bytes = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.name == ".triton_gpu.py.tmp":
+            write_bytes(path, data[:100])
+            raise OSError(28, "No space left on device", str(path))
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(writing.Path, "write_bytes", full)
+    for name in ("a", "b"):
+        said = message(lambda name=name: sw.emit(reshard(12)).write(tmp_path / name))
+        assert said == (
+            "output: cannot be written: No space left on device\n"
+            f"got: {tmp_path}/{name}/.triton_gpu.py.tmp\n"
+            "expected: a folder that can be made and written"
+        )
+        assert tree(tmp_path) == before
+        assert not (tmp_path / "b").exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert message(lambda: sw.emit(reshard()).write(tmp_path / "file/a")) == (
+        "output: cannot be written: File exists\n"
+        f"got: {tmp_path}/file\n"
+        "expected: a folder that can be made and written"
+    )
+
+
+def test_unknown_and_missing_backends() -> None:
+    assert message(lambda: sw.emit(reshard(), backends=("cuda",))) == (
+        "backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu"
+    )
+    assert message(lambda: sw.emit(reshard(), backends=())) == (
+        "backends: each backend is named once\n"
+        "got: none\n"
+        "expected: one or more of pallas_tpu, triton_gpu"
+    )
+    assert message(lambda: sw.emit(reshard(), backends=("triton_gpu", "triton_gpu"))) == (
+        "backends: each backend is named once\n"
+        "got: triton_gpu, triton_gpu\n"
+        "expected: one or more of pallas_tpu, triton_gpu"
+    )
+
+
+def test_the_name_of_a_bundle_is_that_of_its_folder(tmp_path: Path) -> None:
+    assert message(lambda: sw.emit(reshard()).write(tmp_path / "2x3")) == (
+        "name: the name of a bundle is a Python identifier\n"
+        "got: 2x3\n"
+        "expected: letters, digits and underscores, not starting with a digit, no keyword"
+    )
+    assert tree(tmp_path) == {}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    sw.emit(reshard()).write(tmp_path / "a")
+    sw.emit(reshard(12)).write(tmp_path / "b")
+    return tmp_path
+
+
+def test_check_passes(root: Path) -> None:
+    (root / "a/__pycache__").mkdir()
+    seen: list[tuple[int, int]] = []
+    assert check(root, lambda done, total: seen.append((done, total))) == ()
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+    assert check(root / "a") == ()
+
+
+def test_check_shows_an_edit(root: Path) -> None:
+    path = root / "a/__init__.py"
+    path.write_text(path.read_text().replace("every transfer", "some transfers"))
+    (problem,) = check(root)
+    assert (problem.path, problem.rule) == ("a/__init__.py", "edited by hand")
+    assert str(problem).split("\n") == [
+        "a/__init__.py: edited by hand",
+        "--- a/__init__.py (on disk)",
+        "+++ a/__init__.py (emitted)",
+        "@@ -1,3 +1,3 @@",
+        '-"""The reshard `a`. README.md says what it moves, plan.json lists some transfers.',
+        '+"""The reshard `a`. README.md says what it moves, plan.json lists every transfer.',
+        " ",
+        "     from .pallas_tpu import reshard",
+    ]
+    assert check(root / "b") == ()
+
+
+def test_check_sees_a_missing_newline_and_other_line_ends(root: Path) -> None:
+    for name, change in (
+        ("README.md", bytes.rstrip),
+        ("plan.json", lambda b: b.replace(b"\n", b"\r\n")),
+    ):
+        path = root / "a" / name
+        path.write_bytes(change(path.read_bytes()))
+    problems = check(root)
+    assert [problem.path for problem in problems] == ["a/README.md", "a/plan.json"]
+    assert all(problem.diff for problem in problems)
+
+
+def test_check_tells_what_is_out_of_date_from_what_was_edited(root: Path) -> None:
+    """As after a change of the emitter: file and manifest agree, and the emission is another."""
+    path, listing = root / "a/README.md", root / "manifest.json"
+    old = path.read_text()
+    path.write_text("older\n")
+    listing.write_text(listing.read_text().replace(sha256(old), sha256("older\n"), 1))
+    (problem,) = check(root)
+    assert (problem.path, problem.rule) == ("a/README.md", "would be emitted differently now")
+
+
+def test_check_finds_missing_stray_and_orphaned(root: Path) -> None:
+    (root / "a/plan.json").unlink()
+    (root / "b/helper.py").write_text("")
+    (root / "old").mkdir()
+    assert [str(problem) for problem in check(root)] == [
+        "a/plan.json: missing",
+        "b/helper.py: no emission writes this file",
+        "old: an orphan: manifest.json lists no bundle of this name",
+    ]
+
+
+def test_check_finds_what_is_wrong_with_the_manifest(root: Path) -> None:
+    listing = root / "manifest.json"
+    document = json.loads(listing.read_text())
+    hashes = document["bundles"]["a"]["files"]
+    right, hashes["plan.json"], hashes["old.py"] = hashes["plan.json"], "0" * 64, "1" * 64
+    listing.write_text(json.dumps(document))
+    assert [str(problem) for problem in check(root)] == [
+        "a/old.py: manifest.json lists a file that would not be emitted now",
+        f"a/plan.json: manifest.json has another hash of this file\n-{'0' * 64}\n+{right}",
+    ]
+
+
+def test_check_of_what_can_no_longer_be_emitted(root: Path) -> None:
+    listing = root / "manifest.json"
+    listing.write_text(listing.read_text().replace('"auto"', '"by pigeon"', 1))
+    (problem,) = check(root)
+    assert str(problem) == exactly(
+        """
+        a: would not be emitted now: strategy: no such strategy
+        got: by pigeon
+        expected: auto or direct
+        """
+    )
+
+
+def test_a_large_file_shows_its_first_difference(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardwright.codegen.check.DIFFED_CHARACTERS", 100)
+    path = root / "a/plan.json"
+    path.write_text(path.read_text().replace("float32", "float64"))
+    (problem,) = check(root)
+    assert problem.diff == exactly(
+        """
+        @@ line 3, the first that differs @@
+        -  "dtype": "float64",
+        +  "dtype": "float32",
+        """
+    )
+
+
+def test_paths_without_bundles(root: Path) -> None:
+    wanted = "a folder with a manifest.json that `shardwright emit` wrote, or one bundle in it"
+    assert message(lambda: check(root / "absent")) == (
+        f"{root}/absent: no such folder\nexpected: {wanted}"
+    )
+    (root / "empty").mkdir()
+    assert message(lambda: check(root / "empty")) == (
+        f"{root}/empty: holds no bundles\nexpected: {wanted}"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "bundles": []}']
+)
+def test_a_manifest_that_is_none(root: Path, text: str) -> None:
+    (root / "manifest.json").write_text(text)
+    expected = (
+        f"{root}/manifest.json: not a manifest of bundles\n"
+        "expected: the file that `shardwright emit` wrote"
+    )
+    before = tree(root)
+    assert message(lambda: check(root)) == expected
+    assert message(lambda: sw.emit(reshard()).write(root / "c")) == expected
+    assert tree(root) == before
+
+
+def test_a_manifest_with_a_bad_description(root: Path) -> None:
+    listing = root / "manifest.json"
+    listing.write_text(listing.read_text().replace('"float32"', '"float7"', 1))
+    assert message(lambda: check(root)).splitlines()[:3] == [
+        f"{root}/manifest.json, bundle 'a', dtype: the element type must be known",
+        "  float7",
+        "  ^^^^^^",
+    ]
+
+
+def test_a_manifest_of_another_version(root: Path) -> None:
+    listing = root / "manifest.json"
+    listing.write_text(listing.read_text().replace('"version": 1', '"version": 2'))
+    assert message(lambda: check(root)) == (
+        f"{root}/manifest.json: a manifest of another version\ngot: 2\nexpected: 1"
+    )
+
+
+def test_emitting_what_was_described_gives_the_same(root: Path) -> None:
+    description = Description.of(reshard(), "a")
+    assert emit_described(description).files("a") == sw.emit(reshard()).files("a")
