@@ -77,7 +77,7 @@ def _held(sharding: Sharding, positions: Integers, extents: tuple[int, ...] | No
             rows += [np.full_like(index, parts), index]
         else:
             local = -(-extents[dim] // parts)
-            start = np.minimum(index * local, extents[dim])
+            start = index * local
             stop = np.minimum(start + local, extents[dim])
             rows += [np.where(start < stop, start, 0), np.where(start < stop, stop, 0)]
     return np.array(rows, dtype=np.int64).reshape(-1, len(positions))

@@ -67,7 +67,8 @@ def refined():
 def unreduced():
     sharding = Mesh({"x": 4, "y": 2}).sharding('[{"x"}], unreduced={"y"}')
     named = to_named_sharding(sharding)
-    return [str(named.spec), from_named_sharding(named, 1) == sharding]
+    kinds = [kind.name for kind in named.mesh.axis_types]
+    return [str(named.spec), kinds, from_named_sharding(named, 1) == sharding]
 
 @case
 def maximal():
@@ -175,7 +176,11 @@ def test_sub_axes_refine_the_mesh(jax_says: dict[str, object]) -> None:
 
 
 def test_unreduced_axes(jax_says: dict[str, object]) -> None:
-    assert jax_says["unreduced"] == ["P('x', unreduced={'y'})", True]
+    assert jax_says["unreduced"] == [
+        "P('x', unreduced={'y'})",
+        ["Auto", "Explicit"],
+        True,
+    ]
 
 
 def test_jax_places_shards_where_the_definition_says(jax_says: dict[str, object]) -> None:
@@ -227,6 +232,7 @@ def test_from_torch(tensor) -> None:
         ([shard(0), shard(1)], '[{"a"}, {"b"}]'),
         ([shard(1), shard(1)], '[{}, {"a", "b"}]'),
         ([shard(-1), whole], '[{}, {"a"}]'),
+        ([shard(-2), whole], '[{"a"}, {}]'),
         ([whole, whole], "[{}, {}]"),
         ([partial, shard(0)], '[{"b"}, {}], unreduced={"a"}'),
         ([partial, partial], '[{}, {}], unreduced={"a", "b"}'),
