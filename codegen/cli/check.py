@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shardwright.codegen.cli.progress import progress
+from shardwright.codegen.cli.progress import bar
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="Folder that `emit -o` wrote, or one bundle in it.")
@@ -21,11 +21,8 @@ def check(folder: Folder) -> None:
     """
     from shardwright.codegen.check import check as problems_of
 
-    with progress() as display:
-        task = display.add_task("checking", total=None, last="")
-        problems = problems_of(
-            folder, lambda done, total: display.update(task, completed=done, total=total)
-        )
+    with bar("checking") as show:
+        problems = problems_of(folder, lambda done, total: show(done, total, ""))
     for problem in problems:
         print(problem)
     if problems:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardwright.codegen.cli.plan import ratio
 from shardwright.codegen.cli.progress import bar
-from shardwright.codegen.cli.verify import shown, verified
+from shardwright.codegen.cli.tables import console, ratio, shown
+from shardwright.codegen.cli.verify import verified
 from shardwright.codegen.toml import load_toml
 
 if TYPE_CHECKING:
@@ -35,39 +35,35 @@ def _emitted(file: Path, output: Path) -> dict[str, Bundle]:
 
     descriptions = load_toml(file)
     bundles: dict[str, Bundle] = {}
-    with bar("emitting", len(descriptions)) as advance:
-        for description in descriptions:
+    with bar("emitting") as show:
+        for done, description in enumerate(descriptions, 1):
             bundle = emit_described(description)
             write_bundles(output, [(description, bundle.files(description.name))])
             bundles[description.name] = bundle
-            advance(description.name)
+            show(done, len(descriptions), description.name)
     return bundles
 
 
 def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table("case", "backends")
-    for heading in ("devices", "bytes received", "bound", "received / bound"):
+    for heading in ("devices", "bytes received", "bound", "ratio"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
     for name, bundle in bundles.items():
         mine = [report for report in reports if report.name == name]
-        traffic, plan = bundle.plan.traffic, bundle.plan
-        moved, bound = traffic.received_total, traffic.bound_received_total
+        moved = bundle.plan.traffic.received_total
+        bound = bundle.plan.traffic.bound_received_total
         table.add_row(
             name,
             ", ".join(report.backend for report in mine),
-            str(plan.devices),
+            str(bundle.plan.devices),
             f"{moved:,}",
             f"{bound:,}",
             ratio(moved, bound),
-            ", ".join(shown(v) for v in dict.fromkeys(report.verdict for report in mine)),
+            ", ".join(shown(verdict) for verdict in {report.verdict: 0 for report in mine}),
         )
-    console = Console()
-    console.print(table)
-    for report in reports:
-        if report.detail:
-            console.print(f"{report.name} {report.backend}: {escape(report.detail)}")
+    console().print(table)
+    for line in dict.fromkeys(f"{r.name}: {r.detail}" for r in reports if r.detail):
+        console().print(line, markup=False)

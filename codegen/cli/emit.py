@@ -26,11 +26,11 @@ def emit(given: Given, output: Output = Path("generated")) -> None:
     from shardwright.codegen.writing import write_bundles
 
     descriptions = given.many()
-    with bar("emitting", len(descriptions)) as advance:
-        bundles = []
-        for description in descriptions:
+    bundles = []
+    with bar("emitting") as show:
+        for done, description in enumerate(descriptions, 1):
             bundles.append((description, _files(given, description)))
-            advance(description.name)
+            show(done, len(descriptions), description.name)
     try:
         changed = write_bundles(output, bundles)
     except InputError as error:

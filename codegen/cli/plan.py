@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardwright.codegen.cli.flags import Given, takes_description
+from shardwright.codegen.cli.tables import console, ratio
 from shardwright.codegen.describe import FIELDS
 from shardwright.ir.errors import InputError
 
@@ -47,17 +48,15 @@ def planned_of(given: Given) -> Plan:
 
 
 def _print(planned: Plan, transfers: bool) -> None:
-    from rich.console import Console
-
     from shardwright.codegen.show import tile_table
 
-    console, reshard = Console(), planned.reshard
+    reshard = planned.reshard
     shape = "x".join(map(str, reshard.shape)) or "()"
     print(f"{reshard.dtype} {shape}: {reshard.source} on {reshard.source.mesh}")
     print(f"-> {reshard.target} on {reshard.target.mesh}")
     steps = ", ".join(step["op"] for step in planned.to_dict(transfers=False)["steps"])
     print(f"strategy {planned.strategy}, steps: {steps}")
-    console.print(_bytes_table(planned))
+    console().print(_bytes_table(planned))
     if transfers or planned.devices <= LISTED_DEVICES:
         print(tile_table(planned))
 
@@ -76,8 +75,3 @@ def _bytes_table(planned: Plan) -> Table:
     ):
         table.add_row(what, f"{moved:,}", f"{bound:,}", ratio(moved, bound))
     return table
-
-
-def ratio(moved: int, bound: int) -> str:
-    """Bytes moved over the bound; nothing to move is the bound itself."""
-    return f"{moved / bound:.3f}" if bound else "1.000"

@@ -1,4 +1,4 @@
-"""Progress on the terminal: on standard error, and only where somebody looks at it."""
+"""Progress bars, on standard error so that what a command prints stays clean."""
 
 from __future__ import annotations
 
@@ -8,23 +8,33 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+Show = Callable[[int, int, str], None]
+"""Called as show(done, total, last), `last` being what was done last."""
+
 
 @contextlib.contextmanager
-def bar(title: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar over `total` things; call what it gives with the name of each one done."""
-    with progress() as display:
-        task = display.add_task(title, total=total, last="")
-        yield lambda last: display.update(task, advance=1, last=last)
-
-
-def progress() -> Progress:
-    """The display of all our bars; a task has a field `last`, the name of what was done last."""
-    return Progress(
+def bar(title: str) -> Iterator[Show]:
+    """A progress bar; it comes up at the first call for more than one thing to do."""
+    display = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[last]}"),
+        TextColumn("{task.fields[last]}", markup=False),
         console=Console(stderr=True),
-        transient=True,
     )
+    task = display.add_task(title, total=None, last="")
+    started = False
+
+    def show(done: int, total: int, last: str) -> None:
+        nonlocal started
+        display.update(task, completed=done, total=total, last=last)
+        if total > 1 and not started:
+            started = True
+            display.start()
+
+    try:
+        yield show
+    finally:
+        if started:
+            display.stop()

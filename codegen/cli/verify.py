@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardwright.codegen.cli.progress import progress
+from shardwright.codegen.cli.progress import bar
+from shardwright.codegen.cli.tables import console, shown
 from shardwright.codegen.describe import split_backends
 from shardwright.ir.errors import InputError
 
@@ -47,18 +48,17 @@ def verified(folders: tuple[Path, ...], backends: tuple[str, ...] | None) -> tup
     """The reports on bundles, with a progress bar while they are made."""
     from shardwright.codegen import verify as verifier
 
-    with progress() as display:
-        task = display.add_task("verifying", total=None, last="")
+    with bar("verifying") as show:
 
-        def show(done: int, total: int, report: Report | None) -> None:
+        def progress(done: int, total: int, report: Report | None) -> None:
             last = "" if report is None else f"{report.name} {report.backend}: {report.verdict}"
-            display.update(task, completed=done, total=total, last=last)
+            show(done, total, last)
 
-        return verifier.verify(folders, backends=backends, progress=show)
+        return verifier.verify(folders, backends=backends, progress=progress)
 
 
 def _print(reports: tuple[Report, ...]) -> None:
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table("bundle", "backend")
@@ -68,17 +68,5 @@ def _print(reports: tuple[Report, ...]) -> None:
     table.add_column("detail", overflow="fold")
     for report in reports:
         row = (report.name, report.backend, str(report.devices), shown(report.verdict))
-        table.add_row(*row, f"{report.seconds:.1f}", _escaped(report.detail))
-    Console().print(table)
-
-
-def shown(verdict: str) -> str:
-    """A verdict in its colour."""
-    colour = {"ok": "green", "failed": "bold red"}.get(verdict, "yellow")
-    return f"[{colour}]{verdict}[/]"
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+        table.add_row(*row, f"{report.seconds:.1f}", escape(report.detail))
+    console().print(table)
