@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.printers import PYTHON
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.identities import simplify
 from shardwright.ir.index import Index, Value
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import AxisRef, Mesh
 from shardwright.ir.plan import Plan
+from shardwright.ir.printers import PYTHON
 from shardwright.ir.tiles import DimTiles
 
 # Up to this many devices, the ranges of every device stand in the docstring.

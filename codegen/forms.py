@@ -28,7 +28,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class IndexFunction:
-    """A function of mesh positions or shard indices; it returns a tuple, or one value if `single`."""
+    """A function of positions or shard indices; it returns a tuple, or one value if `single`."""
 
     name: str
     parameters: tuple[str, ...]
@@ -46,7 +46,7 @@ class Body:
     taken: dict[str, int] = field(default_factory=dict)
 
     def let(self, name: str, value: Value) -> Value:
-        """A symbol that stands for the value, with its bounds; plain values stand for themselves."""
+        """A symbol that stands for the value, with its bounds; plain values stay themselves."""
         value = simplify(value)
         if not value.args:
             return value

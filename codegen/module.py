@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from shardwright.codegen.facts import facts, title
 from shardwright.codegen.forms import index_functions
-from shardwright.codegen.printers import Printer
 from shardwright.codegen.render import INDENT, WIDTH, exploded, function_lines
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
@@ -14,6 +13,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.plan import Plan
+from shardwright.ir.printers import Printer
 
 # Index arithmetic of the kernels is in 32-bit integers.
 MAX_EXTENT = 2**31 - 1

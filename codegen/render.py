@@ -8,8 +8,8 @@ import jinja2
 import sympy
 
 from shardwright.codegen.forms import IndexFunction
-from shardwright.codegen.printers import Printer
 from shardwright.ir.errors import InternalError
+from shardwright.ir.printers import Printer
 
 WIDTH = 100
 INDENT = "    "

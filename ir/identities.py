@@ -22,13 +22,15 @@ Rewrite = Callable[[sympy.Expr, sympy.Expr], sympy.Expr | None]
 class Identity:
     """An equality used from left to right by one of the functions of the algebra."""
 
-    function: type
+    function: type[sympy.Function]
     name: str
     statement: str
     apply: Rewrite
 
 
-def rewrite(function: type, first: sympy.Expr, second: sympy.Expr) -> sympy.Expr | None:
+def rewrite(
+    function: type[sympy.Function], first: sympy.Expr, second: sympy.Expr
+) -> sympy.Expr | None:
     """The first identity of `function` that applies to its two arguments, or None."""
     if first.is_Integer and second.is_Integer:
         return sympy.Integer(CONCRETE[function](int(first), int(second)))

@@ -1,24 +1,27 @@
-"""Exact integer index algebra: `FloorDiv`, `CeilDiv`, `Mod`, `Minimum`, `Maximum` over bounded symbols.
+"""Exact integer index algebra: division, remainder and order over bounded symbols.
 
-An *index* is a symbol with a half-open range `[0, extent)`; an *extent* (a tensor or mesh size) is a
-positive integer symbol. sympy's own `floor` is never used: it splits `floor((a + 3*b)/4)` into
+An *index* is a symbol with a half-open range `[0, extent)`; an *extent* (a tensor or mesh size) is
+a positive integer symbol. sympy's own `floor` is never used: it splits `floor((a + 3*b)/4)` into
 fractions and prints floating-point code.
 
-The helpers `floor_div`, `ceil_div`, `mod`, `minimum`, `maximum` take Python integers, numpy arrays or
-sympy expressions alike, so that each formula of the project is written once and serves to compute,
-to prove and to print. Divisors are positive everywhere; the identities are in `ir/identities.py`.
+The helpers `floor_div`, `ceil_div`, `mod`, `minimum`, `maximum` take Python integers, numpy arrays
+or sympy expressions alike, so that each formula of the project is written once and serves to
+compute, to prove and to print. Divisors are positive; the identities are in `ir/identities.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import sympy
 
 # A Python integer, a numpy integer array, or a sympy expression.
 Value: TypeAlias = Any
+# An array of indices, extents or device ids.
+Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Index(sympy.Symbol):  # type: ignore[misc]
@@ -108,7 +111,7 @@ def maximum(a: Value, b: Value) -> Value:
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
 
 
-CONCRETE = {
+CONCRETE: dict[type[sympy.Function], Callable[[Value, Value], Value]] = {
     FloorDiv: floor_div,
     CeilDiv: ceil_div,
     Mod: mod,

@@ -1,4 +1,4 @@
-"""Layouts: which interval of the tensor each mesh position holds, and which position holds an element.
+"""Layouts: which interval of a tensor each mesh position holds, and who holds an element.
 
 Every formula here is written once, over Python integers, numpy arrays and sympy expressions alike
 (`ir/index.py`). A mesh position is the row-major number of a device in its mesh; an axis reference
@@ -37,7 +37,7 @@ def unnamed(_name: str, value: Value) -> Value:
 
 
 def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
-    """Neighbouring digits of the position (major to minor) as one digit where they are contiguous."""
+    """Neighbouring digits of a position (major to minor) as one where they are contiguous."""
     merged: list[Digit] = []
     for digit in digits:
         if digit.size == 1:
@@ -68,7 +68,7 @@ def write_digits(digits: tuple[Digit, ...], number: Value) -> Value:
 
 @dataclass(frozen=True)
 class DimLayout:
-    """One tensor dimension: its extent, the axis digits that split it (major to minor), the split."""
+    """One tensor dimension: its extent, the digits that split it (major to minor), the split."""
 
     extent: int
     axis_digits: tuple[Digit, ...]

@@ -9,7 +9,9 @@ from typing import Any
 
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.index import Index
+from shardwright.ir.identities import simplify
+from shardwright.ir.index import Index, Value
+from shardwright.ir.printers import PYTHON
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.transfers import Transfers, enumerate_transfers
@@ -120,18 +122,25 @@ def _rows(transfers: Transfers) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def closed_forms(exchange: Exchange) -> dict[str, str]:
-    """The transfers of an exchange as formulas in the mesh positions of its devices."""
-    source, target = Index("p", exchange.source.mesh.size), Index("q", exchange.target.mesh.size)
-    piece = Index("j", exchange.rule.pieces)
+def closed_forms(exchange: Exchange) -> dict[str, Any]:
+    """An exchange as Python expressions: in `position` of either mesh; for the holder, in the
+    source shard a0, a1, ..., the receiver's position in the target mesh, and the piece."""
     shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(exchange.source.dims))
-    return {
-        "source_shard": str([f for f in exchange.source.index(source)]),
-        "target_shard": str([f for f in exchange.target.index(target)]),
-        "source_range": str([list(pair) for pair in exchange.source.box(source)]),
-        "target_range": str([list(pair) for pair in exchange.target.box(target)]),
-        "holder": str(exchange.holder(shard, target, piece)),
-    }
+    receiver = Index("receiver", exchange.target.mesh.size)
+    piece = Index("piece", exchange.rule.pieces)
+    forms: dict[str, Any] = {}
+    for side, layout in (("source", exchange.source), ("target", exchange.target)):
+        position = Index("position", layout.mesh.size)
+        box = layout.box(position)[layout.hidden :]
+        forms[f"{side}_shard"] = [_python(index) for index in layout.index(position)]
+        forms[f"{side}_range"] = [[_python(end) for end in ends] for ends in box]
+    forms["holder"] = _python(exchange.holder(shard, receiver, piece))
+    forms["pieces"] = exchange.rule.pieces
+    return forms
+
+
+def _python(expr: Value) -> str:
+    return PYTHON.text(simplify(expr))
 
 
 def format_plan(plan: dict[str, Any]) -> str:

@@ -1,10 +1,10 @@
 """Tiles: the intersections of source and target shards, exactly, one tensor dimension at a time.
 
 A tile of a source shard a and a target shard b is the product over dimensions of
-`[max(lo_s(a), lo_t(b)), min(hi_s(a), hi_t(b)))`. With flat splits of sizes S and T and g = gcd(S, T)
-the cuts repeat every S*T/g elements, a period holds S/g + T/g - 1 tiles, and every width but that of
-a tile that ends at the extent is a multiple of g. This answers the questions the second seed leaves
-open ("what is the range of (k, l, u, v)?", "the cut pattern repeats").
+`[max(lo_s(a), lo_t(b)), min(hi_s(a), hi_t(b)))`. With flat splits of sizes S and T and
+g = gcd(S, T), the cuts repeat every S*T/g elements, a period holds S/g + T/g - 1 tiles, and every
+width but that of a tile that ends at the extent is a multiple of g. This answers the questions
+that the second seed leaves open ("what is the range of (k, l, u, v)?", "the cut pattern repeats").
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.ir.index import Value, maximum, minimum
+from shardwright.ir.index import Integers, Value, maximum, minimum
 from shardwright.ir.layout import DimLayout
 
 
@@ -23,15 +23,16 @@ from shardwright.ir.layout import DimLayout
 class TilePairs:
     """The non-empty tiles of one dimension in tensor order: int64 arrays of one length."""
 
-    source: np.ndarray
-    target: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    source: Integers
+    target: Integers
+    low: Integers
+    high: Integers
 
     @property
-    def width(self) -> np.ndarray:
+    def width(self) -> Integers:
         """The extent of every tile."""
-        return self.high - self.low
+        width: Integers = self.high - self.low
+        return width
 
 
 @dataclass(frozen=True)

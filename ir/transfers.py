@@ -1,12 +1,14 @@
-"""Transfers: the tiles of an exchange with the devices they come from and go to, as numpy arrays."""
+"""Transfers: the tiles of an exchange with the devices they come from and go to, as arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from shardwright.ir.exchange import Exchange, ids_of
+from shardwright.ir.index import Integers
 from shardwright.ir.layout import DimLayout
 
 
@@ -19,24 +21,27 @@ class Transfers:
     the two shards.
     """
 
-    sender: np.ndarray
-    receiver: np.ndarray
-    tensor: np.ndarray
-    source: np.ndarray
-    target: np.ndarray
+    sender: Integers
+    receiver: Integers
+    tensor: Integers
+    source: Integers
+    target: Integers
 
     def __len__(self) -> int:
         return int(self.sender.size)
 
     @property
-    def is_local(self) -> np.ndarray:
+    def is_local(self) -> npt.NDArray[np.bool_]:
         """Which transfers are copies within a device."""
-        return self.sender == self.receiver
+        local: npt.NDArray[np.bool_] = self.sender == self.receiver
+        return local
 
     @property
-    def elements(self) -> np.ndarray:
+    def elements(self) -> Integers:
         """How many elements each transfer carries, int64 [n]."""
-        return np.prod(self.tensor[:, :, 1] - self.tensor[:, :, 0], axis=1, dtype=np.int64)
+        widths = self.tensor[:, :, 1] - self.tensor[:, :, 0]
+        volume: Integers = np.prod(widths, axis=1, dtype=np.int64)
+        return volume
 
 
 def enumerate_transfers(exchange: Exchange) -> Transfers:
@@ -63,7 +68,7 @@ def enumerate_transfers(exchange: Exchange) -> Transfers:
     return _ordered(parts)
 
 
-def _tiles(exchange: Exchange) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers, Integers]:
     """All tiles as the product of the dimensions' pairs: shard, target, low, high [n, dims]."""
     pairs = [dim.pairs for dim in exchange.dims]
     counts = [pair.source.size for pair in pairs]
@@ -78,7 +83,7 @@ def _tiles(exchange: Exchange) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     return stacked[0], stacked[1], stacked[2], stacked[3]
 
 
-def _receivers(exchange: Exchange, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _receivers(exchange: Exchange, wanted: Integers) -> tuple[Integers, Integers]:
     """The target position of every replica of every tile's target shard, and the tile's row."""
     replicas = exchange.target.replicas
     row = np.repeat(np.arange(wanted.shape[0], dtype=np.int64), replicas)
@@ -88,10 +93,10 @@ def _receivers(exchange: Exchange, wanted: np.ndarray) -> tuple[np.ndarray, np.n
 
 def _box_transfers(
     exchange: Exchange,
-    sender: np.ndarray,
-    receiver: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
+    sender: Integers,
+    receiver: Integers,
+    low: Integers,
+    high: Integers,
 ) -> Transfers:
     seen = slice(exchange.source.hidden, None)
     tensor = np.stack([low, high], axis=2)
@@ -106,7 +111,7 @@ def _box_transfers(
     )
 
 
-def _starts(dims: tuple[DimLayout, ...], position: np.ndarray) -> np.ndarray:
+def _starts(dims: tuple[DimLayout, ...], position: Integers) -> Integers:
     """The low end of the shard at every position: [n, dims]."""
     starts = np.empty((position.size, len(dims)), dtype=np.int64)
     for axis, dim in enumerate(dims):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from shardwright.codegen.backends import pallas_tpu, triton_gpu
+import shardwright.codegen.backends.pallas_tpu as pallas_tpu
+import shardwright.codegen.backends.triton_gpu as triton_gpu
 
 BACKENDS: dict[str, ModuleType] = {"pallas_tpu": pallas_tpu, "triton_gpu": triton_gpu}

@@ -1,4 +1,4 @@
-"""The Pallas TPU module: one SPMD kernel in which every device pushes its tiles to their receivers."""
+"""The Pallas TPU module: one SPMD kernel in which every device pushes its tiles to receivers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shardwright.codegen.module import (
     module_text,
     refuse_common,
 )
-from shardwright.codegen.printers import PALLAS
 from shardwright.codegen.render import render as render_template
 from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
 from shardwright.ir.plan import Plan
+from shardwright.ir.printers import PALLAS
 from shardwright.ir.sharding import Sharding
 
 # Collective ids are 16-bit signed numbers in the interpreter.
@@ -213,7 +213,7 @@ def _order_lines(exchange: Exchange) -> tuple[str, ...]:
     ranks = [exchange.ranks.searchsorted(ids_of(mesh)) for mesh in meshes]
     positions = [positions_of(mesh, exchange.ranks) for mesh in meshes]
     table = [number for part in (*ranks, *positions) for number in part.tolist()]
-    return constant_lines("ORDER", [str(number) for number in table])
+    return tuple(constant_lines("ORDER", [str(number) for number in table]))
 
 
 def _range_lines(side: str, layout: Layout) -> list[str]:

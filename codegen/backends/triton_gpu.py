@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 from shardwright.codegen.module import ModuleText, as_vectors, module_text, refuse_common
-from shardwright.codegen.printers import TRITON
 from shardwright.codegen.render import render as render_template
 from shardwright.codegen.render import unpacked
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
+from shardwright.ir.printers import TRITON
 
 # Elements a program copies at most, and columns of its block: a row of 1024 elements is long
 # enough to be read in full sectors, and 2048 elements leave several blocks a multiprocessor.

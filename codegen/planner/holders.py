@@ -1,4 +1,4 @@
-"""The choice of the holder rule: the busiest sender of each candidate, exactly, without enumerating.
+"""The choice of the holder rule: the busiest sender of each candidate, without enumerating.
 
 Sums over the receivers of a source shard factor over dimensions, so that the load of every device
 costs a table look-up per dimension, for 65,536 devices as for 8. A receiver that holds the tile
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from shardwright.ir.exchange import Exchange, HolderRule
+from shardwright.ir.index import Integers
 from shardwright.ir.layout import Layout, write_digits
 from shardwright.ir.mesh import Digit
 from shardwright.ir.reshard import Reshard
@@ -26,7 +28,7 @@ TOLERANCE = 1 + 1 / 64
 
 @dataclass(frozen=True)
 class Loads:
-    """What the candidates share: positions, shard indices, and what each device holds of its own."""
+    """What the candidates share: positions, shards, and what each device holds of its own."""
 
     source: Layout
     target: Layout
@@ -39,27 +41,29 @@ class Loads:
         return Loads(exchange.source, exchange.target, exchange)
 
     @cached_property
-    def positions(self) -> np.ndarray:
+    def positions(self) -> Integers:
         """The source positions."""
         return np.arange(self.source.mesh.size, dtype=np.int64)
 
     @cached_property
-    def members(self) -> tuple[np.ndarray, np.ndarray]:
+    def members(self) -> tuple[Integers, Integers]:
         """Target and source positions of the devices that are in both meshes."""
         receivers = np.arange(self.target.mesh.size, dtype=np.int64)
         held = self.exchange.source_position_of(receivers)
         return receivers[held >= 0], held[held >= 0]
 
     @cached_property
-    def held_widths(self) -> np.ndarray:
+    def held_widths(self) -> Integers:
         """Per device of both meshes and dimension, how much of its target it holds: [m, dims]."""
         receivers, holders = self.members
         own, wanted = self.source.boxes()[holders], self.target.boxes()[receivers]
         low = np.maximum(own[:, :, 0], wanted[:, :, 0])
-        return np.maximum(np.minimum(own[:, :, 1], wanted[:, :, 1]) - low, 0)
+        high = np.minimum(own[:, :, 1], wanted[:, :, 1])
+        widths: Integers = np.maximum(high - low, 0)
+        return widths
 
     @cached_property
-    def shard_number(self) -> np.ndarray:
+    def shard_number(self) -> Integers:
         """The row-major number of the source shard at every source position."""
         number = np.zeros_like(self.positions)
         for dim in self.source.dims:
@@ -67,36 +71,35 @@ class Loads:
         return number
 
     @cached_property
-    def volume(self) -> np.ndarray:
+    def volume(self) -> Integers:
         """Elements of the source shard at every source position."""
-        boxes = self.source.boxes()
-        return np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
+        return _volumes(self.source.boxes())
 
     @cached_property
-    def lacking(self) -> np.ndarray:
+    def lacking(self) -> Integers:
         """Elements of its shard, summed over non-holders, by source position."""
         held = np.prod(self.held_widths, axis=1, dtype=np.int64)
         of_shard = np.zeros(self.positions.size, dtype=np.int64)
         np.add.at(of_shard, self.shard_number[self.members[1]], held)
-        return self.target.replicas * self.volume - of_shard[self.shard_number]
+        lacking: Integers = self.target.replicas * self.volume - of_shard[self.shard_number]
+        return lacking
 
     def bound_sent_max(self) -> int:
         """The least possible elements of the busiest sender."""
         holders = self.source.replicas
         return int(np.max(-(-self.lacking // holders)))
 
-    def received(self) -> np.ndarray:
+    def received(self) -> Integers:
         """Elements each target position lacks, the lower bound that a direct plan reaches."""
-        boxes = self.target.boxes()
-        lacking = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
+        lacking = _volumes(self.target.boxes())
         lacking[self.members[0]] -= np.prod(self.held_widths, axis=1, dtype=np.int64)
         return lacking
 
-    def sent(self, rule: HolderRule) -> np.ndarray:
+    def sent(self, rule: HolderRule) -> Integers:
         """Elements each source position sends under a rule."""
         return self._sent_own() if rule.kind == "own" else self._sent_turns(rule)
 
-    def _sent_own(self) -> np.ndarray:
+    def _sent_own(self) -> Integers:
         replicas = np.arange(self.target.replicas, dtype=np.int64)
         seen = self.source.replica(write_digits(self.target.free, replicas) + 0 * replicas)
         load = np.full(self.positions.size, replicas.size // np.unique(seen).size, dtype=np.int64)
@@ -105,12 +108,13 @@ class Loads:
         np.subtract.at(load, self.members[1], np.prod(self.held_widths, axis=1, dtype=np.int64))
         return load
 
-    def _own_dimension(self, tiles: DimTiles) -> np.ndarray:
+    def _own_dimension(self, tiles: DimTiles) -> Integers:
         """Per source position, the width it would send along a dimension to its own replicas."""
         pairs, replicas = tiles.pairs, self.source.replicas
 
-        def free_part(target_index: np.ndarray) -> np.ndarray:
-            return self.source.replica(tiles.target.place(target_index) + 0 * target_index)
+        def free_part(target_index: Integers) -> Integers:
+            free: Integers = self.source.replica(tiles.target.place(target_index) + 0 * target_index)
+            return free
 
         keys, slot = np.unique(
             pairs.source * replicas + free_part(pairs.target), return_inverse=True
@@ -120,9 +124,10 @@ class Loads:
         own_target = tiles.target.index(self.positions) + 0 * self.positions
         wanted = tiles.source.index(self.positions) * replicas + free_part(own_target)
         slot = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-        return np.where(keys[slot] == wanted, widths[slot], 0)
+        found: Integers = np.where(keys[slot] == wanted, widths[slot], 0)
+        return found
 
-    def _sent_turns(self, rule: HolderRule) -> np.ndarray:
+    def _sent_turns(self, rule: HolderRule) -> Integers:
         pieces, cut = rule.pieces, rule.cut
         holders = self.source.replicas // pieces
         replica = self.source.replica(self.positions)
@@ -135,7 +140,7 @@ class Loads:
                 load = load * widths[:, axis]
         return load - self._held_pieces(rule)
 
-    def _piece_rounds(self, rule: HolderRule, part: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+    def _piece_rounds(self, rule: HolderRule, part: Integers, rounds: Integers) -> Integers:
         """Per source position, the width along `cut` it sends over all receivers' turns."""
         pieces = rule.pieces
         if not self.source.dims:
@@ -148,12 +153,12 @@ class Loads:
             np.add.at(table, (pairs.source, (piece + pairs.target) % pieces), width)
         index = tiles.source.index(self.positions) + 0 * self.positions
         full, rest = rounds // pieces, rounds % pieces
-        total = table.sum(axis=1)[index] * full
+        total: Integers = table.sum(axis=1)[index] * full
         for turn in range(pieces):
             total += np.where(turn < rest, table[index, (part - turn) % pieces], 0)
         return total
 
-    def _held_pieces(self, rule: HolderRule) -> np.ndarray:
+    def _held_pieces(self, rule: HolderRule) -> Integers:
         """What the rule would assign for tiles their receivers hold already, by sender."""
         saved = np.zeros(self.positions.size, dtype=np.int64)
         receivers, holders = self.members
@@ -163,14 +168,20 @@ class Loads:
         turns = Exchange(self.source, self.target, rule)
         for piece in range(rule.pieces):
             sender = turns.holder(shard, receivers, piece) + 0 * receivers
-            width: np.ndarray | int = 1
+            width: Integers | int = 1
             if self.source.dims:
                 width = _piece_width(self.held_widths[:, rule.cut], piece, rule.pieces)
             np.add.at(saved, sender, others * width)
         return saved
 
 
-def _piece_width(width: np.ndarray, piece: int, pieces: int) -> np.ndarray:
+def _volumes(boxes: Integers) -> Integers:
+    """Elements of every box [n, dimensions, 2]."""
+    volumes: Integers = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
+    return volumes
+
+
+def _piece_width(width: Integers, piece: int, pieces: int) -> Integers:
     return width // pieces + (piece < width % pieces)
 
 
@@ -196,7 +207,7 @@ def _refines(exchange: Exchange) -> bool:
             digits += dim.digits
         ends |= {end for digit in digits for end in (digit.stride, digit.stride * digit.size)}
     chain = sorted(ends)
-    return all(b % a == 0 for a, b in zip(chain, chain[1:], strict=False))
+    return all(b % a == 0 for a, b in pairwise(chain))
 
 
 def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:

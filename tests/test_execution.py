@@ -1,0 +1,70 @@
+"""Emitted modules, executed: every backend, against the oracle, with poison and race detection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import all_pairs, describe, random_reshard
+
+from shardwright.codegen.backends import BACKENDS
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import Case, run_batch
+from shardwright.ir import Mesh, Reshard, Sharding
+
+
+def check(backend: str, reshards: list[Reshard], folder: Path) -> None:
+    """Emit the module of every reshard and verify it; all that fail are named."""
+    pytest.importorskip("jax" if backend == "pallas_tpu" else "triton")
+    cases = []
+    for number, reshard in enumerate(reshards):
+        path = folder / f"case{number}.py"
+        path.write_text(BACKENDS[backend].render(plan(reshard), "shardwright emit"))
+        cases.append(Case.of(reshard, describe(reshard), backend, path))
+    failed = [r for r in run_batch(backend, cases) if r.verdict != "ok"]
+    assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_pairs_of_six_by_six(backend: str, tmp_path: Path) -> None:
+    """Every eleventh of the 121 pairs of 6x6 on 2x3; the slow test takes them all."""
+    check(backend, all_pairs({"x": 2, "y": 3}, (6, 6))[::11], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_all_pairs_of_six_by_six(backend: str, tmp_path: Path) -> None:
+    check(backend, all_pairs({"x": 2, "y": 3}, (6, 6)), tmp_path)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_random(backend: str, tmp_path: Path) -> None:
+    check(backend, [random_reshard(seed) for seed in range(24)], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_more_random(backend: str, tmp_path: Path) -> None:
+    check(backend, [random_reshard(seed) for seed in range(1000, 1200)], tmp_path)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scalars_and_single_devices(backend: str, tmp_path: Path) -> None:
+    alone = Mesh({}, [3])
+    pair = Mesh({"x": 2}, [3, 5])
+    reshards = [
+        Reshard((), "float32", Sharding(alone, ()), Sharding(pair, ())),
+        Reshard((), "int8", Sharding(pair, ()), Sharding(alone, ())),
+        Reshard((5,), "bool", pair.sharding('[{"x"}]'), alone.sharding("[{}]")),
+        Reshard((1, 3), "float32", alone.sharding("[{}, {}]"), pair.sharding('[{"x"}, {}]')),
+        Reshard((4,), "float32", alone.sharding("[{}]"), alone.sharding("[{}]")),
+    ]
+    check(backend, reshards, tmp_path)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rank_eight(backend: str, tmp_path: Path) -> None:
+    mesh = Mesh({"x": 2, "y": 3})
+    source = mesh.sharding('[{}, {"x"}, {}, {}, {"y"}, {}, {}, {}]')
+    target = mesh.sharding('[{"y"}, {}, {}, {}, {}, {}, {"x"}, {}]')
+    check(backend, [Reshard((3, 2, 1, 2, 5, 1, 3, 2), "int16", source, target)], tmp_path)
