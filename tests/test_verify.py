@@ -63,6 +63,18 @@ TRITON: Faults = {
         r"device 0: 4 of 10 elements are wrong; element \[3, 0\]: "
         r"got: bits 0xffffffff, expected: t\[3, 0\]",
     ),
+    "tile stored by the host, not by a kernel": (
+        (
+            ("pull[(2,)]", "pull[(1,)]"),
+            (
+                "return outputs",
+                "for p, o in enumerate(outputs):\n"
+                "        o[3:] = shards[1][:, 2 * p : 2 * p + 2]\n"
+                "    return outputs",
+            ),
+        ),
+        r"device 0: element \[3, 0\] is stored 0 times, expected: once",
+    ),
     "tiles overlap with the same values": (
         (("pull[(2,)]", "pull[(3,)]"), ("tl.program_id(0)", "tl.program_id(0) % 2")),
         r"device 0: element \[0, 0\] is stored 2 times, expected: once",
@@ -133,6 +145,22 @@ PALLAS: Faults = {
         ),
         r"device 1: 10 of 10 elements are wrong; element \[0, 0\]: "
         r"got: bits 0x7fc00000, expected: t\[0, 2\]",
+    ),
+    "tile left out, which the first poison does not show": (
+        (
+            ("    for peer in range(2)", "    for peer in range(1)"),
+            ("x.at[pl.ds(0, rows), pl.ds(0, 4)]", "x.at[pl.ds(0, rows), pl.ds(0, 2)]"),
+            (
+                "pltpu.make_async_copy(received, received, receive).wait()",
+                "pl.when(me == 0)(pltpu.make_async_copy(received, received, receive).wait)",
+            ),
+            (
+                "return exchange(x)",
+                "y = exchange(x)\n    return jnp.where(jnp.isnan(y), x[:5], y)",
+            ),
+        ),
+        r"device 1: 10 of 10 elements are wrong; element \[0, 0\]: "
+        r"got: bits 0x00000000, expected: t\[0, 2\]",
     ),
     "tiles overlap": (
         (("y.at[pl.ds(row, rows)", "y.at[pl.ds(0, rows)"),),

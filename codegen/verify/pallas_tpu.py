@@ -14,11 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.pallas import tpu as pltpu
 
 from shardwright.codegen import oracle
 from shardwright.codegen.oracle import Bits, Placement
-from shardwright.codegen.verify import compare
+from shardwright.codegen.verify import compare, poison
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.interpreter import observed
@@ -44,11 +43,7 @@ class _Execution:
         self.ids = case.devices()
         self.source_mesh = self._mesh(case.source)
         self.target_mesh = self._mesh(case.target)
-        # Both poisons, and both ways in which the interpreter can time the copies.
-        self.functions = [
-            self._function("nan", "on_wait"),
-            self._function("zero", "eager"),
-        ]
+        self.function = self._function()
 
     def _mesh(self, placement: Placement) -> jax.sharding.Mesh:
         available = jax.devices()
@@ -58,10 +53,8 @@ class _Execution:
         sizes = tuple(size for _, size in placement.axes)
         return jax.sharding.Mesh(devices.reshape(sizes), tuple(name for name, _ in placement.axes))
 
-    def _function(self, memory: str, copies: str) -> Any:
-        params = pltpu.InterpretParams(
-            detect_races=True, uninitialized_memory=memory, dma_execution_mode=copies
-        )
+    def _function(self) -> Any:
+        params = poison.interpret_params()
 
         def reshard(x: Any) -> Any:
             return self.module.reshard(
@@ -76,8 +69,9 @@ class _Execution:
         given = oracle.padded(self.case.source, run.tensor, run.fill)
         sharding = self.module.source_sharding(self.source_mesh)
         x = jax.device_put(to_jax(given, self.case.dtype), sharding)
+        poison.choose(poison.MODES[run.poison])
         with observed():
-            y = jax.block_until_ready(self.functions[run.poison](x))
+            y = jax.block_until_ready(self.function(x))
         compare.expect("dtype of the result", str(y.dtype), self.case.dtype)
         wanted = self.module.target_sharding(self.target_mesh)
         if not y.sharding.is_equivalent_to(wanted, y.ndim):

@@ -1,0 +1,69 @@
+"""What JAX's TPU interpreter fills fresh memory with, and when it copies, chosen at run time.
+
+`InterpretParams` fixes both when a kernel is compiled, and compiling is what takes the time. Here
+the interpreter asks at run time, so that one compilation serves every mode. Imported in a worker
+only: it replaces two names of the interpreter for the life of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jax._src.pallas.mosaic.interpret import shared_memory, utils
+from jax.experimental import io_callback
+from jax.experimental.pallas import tpu as pltpu
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The poison of fresh memory, and whether copies happen at once or at the last moment."""
+
+    memory: Literal["nan", "zero"]
+    copies: Literal["on_wait", "eager"]
+
+
+MODES = (Mode("nan", "on_wait"), Mode("zero", "eager"))
+"""Both poisons, and both ways in which the interpreter can time copies."""
+
+_current = [MODES[0]]
+
+
+def choose(mode: Mode) -> None:
+    """The mode of the kernels that run from now on."""
+    _current[0] = mode
+
+
+def interpret_params() -> Any:
+    """The parameters to compile a kernel with; its mode is whatever was chosen when it runs."""
+    _install()
+    return pltpu.InterpretParams(detect_races=True)
+
+
+def _fresh(shape: Sequence[int], dtype: Any, memory: str) -> Any:
+    """In place of `utils.get_uninitialized_array`: an array filled at run time."""
+    del memory  # fixed at compile time
+
+    def fill() -> Any:
+        value = utils.get_uninitialized_value(dtype, _current[0].memory)
+        return np.full(tuple(shape), value, dtype=dtype)
+
+    return io_callback(fill, jax.ShapeDtypeStruct(tuple(shape), dtype))
+
+
+def _shared(**parameters: Any) -> Any:
+    """In place of `shared_memory.SharedMemory`: the state of one kernel's run."""
+    mode = _current[0]
+    parameters |= {"uninitialized_memory": mode.memory, "dma_execution_mode": mode.copies}
+    return _SHARED_MEMORY(**parameters)
+
+
+_SHARED_MEMORY = shared_memory.SharedMemory
+
+
+def _install() -> None:
+    utils.get_uninitialized_array = _fresh
+    shared_memory.SharedMemory = _shared
