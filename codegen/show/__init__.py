@@ -1,0 +1,8 @@
+"""Showing: the derivation of a reshard, its tiles as a table, and pictures of them."""
+
+from shardwright.codegen.show.derivation import derivation
+from shardwright.codegen.show.pictures import pictures
+from shardwright.codegen.show.svg import svg
+from shardwright.codegen.show.tables import tile_table
+
+__all__ = ["derivation", "pictures", "svg", "tile_table"]

@@ -1,0 +1,168 @@
+"""The bands between the cuts of each tensor dimension, and the devices that hold a shard.
+
+What the text pictures and the SVG draw: at most two dimensions at once, a bounded number of bands
+of each, so that a picture of 65,536 devices costs no more than one of eight.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import Layout
+from shardwright.ir.tiles import DimTiles
+
+# Holders of a shard that are named; the others are counted.
+NAMED_HOLDERS = 4
+
+
+@dataclass(frozen=True)
+class Band:
+    """The range [low, high) of a dimension between two cuts, and the two shards it belongs to."""
+
+    low: int
+    high: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Bands:
+    """The first bands of a tensor dimension, in order, of `count` that there are."""
+
+    axis: int
+    extent: int
+    bands: tuple[Band, ...]
+    count: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether either side splits the dimension."""
+        return self.count > 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all the bands."""
+        return len(self.bands) == self.count
+
+
+def bands_of(exchange: Exchange, limit: int) -> tuple[Bands, ...]:
+    """Per tensor dimension its first `limit` bands."""
+    visible = exchange.dims[exchange.source.hidden :]
+    return tuple(_bands(axis, tiles, limit) for axis, tiles in enumerate(visible))
+
+
+def _bands(axis: int, tiles: DimTiles, limit: int) -> Bands:
+    pairs = tiles.pairs
+    columns = (pairs.low, pairs.high, pairs.source, pairs.target)
+    rows = zip(*(column[:limit].tolist() for column in columns), strict=True)
+    bands = tuple(Band(*row) for row in rows)
+    return Bands(axis, tiles.source.extent, bands, int(pairs.low.size))
+
+
+def drawn_axes(dims: tuple[Bands, ...]) -> tuple[int | None, int | None]:
+    """The dimensions drawn down and across: the first two that are cut, else the last two."""
+    cut = [dim.axis for dim in dims if dim.is_cut]
+    if len(cut) == 1:
+        cut = _with_neighbour(cut[0], len(dims))
+    elif not cut:
+        cut = list(range(len(dims)))[-2:]
+    if len(cut) == 1:
+        return None, cut[0]
+    return (cut[0], cut[1]) if cut else (None, None)
+
+
+def _with_neighbour(axis: int, rank: int) -> list[int]:
+    """A dimension and the next, or the one before where it is the last."""
+    return [other for other in (axis, axis + 1) if other < rank] if axis == 0 else [axis - 1, axis]
+
+
+@dataclass(frozen=True)
+class CutPicture:
+    """A plane of the tensor: bands down and across, every other dimension at its first band."""
+
+    exchange: Exchange
+    dims: tuple[Bands, ...]
+    down: Bands | None
+    across: Bands | None
+
+    @staticmethod
+    def of(exchange: Exchange, limit: int) -> CutPicture:
+        """The plane of the first two dimensions that are cut, `limit` bands of each."""
+        dims = bands_of(exchange, limit)
+        down, across = (None if axis is None else dims[axis] for axis in drawn_axes(dims))
+        return CutPicture(exchange, dims, down, across)
+
+    @property
+    def rows(self) -> tuple[Band, ...]:
+        """The bands down; one that stands for a dimension that there is not."""
+        return self.down.bands if self.down else (Band(0, 1, 0, 0),)
+
+    @property
+    def columns(self) -> tuple[Band, ...]:
+        """The bands across."""
+        return self.across.bands if self.across else (Band(0, 1, 0, 0),)
+
+    def shards(self, row: Band, column: Band) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The source and the target shard index of the tile at a row and a column."""
+        chosen = [dim.bands[0] for dim in self.dims]
+        for dim, band in ((self.down, row), (self.across, column)):
+            if dim is not None:
+                chosen[dim.axis] = band
+        hidden = (0,) * self.exchange.source.hidden
+        return (
+            (*hidden, *(band.source for band in chosen)),
+            (*hidden, *(band.target for band in chosen)),
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """What the picture leaves out, as sentences."""
+        drawn = {dim.axis for dim in (self.down, self.across) if dim is not None}
+        slices = [
+            f"dimension {dim.axis} at [{dim.bands[0].low}, {dim.bands[0].high})"
+            for dim in self.dims
+            if dim.axis not in drawn and dim.is_cut
+        ]
+        notes = [f"A slice: {', '.join(slices)}."] if slices else []
+        notes += [
+            f"The first {len(dim.bands)} of {dim.count} bands of dimension {dim.axis}."
+            for dim in (self.down, self.across)
+            if dim is not None and not dim.is_whole
+        ]
+        if self.exchange.source.hidden:
+            notes.append("Of the unreduced axes, the devices of coordinate 0.")
+        return tuple(notes)
+
+
+def holders(layout: Layout, index: tuple[int, ...], limit: int = NAMED_HOLDERS) -> tuple[int, ...]:
+    """The device ids of the first holders of a shard, at most `limit`, by replica."""
+    replicas = np.arange(min(layout.replicas, limit), dtype=np.int64)
+    positions = layout.position(index, replicas) + 0 * replicas
+    return tuple(layout.mesh.device_ids[position] for position in positions.tolist())
+
+
+def holders_text(layout: Layout, index: tuple[int, ...]) -> str:
+    """The holders of a shard, the first of them named: `0,4` or `0-7` or `0,4,8,12,…`."""
+    ids = holders(layout, index)
+    if layout.replicas <= NAMED_HOLDERS:
+        return _runs(ids)
+    last = layout.position(index, layout.replicas - 1)
+    if layout.replicas == layout.mesh.size and isinstance(layout.mesh.device_ids, range):
+        return f"{ids[0]}-{layout.mesh.device_ids[int(last)]}"
+    return ",".join(map(str, ids)) + ",…"
+
+
+def _runs(ids: tuple[int, ...]) -> str:
+    """Ids with commas, runs of three or more consecutive ones as `first-last`."""
+    ordered = enumerate(sorted(ids))
+    texts: list[str] = []
+    for _, group in itertools.groupby(ordered, key=lambda pair: pair[1] - pair[0]):
+        run = [device for _, device in group]
+        if len(run) >= 3:
+            texts.append(f"{run[0]}-{run[-1]}")
+        else:
+            texts += map(str, run)
+    return ",".join(texts)

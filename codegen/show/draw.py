@@ -1,0 +1,78 @@
+"""Grids of text cells with `+`, `-`, `|`, and arrows that name what runs across and down."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Cell = tuple[str, ...]  # its lines
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An arrow down the right of a picture, along its first `height` lines."""
+
+    label: str
+    height: int
+
+
+def size_of(cells: Sequence[Sequence[Cell]]) -> tuple[int, int]:
+    """The widest line and the most lines of any cell."""
+    flat = [cell for row in cells for cell in row]
+    width = max((len(line) for cell in flat for line in cell), default=0)
+    return width, max((len(cell) for cell in flat), default=1)
+
+
+def grid(
+    cells: Sequence[Sequence[Cell]], widths: Sequence[int], heights: Sequence[int]
+) -> list[str]:
+    """The lines of a grid; `widths` and `heights` are those inside the cells, without margins."""
+    border = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+    lines = [border]
+    for row, height in zip(cells, heights, strict=True):
+        for line in range(height):
+            texts = (_line(cell, line, height) for cell in row)
+            padded = (f" {text:<{width}} " for text, width in zip(texts, widths, strict=True))
+            lines.append("|" + "|".join(padded) + "|")
+        lines.append(border)
+    return lines
+
+
+def _line(cell: Cell, line: int, height: int) -> str:
+    """A line of a cell of more than one line from its top, of a single line in the middle."""
+    start = (height - 1) // 2 if len(cell) == 1 else 0
+    return cell[line - start] if 0 <= line - start < len(cell) else ""
+
+
+def centred(cells: Sequence[Sequence[Cell]], widths: Sequence[int]) -> list[list[Cell]]:
+    """The cells with each line in the middle of its column."""
+    return [
+        [
+            tuple(line.center(width) for line in cell)
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        for row in cells
+    ]
+
+
+def across(label: str, lines: list[str]) -> list[str]:
+    """The picture below an arrow to the right."""
+    return [label, "-" * max(len(label) - 1, 10) + ">", *lines]
+
+
+def down(arrows: Sequence[Arrow], lines: list[str]) -> list[str]:
+    """The picture with arrows on its right, the innermost first."""
+    for arrow in arrows:
+        width = max(map(len, lines))
+        shafts = itertools.chain(
+            [f" {arrow.label} |"],
+            [" " * (len(arrow.label) + 2) + "|"] * (arrow.height - 2),
+            [" " * (len(arrow.label) + 2) + "↓"],
+            itertools.repeat(""),
+        )
+        lines = [
+            f"{line:<{width}}{shaft}" if shaft else line
+            for line, shaft in zip(lines, shafts, strict=False)
+        ]
+    return [line.rstrip() for line in lines]

@@ -1,0 +1,212 @@
+"""Text pictures: what each device of the mesh holds before and after, and the cut pattern."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+from shardwright.codegen.facts import mesh_text
+from shardwright.codegen.show.cuts import Band, CutPicture, holders_text
+from shardwright.codegen.show.draw import Arrow, Cell, across, centred, down, grid, size_of
+from shardwright.ir.layout import Layout
+from shardwright.ir.plan import Plan
+from shardwright.ir.sharding import Sharding
+
+# A picture is at most this wide, and a cell at most this high, or ranges stand for elements.
+WIDTH = 100
+CELL_LINES = 16
+# Coordinates of a mesh axis, and bands of a tensor dimension, that are drawn.
+DRAWN_COORDINATES = 8
+DRAWN_BANDS = 16
+
+
+def pictures(plan: Plan) -> str:
+    """The mesh before and after with the contents of every device, and the cut pattern."""
+    reshard, exchange = plan.reshard, plan.exchange
+    same_mesh = reshard.source.mesh == reshard.target.mesh
+    parts = [
+        *device_pictures(reshard.source, "the source mesh" if not same_mesh else "the mesh"),
+        *(() if same_mesh else device_pictures(reshard.target, "the target mesh")),
+        f"Before: {reshard.source}{_labels(exchange.source)}",
+        mesh_picture(reshard.source, exchange.source),
+        f"After: {reshard.target}{_labels(exchange.target)}",
+        mesh_picture(reshard.target, exchange.target),
+        cut_pattern(plan),
+    ]
+    return "\n\n".join(parts)
+
+
+def device_pictures(sharding: Sharding, which: str) -> tuple[str, ...]:
+    """The device ids at the positions of a mesh, with a heading."""
+    mesh = sharding.mesh
+    cells = {position: (str(mesh.device_ids[position]),) for position in _drawn_positions(sharding)}
+    return f"Devices of {which} {mesh_text(mesh)}", _drawn_mesh(sharding, cells)
+
+
+def mesh_picture(sharding: Sharding, layout: Layout) -> str:
+    """The mesh with the tensor contents of each device: elements if small, else ranges."""
+    positions = _drawn_positions(sharding)
+    boxes = {p: _visible_box(layout, p) for p in positions}
+    if has_element_labels(layout):
+        picture = _drawn_mesh(sharding, {p: element_lines(box) for p, box in boxes.items()})
+        if max(map(len, picture.splitlines())) <= WIDTH:
+            return picture
+    return _drawn_mesh(sharding, {p: _range_lines(box) for p, box in boxes.items()})
+
+
+def _visible_box(layout: Layout, position: int) -> tuple[tuple[int, int], ...]:
+    box = layout.box(position)[layout.hidden :]
+    return tuple((int(low), int(high)) for low, high in box)
+
+
+def has_element_labels(layout: Layout) -> bool:
+    """Whether every element has a label of one figure a dimension, and a shard fits a cell."""
+    extents = [dim.extent for dim in layout.dims[layout.hidden :]]
+    return max(extents, default=1) <= 9 and math.prod(layout.local_shape[:-1]) <= CELL_LINES
+
+
+def _labels(layout: Layout) -> str:
+    if not has_element_labels(layout):
+        return ""
+    rank = len(layout.local_shape)
+    zeros = ", ".join("0" * rank)
+    return f"    ({'1' * rank or 't'} is t[{zeros}])"
+
+
+def element_lines(box: tuple[tuple[int, int], ...]) -> Cell:
+    """The elements of a box by label, counted from 1: a line for all that differ in the last."""
+    if not box:
+        return ("t",)
+    ranges = [range(low + 1, high + 1) for low, high in box]
+    lines = tuple(
+        " ".join("".join(map(str, (*first, last))) for last in ranges[-1])
+        for first in itertools.product(*ranges[:-1])
+    )
+    return lines if any(lines) else ("-",)
+
+
+def _range_lines(box: tuple[tuple[int, int], ...]) -> Cell:
+    if any(low >= high for low, high in box):
+        return ("-",)
+    return tuple(f"[{low}, {high})" for low, high in box) or ("t",)
+
+
+def _drawn_sizes(sharding: Sharding) -> tuple[int, ...]:
+    return tuple(min(size, DRAWN_COORDINATES) for _, size in sharding.mesh.axes)
+
+
+def _drawn_positions(sharding: Sharding) -> tuple[int, ...]:
+    """The positions that are drawn: the first coordinates of every axis, of the last five axes."""
+    sizes = [size for _, size in sharding.mesh.axes]
+    drawn = _drawn_sizes(sharding)
+    positions: tuple[int, ...] = (0,)
+    for size, count in zip(sizes, drawn, strict=True):
+        positions = tuple(p * size + c for p in positions for c in range(count))
+    return positions
+
+
+def _drawn_mesh(sharding: Sharding, cells: Mapping[int, Cell]) -> str:
+    """Cells by position as a picture of the mesh: the last axis across, the others down."""
+    names = [f'mesh axis "{name}"' for name, _ in sharding.mesh.axes]
+    sizes = list(_drawn_sizes(sharding))
+    ordered = list(cells.values())
+    width, _ = size_of([ordered])
+    vertical = len(sizes) == 1 and _runs_down(sharding)
+    columns = 1 if vertical or not sizes else sizes[-1]
+    heading = names.pop() if sizes and not vertical else None
+    downward = sizes if vertical else sizes[:-1]
+    rows = [ordered[i : i + columns] for i in range(0, len(ordered), columns)]
+    block = downward[-1] if downward else 1
+    lines: list[str] = []
+    for start in range(0, len(rows), block):
+        part = rows[start : start + block]
+        heights = [max(len(cell) for cell in row) for row in part]
+        lines += grid(part, [width] * columns, heights)
+    per_row = len(lines) * block // len(rows)
+    arrows = _mesh_arrows(names, downward, per_row)
+    lines = down(arrows, lines)
+    if heading is not None:
+        lines = across(heading, lines)
+    return "\n".join([*lines, *_omitted(sharding)])
+
+
+def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
+    """An arrow for each axis that runs down, the minor one first; `block` lines show that one."""
+    arrows: list[Arrow] = []
+    for name, size in zip(reversed(names), reversed(sizes), strict=True):
+        block = block * size if arrows else block
+        arrows.append(Arrow(name, block))
+    return arrows
+
+
+def _runs_down(sharding: Sharding) -> bool:
+    """Whether the one axis of a mesh splits the first of several dimensions."""
+    return sharding.rank >= 2 and bool(sharding.dims[0].axes)
+
+
+def _omitted(sharding: Sharding) -> list[str]:
+    return [
+        f'The first {DRAWN_COORDINATES} of {size} devices along "{name}".'
+        for name, size in sharding.mesh.axes
+        if size > DRAWN_COORDINATES
+    ]
+
+
+def cut_pattern(plan: Plan) -> str:
+    """The tensor cut into tiles, the holders of the source and the target shard in each."""
+    picture = CutPicture.of(plan.exchange, DRAWN_BANDS)
+    cells = [
+        [_tile_cell(picture, row, column) for column in picture.columns] for row in picture.rows
+    ]
+    widths = _scaled([band.high - band.low for band in picture.columns], size_of(cells)[0], WIDTH)
+    heights = [_height(band, picture.rows) for band in picture.rows]
+    lines = grid(centred(cells, widths), widths, heights)
+    lines = _with_starts(picture, lines, widths, heights)
+    if picture.down is not None:
+        lines = down([Arrow(f"tensor dimension {picture.down.axis}", len(lines))], lines)
+    if picture.across is not None:
+        lines = across(f"tensor dimension {picture.across.axis}", lines)
+    heading = "Cut pattern: in each tile, the devices that hold it before -> after"
+    return "\n".join([heading, "", *lines, *picture.notes()])
+
+
+def _tile_cell(picture: CutPicture, row: Band, column: Band) -> Cell:
+    source, target = picture.shards(row, column)
+    exchange = picture.exchange
+    before, after = holders_text(exchange.source, source), holders_text(exchange.target, target)
+    return (f"{before} -> {after}",)
+
+
+def _scaled(lengths: list[int], least: int, limit: int) -> list[int]:
+    """Widths in proportion to lengths, the least of them `least`; all alike where that is wide."""
+    shortest = min(lengths)
+    scaled = [max(least, (least + 3) * length // shortest - 3) for length in lengths]
+    return scaled if sum(scaled) + 3 * len(scaled) <= limit else [least] * len(lengths)
+
+
+def _height(band: Band, bands: tuple[Band, ...]) -> int:
+    """One line for the shortest bands, up to three for longer ones."""
+    shortest = min(other.high - other.low for other in bands)
+    return min(3, max(1, 2 * ((band.high - band.low) // shortest) - 1))
+
+
+def _with_starts(
+    picture: CutPicture, lines: list[str], widths: list[int], heights: list[int]
+) -> list[str]:
+    """The grid with the tensor index of every cut on its left and above it."""
+    rows = [band.low for band in picture.rows] + [picture.rows[-1].high]
+    columns = [band.low for band in picture.columns] + [picture.columns[-1].high]
+    margin = max(len(str(row)) for row in rows) + 1 if picture.down else 0
+    if picture.down:
+        ends = list(itertools.accumulate((height + 1 for height in heights), initial=0))
+        marks = dict(zip(ends, rows, strict=True))
+        lines = [f"{marks.get(i, ''):>{margin - 1}} {line}" for i, line in enumerate(lines)]
+    if picture.across is None:
+        return lines
+    top = " " * margin
+    for start, mark in zip(
+        itertools.accumulate((w + 3 for w in widths), initial=0), columns, strict=True
+    ):
+        top = top.ljust(margin + start) + str(mark) + " "
+    return [top.rstrip(), *lines]
