@@ -30,6 +30,7 @@ class Bundle:
         from shardwright.codegen.backends import BACKENDS
         from shardwright.codegen.render import render
         from shardwright.codegen.show.review import review_page
+        from shardwright.codegen.show.svg import svg
 
         command = self.description(name).command()
         modules = {f"{b}.py": BACKENDS[b].render(self.plan, command) for b in self.backends}
@@ -38,6 +39,7 @@ class Bundle:
             "README.md": review_page(self.plan, name, command),
             "__init__.py": render("package.py.jinja", _Package(name, self.backends)),
             "plan.json": self.plan.to_json(),
+            "reshard.svg": svg(self.plan),
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:

@@ -25,6 +25,7 @@ def review_page(plan: Plan, name: str, command: str) -> str:
         "## Tiles",
         *_tiles(plan),
         "## Pictures",
+        "![Source shards, target shards, and the tiles they share](reshard.svg)",
         _block((pictures(plan),)),
     )
     return "\n\n".join(sections) + "\n"

@@ -20,9 +20,10 @@ DRAWN_BANDS = 16
 MARGIN, GAP, TICKS, HEADING = 24, 44, 34, 64
 # A panel is between these widths and heights; wider ones stand below one another.
 WIDTHS, HEIGHTS = (300, 760), (64, 520)
-ROW, COLUMN = 44, 58  # pixels that a band wants
+ROW, COLUMN = 40, 48  # pixels that a band wants
 SIDE_BY_SIDE = 420
 CHARACTER = 0.61  # width of a character of the monospaced font over its size
+Key = Callable[[Band], object]  # what the bands of one box have in common
 INK, FAINT, EDGE = "#1f2430", "#5b6270", "#ffffff"
 
 
@@ -129,9 +130,18 @@ def _panels(plan: Plan, canvas: Canvas) -> Iterator[str]:
     )
     for number, (word, sharding, layout) in enumerate(sides):
         yield from _heading(canvas, number, f"{word}: {sharding}", f"on {mesh_text(layout.mesh)}")
+        yield from _ticks(canvas, number, _shard_of(number))
         yield from _shards(canvas, number)
-    yield from _heading(canvas, 2, "Tiles: held before → after", "a colour is a source shard")
+    yield from _heading(canvas, 2, "Tiles: held before → after", _directions(canvas))
+    yield from _ticks(canvas, 2, lambda band: (band.source, band.target))
     yield from _tiles(canvas)
+
+
+def _directions(canvas: Canvas) -> str:
+    """Which dimensions are drawn."""
+    drawn = ((canvas.picture.down, "down"), (canvas.picture.across, "across"))
+    named = [f"dimension {dim.axis} {way}" for dim, way in drawn if dim is not None]
+    return ", ".join(named) or "one element"
 
 
 def _heading(canvas: Canvas, number: int, first: str, second: str) -> Iterator[str]:
@@ -139,28 +149,32 @@ def _heading(canvas: Canvas, number: int, first: str, second: str) -> Iterator[s
     room = canvas.across.length
     yield _text(left, top - 42, first, 13, anchor="start", room=room)
     yield _text(left, top - 27, second, 11, FAINT, "start", room)
-    yield from _ticks(canvas, left, top)
 
 
-def _ticks(canvas: Canvas, left: float, top: float) -> Iterator[str]:
-    """The tensor index of every cut, above and on the left, where there is room."""
+def _ticks(canvas: Canvas, number: int, key: Key) -> Iterator[str]:
+    """The tensor index of every cut of a panel, above and on the left, where there is room."""
+    left, top = canvas.corner(number)
     picture = canvas.picture
     if picture.across is not None:
-        last = -100.0
-        for offset, mark in zip(canvas.across.offsets, _marks(picture.columns), strict=True):
-            if offset - last > 6.2 * len(str(mark)) + 4:
-                yield _text(left + offset, top - 6, str(mark), 10, FAINT)
-                last = offset
+        for x, mark in _marks(
+            canvas.across, picture.columns, key, lambda text: 6.2 * len(text) + 4
+        ):
+            yield _text(left + x, top - 6, mark, 10, FAINT)
     if picture.down is not None:
-        last = -100.0
-        for offset, mark in zip(canvas.down.offsets, _marks(picture.rows), strict=True):
-            if offset - last > 11:
-                yield _text(left - 5, top + offset + 3.5, str(mark), 10, FAINT, "end", TICKS - 3)
-                last = offset
+        for y, mark in _marks(canvas.down, picture.rows, key, lambda _: 11):
+            yield _text(left - 5, top + y + 3.5, mark, 10, FAINT, "end", TICKS - 3)
 
 
-def _marks(bands: Sequence[Band]) -> list[int]:
-    return [*(band.low for band in bands), bands[-1].high]
+def _marks(
+    scale: Scale, bands: Sequence[Band], key: Key, room: Callable[[str], float]
+) -> Iterator[tuple[float, str]]:
+    """Offset and tensor index of every cut; one that would touch the mark before it is left out."""
+    cuts = [(offset, band.low) for offset, _, band in _groups(scale, bands, key)]
+    last = -100.0
+    for offset, index in (*cuts, (scale.length, bands[-1].high)):
+        if offset - last > room(str(index)):
+            yield offset, str(index)
+            last = offset
 
 
 def _shards(canvas: Canvas, side: int) -> Iterator[str]:
@@ -176,13 +190,11 @@ def _shards(canvas: Canvas, side: int) -> Iterator[str]:
             yield from _label(left + x, top + y, width, height, (holders_text(layout, index),))
 
 
-def _shard_of(side: int) -> Callable[[Band], int]:
+def _shard_of(side: int) -> Key:
     return (lambda band: band.target) if side else (lambda band: band.source)
 
 
-def _groups(
-    scale: Scale, bands: Sequence[Band], key: Callable[[Band], int]
-) -> Iterator[tuple[float, float, Band]]:
+def _groups(scale: Scale, bands: Sequence[Band], key: Key) -> Iterator[tuple[float, float, Band]]:
     """Offset, length and first band of each run of bands of one shard."""
     for _, group in itertools.groupby(enumerate(bands), key=lambda pair: key(pair[1])):
         run = list(group)
@@ -225,9 +237,11 @@ def _firsts(bands: Sequence[Band]) -> list[Band]:
 def _label(
     x: float, y: float, width: float, height: float, texts: tuple[str, ...]
 ) -> Iterator[str]:
-    """The texts in the middle of a box, joined by an arrow, on two lines where that is larger."""
+    """The texts in the middle of a box, joined by an arrow, on two lines where one is small."""
     one, two = (" → ".join(texts),), (texts[0], *(f"→ {text}" for text in texts[1:]))
-    lines = max((one, two), key=lambda lines: _fitting(lines, width, height))
+    lines = one
+    if _fitting(one, width, height) < 9:
+        lines = max((one, two), key=lambda lines: _fitting(lines, width, height))
     size = _fitting(lines, width, height)
     if size < 5:
         return
