@@ -113,7 +113,8 @@ class Loads:
         pairs, replicas = tiles.pairs, self.source.replicas
 
         def free_part(target_index: Integers) -> Integers:
-            free: Integers = self.source.replica(tiles.target.place(target_index) + 0 * target_index)
+            place = tiles.target.place(target_index) + 0 * target_index
+            free: Integers = self.source.replica(place)
             return free
 
         keys, slot = np.unique(
