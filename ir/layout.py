@@ -59,16 +59,31 @@ def read_digits(digits: tuple[Digit, ...], position: Value) -> Value:
 def write_digits(digits: tuple[Digit, ...], number: Value) -> Value:
     """The part of a mesh position that has `number` in the given digits and zero elsewhere."""
     position: Value = 0
-    weight = math.prod(digit.size for digit in digits)
-    for digit in digits:
-        weight //= digit.size
-        position = position + mod(floor_div(number, weight), digit.size) * digit.stride
+    for digit, value in zip(digits, digit_values(digits, number), strict=True):
+        position = position + value * digit.stride
     return position
+
+
+def digit_values(digits: tuple[Digit, ...], number: Value) -> tuple[Value, ...]:
+    """The value of each of the given digits (major to minor) in a mixed-radix number."""
+    weights = _weights(tuple(digit.size for digit in digits))
+    return tuple(
+        mod(floor_div(number, weight), digit.size)
+        for digit, weight in zip(digits, weights, strict=True)
+    )
+
+
+def _weights(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """For each size the product of those after it."""
+    return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
 @dataclass(frozen=True)
 class DimLayout:
-    """One tensor dimension: its extent, the digits that split it (major to minor), the split."""
+    """One tensor dimension: its extent, the digits that split it (major to minor), the split.
+
+    The extent, and strides and sizes of the digits, may be symbols; then so is all that follows.
+    """
 
     extent: int
     axis_digits: tuple[Digit, ...]
@@ -87,13 +102,14 @@ class DimLayout:
     @property
     def size(self) -> int:
         """S, the extent of the largest shard: K ceildiv N in both splits."""
-        return int(ceil_div(self.extent, self.parts))
+        size: int = ceil_div(self.extent, self.parts)
+        return size
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
         """The part counts of the nested split, outermost first; one level where it equals flat."""
-        sizes = tuple(digit.size for digit in self.axis_digits if digit.size > 1)
-        if self.split == "flat" or self.extent % self.parts == 0:
+        sizes = tuple(digit.size for digit in self.axis_digits if digit.size != 1)
+        if self.split == "flat" or self.is_even:
             return (self.parts,)
         return sizes
 
@@ -104,8 +120,8 @@ class DimLayout:
 
     @property
     def is_even(self) -> bool:
-        """Whether all shards have the same size."""
-        return self.extent % self.parts == 0
+        """Whether all shards have the same size; of symbols, whether they have for all values."""
+        return bool(mod(self.extent, self.parts) == 0)
 
     def index(self, position: Value) -> Value:
         """The shard index s of a mesh position."""
@@ -126,9 +142,7 @@ class DimLayout:
     def _nested_interval(self, index: Value, let: Let) -> tuple[Value, Value]:
         low: Value = 0
         length: Value = self.extent
-        weight = self.parts
-        for parts in self.levels:
-            weight //= parts
+        for parts, weight in zip(self.levels, _weights(self.levels), strict=True):
             chunk = let("chunk", ceil_div(length, parts))
             offset = let("offset", minimum(mod(floor_div(index, weight), parts) * chunk, length))
             low = let("lo", low + offset)
@@ -137,6 +151,8 @@ class DimLayout:
 
     def owner(self, element: Value, let: Let = unnamed) -> Value:
         """The index of the shard that holds a tensor element (0 <= element < extent)."""
+        if self.parts == 1:
+            return 0 * element
         if self.is_flat:
             return floor_div(element, self.size)
         rest: Value = element
