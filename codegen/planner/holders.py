@@ -228,6 +228,11 @@ def choose_rule(loads: Loads) -> HolderRule:
     rules = candidates(loads.exchange)
     if loads.source.replicas == 1 or len(rules) == 1:
         return rules[0]
-    busiest = [int(loads.sent(rule).max()) for rule in rules]
+    bound = loads.bound_sent_max() * TOLERANCE
+    busiest: list[int] = []
+    for rule in rules:
+        busiest.append(int(loads.sent(rule).max()))
+        if busiest[-1] <= bound:
+            return rule
     limit = min(busiest) * TOLERANCE
     return next(rule for rule, load in zip(rules, busiest, strict=True) if load <= limit)

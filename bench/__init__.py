@@ -1,0 +1,1 @@
+"""What is measured, side by side in one run. Nothing here is a timed test."""

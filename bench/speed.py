@@ -1,0 +1,137 @@
+"""How long emission, enumeration and imports take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.table import Table
+
+import shardwright as sw
+from shardwright.ir.transfers import enumerate_transfers
+
+REPEATS = 3
+MESHES = ({"x": 2, "y": 4}, {"x": 16, "y": 32}, {"x": 64, "y": 64}, {"x": 256, "y": 256})
+# (what, shape, source, target): even and uneven, and one whose source is replicated.
+RESHARDS = (
+    ("transpose", (131072, 65536), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
+    ("uneven", (65537, 65539), '[{"x", "y"}, {}]', '[{"y"}, {"x"}]'),
+    ("replicated", (65537, 65539), '[{"x"}, {}]', '[{}, {"y"}]'),
+)
+
+
+def best(run: Callable[[], object]) -> float:
+    """Seconds of the fastest of a few runs."""
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+# A fresh process for each measurement, so that no cache of an earlier one helps; seconds after
+# the imports, and the characters of the two modules.
+BUNDLE = """
+import sys, time, pathlib
+import shardwright as sw
+import shardwright.codegen.backends, shardwright.codegen.planner, shardwright.codegen.show
+axes, shape, source, target, folder = eval(sys.argv[1])
+start = time.perf_counter()
+mesh = sw.Mesh(axes)
+reshard = sw.Reshard(
+    shape=shape, dtype="bfloat16", source=mesh.sharding(source), target=mesh.sharding(target)
+)
+sw.emit(reshard).write(folder + "/case")
+seconds = time.perf_counter() - start
+modules = pathlib.Path(folder, "case").glob("*_?pu.py")
+print(seconds, sum(len(path.read_text()) for path in modules))
+"""
+
+
+def bundle(*described: object) -> tuple[float, int]:
+    """Seconds and characters of emitting a description, the best of a few processes."""
+    runs = []
+    for _ in range(REPEATS):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-c", BUNDLE, repr((*described, folder))]
+            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            seconds, characters = printed.split()
+            runs.append((float(seconds), int(characters)))
+    return min(runs)
+
+
+def emission() -> Table:
+    """Seconds from description to written bundle, and the length of its modules."""
+    table = Table(title="From description to written bundle")
+    for column in (
+        "reshard",
+        "devices",
+        "seconds",
+        "of 8 devices",
+        "module characters",
+        "of 8 devices",
+    ):
+        table.add_column(column, justify="left" if column == "reshard" else "right")
+    for what, shape, source, target in RESHARDS:
+        first: tuple[float, int] | None = None
+        for axes in MESHES:
+            seconds, characters = bundle(axes, shape, source, target)
+            first = first or (seconds, characters)
+            table.add_row(
+                what,
+                str(axes["x"] * axes["y"]),
+                f"{seconds:.3f}",
+                f"{seconds / first[0]:.2f}",
+                str(characters),
+                f"{characters / first[1]:.2f}",
+            )
+    return table
+
+
+def enumeration() -> Table:
+    """Transfers enumerated a second."""
+    table = Table(title="Enumerating transfers")
+    for column in ("reshard", "devices", "transfers", "seconds", "a second"):
+        table.add_column(column, justify="left" if column == "reshard" else "right")
+    for axes in ({"x": 16, "y": 32}, {"x": 32, "y": 32}):
+        mesh = sw.Mesh(axes)
+        reshard = sw.Reshard(
+            shape=(65536, 65536),
+            dtype="int8",
+            source=mesh.sharding('[{"x", "y"}, {}]'),
+            target=mesh.sharding('[{}, {"x", "y"}]'),
+        )
+        exchange = sw.plan(reshard).exchange
+        count = len(enumerate_transfers(exchange))
+        seconds = best(lambda e=exchange: enumerate_transfers(e))
+        rate = f"{count / seconds:,.0f}"
+        table.add_row("all to all", str(mesh.size), f"{count:,}", f"{seconds:.3f}", rate)
+    return table
+
+
+def imports() -> Table:
+    """Seconds of a process that imports, and what it loads."""
+    table = Table(title="Starting")
+    table.add_column("command")
+    table.add_column("seconds", justify="right")
+    for title, command in (
+        ("python -c pass", ["-c", "pass"]),
+        ("import shardwright", ["-c", "import shardwright"]),
+        ("shardwright --help", ["-m", "shardwright", "--help"]),
+    ):
+        run = [sys.executable, *command]
+        seconds = best(lambda r=run: subprocess.run(r, check=True, capture_output=True))
+        table.add_row(title, f"{seconds:.2f}")
+    return table
+
+
+def main() -> None:
+    """Print the tables."""
+    console = Console()
+    for table in (emission(), enumeration(), imports()):
+        console.print(table)
