@@ -56,13 +56,13 @@ def index_functions(module: ModuleType, case: Case) -> None:
         held = oracle.holdings(placement, case.shape)
         for position, device in enumerate(placement.device_ids):
             bounds = tuple(int(bound) for bound in box(position))
-            if len(bounds) != 2 * len(case.shape):
-                raise MismatchError(f"{side}_box({position}): got: {len(bounds)} bounds")
             got = tuple(
                 range(low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True)
             )
-            # Ranges are equal when they hold the same indices, so all empty ones are equal.
-            expect(f"{side}_box({position}), device {device}", got, held[device])
+            # A module may treat a scalar as a vector of one element. Ranges are equal when they
+            # hold the same indices, so all empty ones are equal.
+            expected = held[device] or (range(1),) * len(got)
+            expect(f"{side}_box({position}), device {device}", got, expected)
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,11 @@ class Run:
     plane: int
     poison: int
     fill: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first of its case."""
+        return self.plane == 0 and self.poison == 0
 
 
 def runs(case: Case) -> Iterator[Run]:

@@ -38,6 +38,7 @@ class Memory:
         self._fault = ""
         self._patches = ExitStack()
         self._known: list[tuple[int, int]] = []
+        self._bounds = np.empty((2, 0), dtype=np.uint64)
         for tensor in inputs.values():
             self._allow(tensor)
 
@@ -124,10 +125,11 @@ class Memory:
             else:
                 start, stop = min(start, low), max(stop, high)
         self._known = sorted([*apart, (start, stop)])
+        self._bounds = np.array(self._known, dtype=np.uint64).T
 
     def _require(self, does: str, touched: Addresses) -> None:
         """Every address lies in memory that the kernel was given."""
-        starts, stops = np.array(self._known, dtype=np.uint64).T
+        starts, stops = self._bounds
         which = np.searchsorted(starts, touched, side="right") - 1
         outside = (which < 0) | (touched >= stops[which])
         if outside.any():
