@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import sympy
 
@@ -19,7 +20,11 @@ Bounds = tuple[sympy.Expr, sympy.Expr]
 
 def bounds(expr: Value) -> Bounds | None:
     """Inclusive `(low, high)` of an expression, None if the algebra cannot state them."""
-    expr = sympy.sympify(expr)
+    return _bounds(sympy.sympify(expr))
+
+
+@lru_cache(maxsize=1 << 14)
+def _bounds(expr: sympy.Expr) -> Bounds | None:
     if isinstance(expr, sympy.Integer):
         return expr, expr
     if isinstance(expr, Index):
@@ -61,8 +66,47 @@ def _divided(expr: sympy.Expr) -> Bounds | None:
     if low is None:
         low = sympy.Integer(0) if is_nonnegative(inner[0]) else None
     if high is None and is_nonnegative(inner[0]):
-        high = inner[1]
+        high = _greatest_quotient(inner[1], expr) or inner[1]
     return None if low is None or high is None else (low, high)
+
+
+def _greatest_quotient(high: sympy.Expr, expr: sympy.Expr) -> sympy.Expr | None:
+    """The bound of a quotient `a floordiv n` with a <= high, for extents; None if not known.
+
+    a floordiv n <= q - 1                    if a <= n*q - 1
+    a floordiv (w*(K ceildiv P)) <= P/w - 1  if a <= K - 1 and w divides P, for then
+                                             a < K <= P*(K ceildiv P)
+    """
+    if not isinstance(expr, FloorDiv):
+        return None
+    n = expr.args[1]
+    q = quotient(sympy.expand(high + 1), n)
+    if q is not None:
+        return q - 1
+    for ceiling in n.atoms(CeilDiv):
+        w = quotient(n, ceiling)
+        extent, parts = ceiling.args
+        q = None if w is None else quotient(parts, w)
+        if q is not None and is_nonnegative(extent - 1 - high):
+            return q - 1
+    return None
+
+
+def quotient(term: sympy.Expr, n: sympy.Expr) -> sympy.Expr | None:
+    """`term / n` for monomials where the division is exact, else None."""
+    coefficient, rest = term.as_coeff_Mul()
+    n_coefficient, n_rest = n.as_coeff_Mul()
+    if coefficient % n_coefficient:
+        return None
+    powers = rest.as_powers_dict()
+    for base, power in n_rest.as_powers_dict().items():
+        if base == 1:
+            continue
+        if powers.get(base, 0) < power:
+            return None
+        powers[base] -= power
+    factors = (base**power for base, power in powers.items() if power)
+    return sympy.Mul(coefficient // n_coefficient, *factors)
 
 
 def _plain(function: type, value: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr | None:
@@ -134,6 +178,7 @@ def is_nonnegative(expr: Value) -> bool:
     return _nonnegative_in_extents(expr)
 
 
+@lru_cache(maxsize=1 << 14)
 def _nonnegative_in_extents(expr: sympy.Expr) -> bool:
     opaque = {atom: sympy.Dummy(positive=True) for atom in expr.atoms(CeilDiv)}
     shifted = expr.xreplace(opaque)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from shardwright.ir.bounds import is_at_most, is_less, is_nonnegative
+from shardwright.ir.bounds import is_at_most, is_less, is_nonnegative, quotient
 from shardwright.ir.index import CONCRETE, CeilDiv, FloorDiv, Maximum, Minimum, Mod, Value
 
 Rewrite = Callable[[sympy.Expr, sympy.Expr], sympy.Expr | None]
@@ -40,23 +40,6 @@ def rewrite(
             if result is not None:
                 return result
     return None
-
-
-def quotient(term: sympy.Expr, n: sympy.Expr) -> sympy.Expr | None:
-    """`term / n` for monomials where the division is exact, else None."""
-    coefficient, rest = term.as_coeff_Mul()
-    n_coefficient, n_rest = n.as_coeff_Mul()
-    if coefficient % n_coefficient:
-        return None
-    powers = rest.as_powers_dict()
-    for base, power in n_rest.as_powers_dict().items():
-        if base == 1:
-            continue
-        if powers.get(base, 0) < power:
-            return None
-        powers[base] -= power
-    factors = (base**power for base, power in powers.items() if power)
-    return sympy.Mul(coefficient // n_coefficient, *factors)
 
 
 def _split(a: sympy.Expr, n: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:

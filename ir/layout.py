@@ -149,12 +149,20 @@ class DimLayout:
             length = let("length", minimum(chunk, length - offset))
         return low, low + length
 
+    def element(self, index: Value, local: Value, let: Let = unnamed) -> Value:
+        """The tensor element at a local index of a shard that has it: `d(c)[k] -> t[i]`."""
+        if self.is_flat:
+            return index * self.size + local
+        return self._nested_interval(index, let)[0] + local
+
     def owner(self, element: Value, let: Let = unnamed) -> Value:
         """The index of the shard that holds a tensor element (0 <= element < extent)."""
-        if self.parts == 1:
-            return 0 * element
+        return self.locate(element, let)[0]
+
+    def locate(self, element: Value, let: Let = unnamed) -> tuple[Value, Value]:
+        """The shard that holds a tensor element, and its local index there: `t[i] -> d(c)[k]`."""
         if self.is_flat:
-            return floor_div(element, self.size)
+            return floor_div(element, self.size), mod(element, self.size)
         rest: Value = element
         length: Value = self.extent
         index: Value = 0
@@ -164,7 +172,7 @@ class DimLayout:
             rest = let("rest", rest - digit * chunk)
             length = let("length", minimum(chunk, length - digit * chunk))
             index = let("index", index * parts + digit)
-        return index
+        return index, rest
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> tuple[Value, Value]:
         """First and last shard that may meet the range [low, high); a superset if it is empty."""
