@@ -33,6 +33,7 @@ style: $(STAMP)  ## lint and formatting
 golden: $(STAMP)  ## write generated/ and the golden texts again; review the diff
 	$(BIN)/shardwright emit corpus/reshards.toml -o generated
 	$(BIN)/shardwright emit corpus/examples.toml -o generated
+	$(BIN)/python -m pytest -n 0 tests/test_emission.py --update-golden
 
 bench: $(STAMP)  ## what is measured, as tables
 	$(BIN)/python -m bench

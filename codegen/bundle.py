@@ -37,7 +37,7 @@ class Bundle:
         return {
             **modules,
             "README.md": review_page(self.plan, name, command),
-            "__init__.py": render("package.py.jinja", _Package(name, self.backends)),
+            "__init__.py": render("package.py.jinja", _Package(name, ", ".join(self.backends))),
             "plan.json": self.plan.to_json(),
             "reshard.svg": svg(self.plan),
         }
@@ -56,7 +56,7 @@ class _Package:
     """What the template of a bundle's `__init__.py` prints."""
 
     name: str
-    backends: tuple[str, ...]
+    modules: str
 
 
 def emit(

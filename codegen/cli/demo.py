@@ -45,9 +45,9 @@ def _emitted(file: Path, output: Path) -> dict[str, Bundle]:
 
 
 def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...]) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("case", "backends")
+    table = Table(Column("case", overflow="fold"), "backends")
     for heading in ("devices", "bytes received", "bound", "ratio"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
@@ -57,12 +57,12 @@ def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...]) -> None:
         bound = bundle.plan.traffic.bound_received_total
         table.add_row(
             name,
-            ", ".join(report.backend for report in mine),
+            "\n".join(report.backend for report in mine),
             str(bundle.plan.devices),
             f"{moved:,}",
             f"{bound:,}",
             ratio(moved, bound),
-            ", ".join(shown(verdict) for verdict in {report.verdict: 0 for report in mine}),
+            "\n".join(shown(report.verdict) for report in mine),
         )
     console().print(table)
     for line in dict.fromkeys(f"{r.name}: {r.detail}" for r in reports if r.detail):

@@ -26,19 +26,20 @@ def emit(given: Given, output: Output = Path("generated")) -> None:
     from shardwright.codegen.writing import write_bundles
 
     descriptions = given.many()
-    bundles = []
     with bar("emitting") as show:
+        bundles = []
         for done, description in enumerate(descriptions, 1):
             bundles.append((description, _files(given, description)))
             show(done, len(descriptions), description.name)
-    try:
-        changed = write_bundles(output, bundles)
-    except InputError as error:
-        raise error.named("--output") if error.argument == "output" else error from None
+        try:
+            changed = write_bundles(output, bundles)
+        except InputError as error:
+            raise error.named("--output") if error.argument == "output" else error from None
     for description in descriptions:
         folder = output / description.name
         count = sum(path.parent == folder for path in changed)
-        print(f"{folder}: " + (f"{count} files written" if count else "unchanged"))
+        files = "1 file" if count == 1 else f"{count} files"
+        print(f"{folder}: " + (f"{files} written" if count else "unchanged"))
 
 
 def _files(given: Given, description: Description) -> dict[str, str]:

@@ -72,11 +72,11 @@ class Given:
         return descriptions[0]
 
     def _from_flags(self) -> Description:
-        missing = [key for key in ("name", *REQUIRED) if key not in self.fields]
+        missing = [key for key in (*REQUIRED, "name") if key not in self.fields]
         if missing:
+            listed = ", ".join(flag(key) for key in REQUIRED)
             raise InputError(
-                "a reshard is described by a FILE, or by "
-                + ", ".join(flag(key) for key in (*REQUIRED, "name")),
+                f"a reshard is described by a FILE, or by {listed} and --name",
                 argument=flag(missing[0]),
                 got="no " + " and no ".join(flag(key) for key in missing),
             )

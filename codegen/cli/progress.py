@@ -14,7 +14,7 @@ Show = Callable[[int, int, str], None]
 
 @contextlib.contextmanager
 def bar(title: str) -> Iterator[Show]:
-    """A progress bar; it comes up at the first call for more than one thing to do."""
+    """A progress bar: up from the first call for more than one thing to do, gone on an error."""
     display = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -35,6 +35,9 @@ def bar(title: str) -> Iterator[Show]:
 
     try:
         yield show
-    finally:
-        if started:
-            display.stop()
+    except BaseException:
+        display.live.transient = True  # an error is the only message
+        display.live.stop()
+        raise
+    if started:
+        display.stop()

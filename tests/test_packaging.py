@@ -1,0 +1,157 @@
+"""What is installed: the tree and nothing else, under one name, light to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = {  # folder of the tree -> folder of the wheel
+    "shardwright": "shardwright",
+    "ir": "shardwright/ir",
+    "codegen": "shardwright/codegen",
+    "templates": "shardwright/templates",
+}
+HEAVY = ("jax", "jaxlib", "torch", "triton")
+
+
+def tracked(folder: str) -> list[str]:
+    """The files of a folder that git knows, or is about to."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", folder]
+    result = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True)
+    return [path for path in result.stdout.splitlines() if (ROOT / path).is_file()]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A wheel of the tree, and the files it was built from.
+
+    The build is of a copy and leaves nothing in the tree.
+    """
+    copy = tmp_path_factory.mktemp("tree")
+    kept = [path for folder in FOLDERS for path in tracked(folder)]
+    for path in [*kept, "pyproject.toml", "README.md", "LICENSE"]:
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        (copy / path).write_bytes((ROOT / path).read_bytes())
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", "."]
+    subprocess.run(build, cwd=copy, check=True, capture_output=True)
+    (wheel,) = (copy / "dist").glob("*.whl")
+    return wheel, kept
+
+
+def inside(path: str) -> str:
+    """Where a file of the tree stands in the wheel."""
+    folder, _, rest = path.partition("/")
+    return f"{FOLDERS[folder]}/{rest}"
+
+
+def test_the_wheel_holds_the_tree(built: tuple[Path, list[str]]) -> None:
+    wheel, kept = built
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == set(map(inside, kept))
+    assert {name.split("/")[0] for name in names} == {"shardwright"}
+
+
+@pytest.mark.slow
+def test_the_wheel_works_where_only_it_and_its_dependencies_are(
+    built: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    """Emission needs no extra; what does need one names it."""
+    wheel, _ = built
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv/bin/python"
+    install = [python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel]
+    subprocess.run(install, check=True, capture_output=True)
+    shardwright = tmp_path / "venv/bin/shardwright"
+    out = tmp_path / "generated"
+    emit = [shardwright, "emit", ROOT / "corpus/examples.toml", "-o", out]
+    subprocess.run(emit, check=True, capture_output=True)
+    result = subprocess.run(
+        [shardwright, "verify", out / "all_to_all_3"], capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert "pip install 'shardwright[gpu]'" in result.stderr
+    assert "pip install 'shardwright[tpu]'" in result.stderr
+
+
+def imported_by(program: str) -> set[str]:
+    """The top-level names of the modules that a program has imported at its end."""
+    show = "import sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    result = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{show}"], check=True, capture_output=True, text=True
+    )
+    return set(result.stdout.splitlines()[-1].split())
+
+
+def test_importing_is_light() -> None:
+    assert imported_by("import shardwright").isdisjoint({*HEAVY, "sympy", "jinja2", "rich"})
+    assert imported_by("from shardwright.codegen.cli import app").isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize(
+    "words", [["-c", "import shardwright"], ["-m", "shardwright", "--help"]], ids=["import", "help"]
+)
+def test_starting_is_quick(words: list[str]) -> None:
+    """Under a second on a quiet machine; the best of five here, so that a busy one passes too."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *words], check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 1
+
+
+def test_emitting_imports_no_backend() -> None:
+    program = """
+import shardwright as sw
+for name in sw.__all__:
+    getattr(sw, name)
+mesh = sw.Mesh({"x": 2})
+source, target = mesh.sharding('[{"x"}]'), mesh.sharding("[{}]")
+sw.emit(sw.Reshard(shape=(4,), dtype="int8", source=source, target=target)).files("a")
+"""
+    loaded = imported_by(program)
+    assert "sympy" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_an_unknown_name_of_the_package() -> None:
+    import shardwright
+
+    assert set(dir(shardwright)) == set(shardwright.__all__)
+    with pytest.raises(AttributeError, match="module 'shardwright' has no attribute 'reshard'"):
+        _ = shardwright.reshard
+
+
+def test_versions_that_are_pinned_are_those_that_are_installed() -> None:
+    from importlib.metadata import version
+
+    from packaging.requirements import Requirement
+
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    for line in lines:
+        if line and not line.startswith("#"):
+            pin = Requirement(line)
+            assert pin.specifier.contains(version(pin.name)), line
+
+
+def test_every_dependency_is_pinned() -> None:
+    from packaging.requirements import Requirement
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [text for texts in project["optional-dependencies"].values() for text in texts]
+    named = {Requirement(text).name for text in [*project["dependencies"], *extras]}
+    pinned = {
+        Requirement(line).name
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    }
+    assert named - {"shardwright"} <= pinned

@@ -1,0 +1,70 @@
+"""README does what it says: its commands run, its Python runs, its emitted lines are emitted."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the commands of README read."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "corpus").symlink_to(ROOT / "corpus")
+    return folder
+
+
+def test_the_commands(folder: Path) -> None:
+    """In order; what is installed is left to `make`, which installs the same extras."""
+    bin_folder = Path(sys.executable).parent
+    env = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    assert [line for line in lines if not line.startswith("shardwright ")] == [
+        "pip install .",
+        "pip install '.[tpu,gpu]'",
+    ]
+    commands = [shlex.split(line) for line in lines if line.startswith("shardwright ")]
+    assert [words[1] for words in commands] == ["emit", "emit", "plan", "show", "verify", "check"]
+    for words in commands:
+        result = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+
+
+def test_the_python(tmp_path: Path) -> None:
+    (program,) = (block for block in blocks("python") if block.startswith("import"))
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    made = tmp_path / "generated/transpose_2x3"
+    kept = ROOT / "generated/transpose_2x3"
+    assert {path.name for path in made.iterdir()} >= {"pallas_tpu.py", "triton_gpu.py"}
+    for path in made.iterdir():
+        assert path.read_text() == (kept / path.name).read_text()
+
+
+def test_the_emitted_lines() -> None:
+    tile, push = (block for block in blocks("python") if not block.startswith("import"))
+    bundle = ROOT / "generated/transpose_2x3"
+    assert tile in (bundle / "triton_gpu.py").read_text()
+    assert push in (bundle / "pallas_tpu.py").read_text()
+
+
+def test_its_length() -> None:
+    assert len(TEXT.split()) < 900
+
+
+def test_the_links_inside_the_tree() -> None:
+    for path in re.findall(r"`((?:corpus|generated|tests|ir|codegen)/[\w./]+)`", TEXT):
+        assert (ROOT / path).exists(), path
