@@ -1,0 +1,4 @@
+"""The reshard `llama3_70b_down_tp_to_fsdp`. README.md says what it moves, plan.json lists every transfer.
+
+`reshard` is in the module of each backend: pallas_tpu, triton_gpu.
+"""

@@ -1,0 +1,478 @@
+"""Reshards bfloat16[8, 6] over 4 devices: [{"x"}, {"y"}] -> [{"x"}, {"y"}].
+
+Source: [{"x"}, {"y"}] on <["x"=2, "y"=2]>, shards of 4 x 3.
+    d1(x, y)[k0, k1] -> t[x * 4 + k0, y * 3 + k1]
+Target: [{"x"}, {"y"}] on <["x"=2, "y"=2]> (device ids below), shards of 4 x 3.
+    d2(x, y)[k0, k1] -> t[x * 4 + k0, y * 3 + k1]
+
+Tiles are the intersections of source and target shards. Along dimension
+    0: shards of 4 meet shards of 4, the cuts repeat every 4, starts are multiples of 4
+    1: shards of 3 meet shards of 3, the cuts repeat every 3, starts are multiples of 3
+Each tile has one holder, which sends it.
+
+Bytes received: 24 by the busiest device (the least possible is 24), 96 in all.
+Bytes sent: 24 by the busiest device (the least possible is 24).
+
+    device  source           target
+    0       [0, 4) x [0, 3)  [4, 8) x [3, 6)
+    1       [0, 4) x [3, 6)  [4, 8) x [0, 3)
+    2       [4, 8) x [0, 3)  [0, 4) x [3, 6)
+    3       [4, 8) x [3, 6)  [0, 4) x [0, 3)
+
+Made by
+    shardwright emit --mesh x=2,y=2 --shape 8x6 --dtype bfloat16 --source '[{"x"}, {"y"}]' --target '[{"x"}, {"y"}]' --target-mesh '<["x"=2, "y"=2], device_ids=[3, 2, 1, 0]>' --name reversed_devices -o generated
+
+Tested with jax 0.10.2 in TPU interpret mode.
+"""
+
+import functools
+import math
+import os
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=5")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+__all__ = [
+    "DTYPE",
+    "LOCAL_SOURCE_SHAPE",
+    "LOCAL_TARGET_SHAPE",
+    "SHAPE",
+    "SOURCE",
+    "SOURCE_MESH",
+    "TARGET",
+    "TARGET_MESH",
+    "pad",
+    "reshard",
+    "source_shape",
+    "source_sharding",
+    "target_shape",
+    "target_sharding",
+    "unpad",
+]
+
+SHAPE = (8, 6)
+DTYPE = "bfloat16"
+SOURCE_MESH = '<["x"=2, "y"=2]>'
+TARGET_MESH = '<["x"=2, "y"=2], device_ids=[3, 2, 1, 0]>'
+SOURCE = '[{"x"}, {"y"}]'
+TARGET = '[{"x"}, {"y"}]'
+LOCAL_SOURCE_SHAPE = (4, 3)
+LOCAL_TARGET_SHAPE = (4, 3)
+
+# Device ids by mesh position.
+SOURCE_IDS = range(4)
+TARGET_IDS = (3, 2, 1, 0)
+
+# The meshes with their axes refined into the sub-axes in use, and the shardings on them.
+SOURCE_AXES = (("x", 2), ("y", 2))
+TARGET_AXES = (("x", 2), ("y", 2))
+SOURCE_SPEC = P("x", "y")
+TARGET_SPEC = P("x", "y")
+
+# Shards are padded at their ends to the largest: the shapes of the global arrays.
+PADDED_SOURCE_SHAPE = (8, 6)
+PADDED_TARGET_SHAPE = (8, 6)
+
+# Holders of each target shard, and pieces into which a tile is cut to share the sending.
+REPLICAS = 1
+PIECES = 1
+
+# Kernels with different ids may be in flight at once; this one is derived from the description.
+COLLECTIVE_ID = 25496
+LOGICAL = pl.DeviceIdType.LOGICAL
+
+
+def _minimum(a, b):
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.minimum(a, b)
+
+
+def _maximum(a, b):
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
+
+
+def source_shard(position):
+    """Index of the source shard, per dimension, at a position of the source mesh."""
+    return position // 2, position % 2
+
+
+def target_shard(position):
+    """Index of the target shard, per dimension, at a position of the target mesh."""
+    return position // 2, position % 2
+
+
+def source_box(position):
+    """Tensor range (low, high), per dimension, of the source shard at a position."""
+    lo0 = position // 2 * 4
+    lo1 = position % 2 * 3
+    return lo0, lo0 + 4, lo1, lo1 + 3
+
+
+def target_box(position):
+    """Tensor range (low, high), per dimension, of the target shard at a position."""
+    lo0 = position // 2 * 4
+    lo1 = position % 2 * 3
+    return lo0, lo0 + 4, lo1, lo1 + 3
+
+
+def source_range(a0, a1):
+    """Tensor range (low, high), per dimension, of a source shard."""
+    lo0 = a0 * 4
+    lo1 = a1 * 3
+    return lo0, lo0 + 4, lo1, lo1 + 3
+
+
+def tile(a0, a1, b0, b1):
+    """Tensor range shared by a source shard and a target shard; empty where low >= high."""
+    source_lo0 = a0 * 4
+    target_lo0 = b0 * 4
+    source_lo1 = a1 * 3
+    target_lo1 = b1 * 3
+    return (
+        _maximum(source_lo0, target_lo0),
+        _minimum(source_lo0 + 4, target_lo0 + 4),
+        _maximum(source_lo1, target_lo1),
+        _minimum(source_lo1 + 3, target_lo1 + 3),
+    )
+
+
+def senders(position):
+    """First and count, per dimension, of the source shards that meet a target shard."""
+    first0 = position // 2
+    first1 = position % 2
+    return first0, 1, first1, 1
+
+
+def receivers(position):
+    """First and count, per dimension, of the target shards that meet a source shard."""
+    first0 = position // 2
+    first1 = position % 2
+    return first0, 1, first1, 1
+
+
+def target_position(b0, b1, replica):
+    """Position, in the target mesh, of a replica of a target shard."""
+    return b0 * 2 + b1
+
+
+def holder(a0, a1, receiver):
+    """Position, in the source mesh, of the holder that sends a piece of a tile to a receiver."""
+    return a0 * 2 + a1
+
+
+# Rank r is the device with the r-th id of the sorted union of both meshes.
+ORDER = (0, 1, 2, 3, 3, 2, 1, 0, 0, 1, 2, 3, 3, 2, 1, 0)
+
+
+def _source_rank(position, order):
+    return order[position]
+
+
+def _target_rank(position, order):
+    return order[4 + position]
+
+
+def _source_position(rank, order):
+    """Position in the source mesh, -1 for a rank outside it."""
+    return order[8 + rank]
+
+
+def _target_position(rank, order):
+    """Position in the target mesh, -1 for a rank outside it."""
+    return order[12 + rank]
+
+
+def _ranges(box):
+    return tuple(zip(box[::2], box[1::2], strict=True))
+
+
+def _is_full(box):
+    full = True
+    for low, high in _ranges(box):
+        full = full & (low < high)
+    return full
+
+
+def _shard_at(number, counted):
+    """The shard of a row-major number among (first, count) per dimension, and the rest of it."""
+    shard = []
+    for first, count in reversed(_ranges(counted)):
+        shard.append(first + number % count)
+        number = number // count
+    return tuple(reversed(shard)), number
+
+
+def _count(counted):
+    return math.prod(count for _, count in _ranges(counted))
+
+
+def _same(shard, other):
+    same = True
+    for a, b in zip(shard, other, strict=True):
+        same = same & (a == b)
+    return same
+
+
+def _at(ref, within, box):
+    """The part of a shard's ref, which covers the range `within`, that a tensor box takes."""
+    starts = within[::2]
+    pairs = zip(_ranges(box), starts, strict=True)
+    return ref.at[tuple(pl.ds(low - start, high - low) for (low, high), start in pairs)]
+
+
+def _each_incoming(receiver, me, order, visit):
+    """Calls visit(sender, box) for every piece that others send to a target position.
+
+    `me`: where the receiver stands in the source mesh.
+    """
+    counted = senders(receiver)
+
+    def one(number, carry):
+        shard, _ = _shard_at(number, counted)
+        box = tile(*shard, *target_shard(receiver))
+        sender = holder(*shard, receiver)
+        wanted = _is_full(box)
+        pl.when(wanted)(lambda: visit(sender, box))
+        return carry
+
+    inside = (receiver >= 0) & (receiver < 4)
+    total = jnp.where(inside, _count(counted) * PIECES, 0)
+    lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
+
+
+def _each_outgoing(me, order, visit):
+    """Calls visit(receiver, box) for every piece a source position sends; how many there are."""
+    counted = receivers(me)
+    own = source_shard(me)
+
+    def one(number, visits):
+        shard, replica = _shard_at(number, counted)
+        receiver = target_position(*shard, replica)
+        box = tile(*own, *shard)
+        sender = holder(*own, receiver)
+        wanted = _is_full(box) & (sender == me)
+        pl.when(wanted)(lambda: visit(receiver, box))
+        return visits + jnp.int32(wanted)
+
+    inside = (me >= 0) & (me < 4)
+    total = jnp.where(inside, _count(counted) * REPLICAS * PIECES, 0)
+    return lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
+
+
+def _kernel(order, x, y, sent, received):
+    """Pushes this device's tiles into their receivers' target shards.
+
+    x, y: its source and target shard; sent, received: DMA semaphores.
+    """
+    rank = lax.axis_index("device")
+    me, receiver = _source_position(rank, order), _target_position(rank, order)
+    # A peer may write here from the moment it is told, so tell every sender that y exists, and
+    # hear the same from every receiver. Nobody is told by a device that still awaits its data.
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(sender, box):
+        device = _source_rank(sender, order)
+        pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+
+    _each_incoming(receiver, me, order, tell)
+    expected = _each_outgoing(me, order, lambda receiver, box: None)
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+
+    def push(receiver, box):
+        return pltpu.make_async_remote_copy(
+            _at(x, source_box(me), box),
+            _at(y, target_box(receiver), box),
+            sent,
+            received,
+            device_id=_target_rank(receiver, order),
+            device_id_type=LOGICAL,
+        )
+
+    _each_outgoing(me, order, lambda receiver, box: push(receiver, box).start())
+    _each_outgoing(me, order, lambda receiver, box: push(receiver, box).wait_send())
+
+    def arrive(sender, box):
+        place = _at(y, target_box(receiver), box)
+        pltpu.make_async_copy(place, place, received).wait()
+
+    _each_incoming(receiver, me, order, arrive)
+
+
+def source_shape(device_id):
+    """Exact shape of the source shard on a device."""
+    return _shape(source_box(_position(SOURCE_IDS, device_id, "source")))
+
+
+def target_shape(device_id):
+    """Exact shape of the target shard on a device."""
+    return _shape(target_box(_position(TARGET_IDS, device_id, "target")))
+
+
+def _shape(box):
+    return tuple(high - low for low, high in _ranges(box))
+
+
+def _position(ids, device_id, side):
+    if device_id not in ids:
+        raise ValueError(f"device {device_id}: expected one of the {side} mesh, {list(ids)}")
+    return ids.index(device_id)
+
+
+def _refined(mesh, axes, side):
+    """The mesh with the axes that shardings name; the given one where it has them already."""
+    names, sizes = zip(*axes, strict=True)
+    if mesh.devices.size != math.prod(sizes):
+        raise ValueError(
+            f"{side} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
+        )
+    if tuple(mesh.axis_names) == names and mesh.devices.shape == sizes:
+        return mesh
+    return Mesh(mesh.devices.reshape(sizes), names)
+
+
+def source_sharding(mesh):
+    """How `reshard` takes its argument: logical id SOURCE_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, SOURCE_AXES, "source"), SOURCE_SPEC)
+
+
+def target_sharding(mesh):
+    """How `reshard` returns its result: logical id TARGET_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, TARGET_AXES, "target"), TARGET_SPEC)
+
+
+def pad(x):
+    """The padded global array of a logical tensor: every source shard in a slot of one size."""
+    _expect(x, SHAPE, "tensor")
+    return x
+
+
+def unpad(y):
+    """The logical tensor of a padded result."""
+    _expect(y, PADDED_TARGET_SHAPE, "padded result")
+    return y
+
+
+def _expect(x, shape, what):
+    if tuple(x.shape) != shape or x.dtype != DTYPE:
+        raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
+
+
+def _exchange(order, x, interpret):
+    """The target shard of this device from its source shard, inside shard_map."""
+    y = pl.pallas_call(
+        _kernel,
+        out_shape=jax.ShapeDtypeStruct((4, 3), x.dtype),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pltpu.HBM)],
+        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+        scratch_shapes=[pltpu.SemaphoreType.DMA] * 2,
+        compiler_params=pltpu.CompilerParams(
+            collective_id=COLLECTIVE_ID,
+            has_side_effects=True,
+        ),
+        interpret=pltpu.InterpretParams() if interpret is True else interpret,
+    )(order, x)
+    return y[None]
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _program(stacked, mesh, interpret):
+    order = jnp.array(ORDER, jnp.int32)
+    return jax.shard_map(
+        lambda order, shard: _exchange(order, shard[0], interpret),
+        mesh=mesh,
+        in_specs=(P(), P("device")),
+        out_specs=P("device"),
+        check_vma=False,
+    )(order, stacked)
+
+
+def reshard(x, mesh, *, target_mesh=None, interpret=False):
+    """The target array from the source array, both padded. Not usable under `jax.jit`.
+
+    `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
+    never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
+    its padding zero. `target_mesh`: by default the devices of `mesh` in the target's order, where
+    it has them all. `interpret`: a bool or `pltpu.InterpretParams`. Raises ValueError for a wrong
+    shape, dtype or mesh, TypeError under a trace: one program of JAX has one order of devices.
+    """
+    if isinstance(x, jax.core.Tracer):
+        raise TypeError(
+            "source and target list different devices, or in another order, which one jit does "
+            "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
+        )
+    _expect(x, PADDED_SOURCE_SHAPE, "source array")
+    source = _refined(mesh, SOURCE_AXES, "source")
+    target = _refined(_target_mesh(mesh, target_mesh), TARGET_AXES, "target")
+    devices = _devices_by_rank(source, target)
+    union = Mesh(np.array(devices), ("device",))
+    x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
+    held = {shard.device: shard.data for shard in x.addressable_shards}
+    empty = np.zeros(LOCAL_SOURCE_SHAPE, x.dtype)
+    shards = [jax.device_put(held.get(device, empty), device)[None] for device in devices]
+    rows = NamedSharding(union, P("device"))
+    shape = (len(devices), *LOCAL_SOURCE_SHAPE)
+    stacked = jax.make_array_from_single_device_arrays(shape, rows, shards)
+    moved = {s.device: s.data for s in _program(stacked, union, interpret).addressable_shards}
+    return jax.make_array_from_single_device_arrays(
+        PADDED_TARGET_SHAPE,
+        NamedSharding(target, TARGET_SPEC),
+        [moved[device][0] for device in target.devices.flat],
+    )
+
+
+def _target_mesh(mesh, target_mesh):
+    if target_mesh is not None:
+        return target_mesh
+    if not set(TARGET_IDS) <= set(SOURCE_IDS):
+        raise ValueError("target_mesh: expected a mesh, the target has devices the source lacks")
+    devices = [mesh.devices.flat[SOURCE_IDS.index(device_id)] for device_id in TARGET_IDS]
+    names, sizes = zip(*TARGET_AXES, strict=True)
+    return Mesh(np.array(devices).reshape(sizes), names)
+
+
+def _devices_by_rank(source, target):
+    """The devices of both meshes by logical id; an id in both must be one device."""
+    by_id = dict(zip(SOURCE_IDS, source.devices.flat, strict=True))
+    for device_id, device in zip(TARGET_IDS, target.devices.flat, strict=True):
+        if by_id.setdefault(device_id, device) != device:
+            raise ValueError(
+                f"logical id {device_id}: got {by_id[device_id]} in the source mesh and {device} "
+                "in the target mesh, expected one device"
+            )
+    return [by_id[device_id] for device_id in sorted(by_id)]
+
+
+def _mesh_of(axes, ids, ranks):
+    names, sizes = zip(*axes, strict=True)
+    devices = [jax.devices()[ranks.index(device_id)] for device_id in ids]
+    return Mesh(np.array(devices).reshape(sizes), names)
+
+
+def _self_check():
+    """Moves numbered elements in interpret mode if they are few, else traces the program."""
+    ranks = sorted({*SOURCE_IDS, *TARGET_IDS})
+    mesh, target_mesh = (
+        _mesh_of(axes, ids, ranks)
+        for axes, ids in ((SOURCE_AXES, SOURCE_IDS), (TARGET_AXES, TARGET_IDS))
+    )
+    if math.prod(SHAPE) > 2**18:
+        return f"shapes checked ({math.prod(SHAPE)} elements, none moved)"
+    tensor = (jnp.arange(math.prod(SHAPE)) % 5).astype(DTYPE).reshape(SHAPE)
+    x = jax.device_put(pad(tensor), source_sharding(mesh))
+    y = reshard(x, mesh, target_mesh=target_mesh, interpret=True)
+    if not np.array_equal(np.asarray(unpad(y)), np.asarray(tensor)):
+        raise SystemExit("wrong target shards")
+    return f"{math.prod(SHAPE)} elements moved, every target shard right"
+
+
+if __name__ == "__main__":
+    print(f"ok: {_self_check()}")

@@ -1,0 +1,444 @@
+"""Reshards float32[16, 16, 16] over 8 devices: [{"x"}, {"y"}, {}] -> [{}, {"x"}, {"y"}].
+
+Source: [{"x"}, {"y"}, {}] on <["x"=4, "y"=2]>, shards of 4 x 8 x 16.
+    d1(x, y)[k0, k1, k2] -> t[x * 4 + k0, y * 8 + k1, k2]
+Target: [{}, {"x"}, {"y"}] on <["x"=4, "y"=2]>, shards of 16 x 4 x 8.
+    d2(x, y)[k0, k1, k2] -> t[k0, x * 4 + k1, y * 8 + k2]
+
+Tiles are the intersections of source and target shards. Along dimension
+    0: shards of 4 meet shards of 16, the cuts repeat every 16, starts are multiples of 4
+    1: shards of 8 meet shards of 4, the cuts repeat every 8, starts are multiples of 4
+    2: shards of 16 meet shards of 8, the cuts repeat every 16, starts are multiples of 8
+Each tile has one holder, which sends it.
+
+Bytes received: 2048 by the busiest device (the least possible is 2048), 14336 in all.
+Bytes sent: 2048 by the busiest device (the least possible is 2048).
+
+    device  source                        target
+    0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)
+    1       [0, 4) x [8, 16) x [0, 16)    [0, 16) x [0, 4) x [8, 16)
+    2       [4, 8) x [0, 8) x [0, 16)     [0, 16) x [4, 8) x [0, 8)
+    3       [4, 8) x [8, 16) x [0, 16)    [0, 16) x [4, 8) x [8, 16)
+    4       [8, 12) x [0, 8) x [0, 16)    [0, 16) x [8, 12) x [0, 8)
+    5       [8, 12) x [8, 16) x [0, 16)   [0, 16) x [8, 12) x [8, 16)
+    6       [12, 16) x [0, 8) x [0, 16)   [0, 16) x [12, 16) x [0, 8)
+    7       [12, 16) x [8, 16) x [0, 16)  [0, 16) x [12, 16) x [8, 16)
+
+Made by
+    shardwright emit --mesh x=4,y=2 --shape 16x16x16 --dtype float32 --source '[{"x"}, {"y"}, {}]' --target '[{}, {"x"}, {"y"}]' --name xla_15207 -o generated
+
+Tested with jax 0.10.2 in TPU interpret mode.
+"""
+
+import functools
+import math
+import os
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+__all__ = [
+    "DTYPE",
+    "LOCAL_SOURCE_SHAPE",
+    "LOCAL_TARGET_SHAPE",
+    "SHAPE",
+    "SOURCE",
+    "SOURCE_MESH",
+    "TARGET",
+    "TARGET_MESH",
+    "pad",
+    "reshard",
+    "source_shape",
+    "source_sharding",
+    "target_shape",
+    "target_sharding",
+    "unpad",
+]
+
+SHAPE = (16, 16, 16)
+DTYPE = "float32"
+SOURCE_MESH = '<["x"=4, "y"=2]>'
+TARGET_MESH = '<["x"=4, "y"=2]>'
+SOURCE = '[{"x"}, {"y"}, {}]'
+TARGET = '[{}, {"x"}, {"y"}]'
+LOCAL_SOURCE_SHAPE = (4, 8, 16)
+LOCAL_TARGET_SHAPE = (16, 4, 8)
+
+# Device ids by mesh position.
+SOURCE_IDS = range(8)
+TARGET_IDS = range(8)
+
+# The meshes with their axes refined into the sub-axes in use, and the shardings on them.
+SOURCE_AXES = (("x", 4), ("y", 2))
+TARGET_AXES = (("x", 4), ("y", 2))
+SOURCE_SPEC = P("x", "y", None)
+TARGET_SPEC = P(None, "x", "y")
+
+# Shards are padded at their ends to the largest: the shapes of the global arrays.
+PADDED_SOURCE_SHAPE = (16, 16, 16)
+PADDED_TARGET_SHAPE = (16, 16, 16)
+
+# Holders of each target shard, and pieces into which a tile is cut to share the sending.
+REPLICAS = 1
+PIECES = 1
+
+# Kernels with different ids may be in flight at once; this one is derived from the description.
+COLLECTIVE_ID = 19350
+LOGICAL = pl.DeviceIdType.LOGICAL
+
+
+def _minimum(a, b):
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.minimum(a, b)
+
+
+def _maximum(a, b):
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
+
+
+def source_shard(position):
+    """Index of the source shard, per dimension, at a position of the source mesh."""
+    return position // 2, position % 2, 0
+
+
+def target_shard(position):
+    """Index of the target shard, per dimension, at a position of the target mesh."""
+    return 0, position // 2, position % 2
+
+
+def source_box(position):
+    """Tensor range (low, high), per dimension, of the source shard at a position."""
+    lo0 = position // 2 * 4
+    lo1 = position % 2 * 8
+    return lo0, lo0 + 4, lo1, lo1 + 8, 0, 16
+
+
+def target_box(position):
+    """Tensor range (low, high), per dimension, of the target shard at a position."""
+    lo1 = position // 2 * 4
+    lo2 = position % 2 * 8
+    return 0, 16, lo1, lo1 + 4, lo2, lo2 + 8
+
+
+def source_range(a0, a1, a2):
+    """Tensor range (low, high), per dimension, of a source shard."""
+    lo0 = a0 * 4
+    lo1 = a1 * 8
+    return lo0, lo0 + 4, lo1, lo1 + 8, 0, 16
+
+
+def tile(a0, a1, a2, b0, b1, b2):
+    """Tensor range shared by a source shard and a target shard; empty where low >= high."""
+    source_lo0 = a0 * 4
+    source_lo1 = a1 * 8
+    target_lo1 = b1 * 4
+    target_lo2 = b2 * 8
+    return (
+        source_lo0,
+        source_lo0 + 4,
+        _maximum(source_lo1, target_lo1),
+        _minimum(source_lo1 + 8, target_lo1 + 4),
+        target_lo2,
+        target_lo2 + 8,
+    )
+
+
+def senders(position):
+    """First and count, per dimension, of the source shards that meet a target shard."""
+    first1 = position // 4
+    return 0, 4, first1, 1, 0, 1
+
+
+def receivers(position):
+    """First and count, per dimension, of the target shards that meet a source shard."""
+    first1 = position % 2 * 2
+    return 0, 1, first1, 2, 0, 2
+
+
+def target_position(b0, b1, b2, replica):
+    """Position, in the target mesh, of a replica of a target shard."""
+    return b1 * 2 + b2
+
+
+def holder(a0, a1, a2, receiver):
+    """Position, in the source mesh, of the holder that sends a piece of a tile to a receiver."""
+    return a0 * 2 + a1
+
+
+def _ranges(box):
+    return tuple(zip(box[::2], box[1::2], strict=True))
+
+
+def _is_full(box):
+    full = True
+    for low, high in _ranges(box):
+        full = full & (low < high)
+    return full
+
+
+def _shard_at(number, counted):
+    """The shard of a row-major number among (first, count) per dimension, and the rest of it."""
+    shard = []
+    for first, count in reversed(_ranges(counted)):
+        shard.append(first + number % count)
+        number = number // count
+    return tuple(reversed(shard)), number
+
+
+def _count(counted):
+    return math.prod(count for _, count in _ranges(counted))
+
+
+def _same(shard, other):
+    same = True
+    for a, b in zip(shard, other, strict=True):
+        same = same & (a == b)
+    return same
+
+
+def _at(ref, within, box):
+    """The part of a shard's ref, which covers the range `within`, that a tensor box takes."""
+    starts = within[::2]
+    pairs = zip(_ranges(box), starts, strict=True)
+    return ref.at[tuple(pl.ds(low - start, high - low) for (low, high), start in pairs)]
+
+
+def _each_incoming(receiver, me, visit):
+    """Calls visit(sender, box) for every piece that others send to a target position.
+
+    `me`: where the receiver stands in the source mesh.
+    """
+    counted = senders(receiver)
+
+    def one(number, carry):
+        shard, _ = _shard_at(number, counted)
+        box = tile(*shard, *target_shard(receiver))
+        sender = holder(*shard, receiver)
+        wanted = _is_full(box) & jnp.logical_not(_holds(me, shard))
+        pl.when(wanted)(lambda: visit(sender, box))
+        return carry
+
+    total = _count(counted) * PIECES
+    lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
+
+
+def _each_outgoing(me, visit):
+    """Calls visit(receiver, box) for every piece a source position sends; how many there are."""
+    counted = receivers(me)
+    own = source_shard(me)
+
+    def one(number, visits):
+        shard, replica = _shard_at(number, counted)
+        receiver = target_position(*shard, replica)
+        box = tile(*own, *shard)
+        sender = holder(*own, receiver)
+        wanted = _is_full(box) & (sender == me)
+        wanted = wanted & jnp.logical_not(_holds(receiver, own))
+        pl.when(wanted)(lambda: visit(receiver, box))
+        return visits + jnp.int32(wanted)
+
+    total = _count(counted) * REPLICAS * PIECES
+    return lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
+
+
+def _holds(position, shard):
+    """Whether a source position, which may be none, holds a source shard."""
+    return _same(source_shard(position), shard)
+
+
+def _kernel(x, y, copied, sent, received):
+    """Pushes this device's tiles into their receivers' target shards.
+
+    x, y: its source and target shard; copied, sent, received: DMA semaphores.
+    """
+    me = receiver = lax.axis_index(("x", "y"))
+    # A peer may write here from the moment it is told, so tell every sender that y exists, and
+    # hear the same from every receiver. Nobody is told by a device that still awaits its data.
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(sender, box):
+        device = sender
+        pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+
+    _each_incoming(receiver, me, tell)
+    expected = _each_outgoing(me, lambda receiver, box: None)
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+
+    def push(receiver, box):
+        return pltpu.make_async_remote_copy(
+            _at(x, source_box(me), box),
+            _at(y, target_box(receiver), box),
+            sent,
+            received,
+            device_id=receiver,
+            device_id_type=LOGICAL,
+        )
+
+    _each_outgoing(me, lambda receiver, box: push(receiver, box).start())
+    # What this device holds of its own target shard.
+    kept = tile(*source_shard(me), *target_shard(receiver))
+    some = _is_full(kept)
+
+    def keep():
+        into = _at(y, target_box(receiver), kept)
+        return pltpu.make_async_copy(_at(x, source_box(me), kept), into, copied)
+
+    pl.when(some)(lambda: keep().start())
+    pl.when(some)(lambda: keep().wait())
+    _each_outgoing(me, lambda receiver, box: push(receiver, box).wait_send())
+
+    def arrive(sender, box):
+        place = _at(y, target_box(receiver), box)
+        pltpu.make_async_copy(place, place, received).wait()
+
+    _each_incoming(receiver, me, arrive)
+
+
+def source_shape(device_id):
+    """Exact shape of the source shard on a device."""
+    return _shape(source_box(_position(SOURCE_IDS, device_id, "source")))
+
+
+def target_shape(device_id):
+    """Exact shape of the target shard on a device."""
+    return _shape(target_box(_position(TARGET_IDS, device_id, "target")))
+
+
+def _shape(box):
+    return tuple(high - low for low, high in _ranges(box))
+
+
+def _position(ids, device_id, side):
+    if device_id not in ids:
+        raise ValueError(f"device {device_id}: expected one of the {side} mesh, {list(ids)}")
+    return ids.index(device_id)
+
+
+def _refined(mesh, axes, side):
+    """The mesh with the axes that shardings name; the given one where it has them already."""
+    names, sizes = zip(*axes, strict=True)
+    if mesh.devices.size != math.prod(sizes):
+        raise ValueError(
+            f"{side} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
+        )
+    if tuple(mesh.axis_names) == names and mesh.devices.shape == sizes:
+        return mesh
+    return Mesh(mesh.devices.reshape(sizes), names)
+
+
+def source_sharding(mesh):
+    """How `reshard` takes its argument: logical id SOURCE_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, SOURCE_AXES, "source"), SOURCE_SPEC)
+
+
+def target_sharding(mesh):
+    """How `reshard` returns its result: logical id TARGET_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, TARGET_AXES, "target"), TARGET_SPEC)
+
+
+def pad(x):
+    """The padded global array of a logical tensor: every source shard in a slot of one size."""
+    _expect(x, SHAPE, "tensor")
+    return x
+
+
+def unpad(y):
+    """The logical tensor of a padded result."""
+    _expect(y, PADDED_TARGET_SHAPE, "padded result")
+    return y
+
+
+def _expect(x, shape, what):
+    if tuple(x.shape) != shape or x.dtype != DTYPE:
+        raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
+
+
+def _exchange(x, interpret):
+    """The target shard of this device from its source shard, inside shard_map."""
+    y = pl.pallas_call(
+        _kernel,
+        out_shape=jax.ShapeDtypeStruct((16, 4, 8), x.dtype),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+        scratch_shapes=[pltpu.SemaphoreType.DMA] * 3,
+        compiler_params=pltpu.CompilerParams(
+            collective_id=COLLECTIVE_ID,
+            has_side_effects=True,
+        ),
+        interpret=pltpu.InterpretParams() if interpret is True else interpret,
+    )(x)
+    return y[None]
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _program(x, source_mesh, target_mesh, interpret):
+    # The two meshes list the same devices in the same order: stacking the target shards by device
+    # and taking them off again only renames the axes, and moves nothing.
+    stacked = jax.shard_map(
+        lambda shard: _exchange(shard, interpret),
+        mesh=source_mesh,
+        in_specs=SOURCE_SPEC,
+        out_specs=P(source_mesh.axis_names),
+        check_vma=False,
+    )(x)
+    return jax.shard_map(
+        lambda shard: shard[0],
+        mesh=target_mesh,
+        in_specs=P(target_mesh.axis_names),
+        out_specs=TARGET_SPEC,
+        check_vma=False,
+    )(stacked)
+
+
+def reshard(x, mesh, *, target_mesh=None, interpret=False):
+    """The target array from the source array, both padded; usable under `jax.jit`.
+
+    `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
+    never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
+    its padding zero. `target_mesh`: by default the devices of `mesh`, in its order. `interpret`: a
+    bool or `pltpu.InterpretParams`. Raises ValueError for a wrong shape, dtype or mesh.
+    """
+    _expect(x, PADDED_SOURCE_SHAPE, "source array")
+    target_mesh = mesh if target_mesh is None else target_mesh
+    if list(target_mesh.devices.flat) != list(mesh.devices.flat):
+        raise ValueError("target_mesh: expected the devices of mesh, in the same order")
+    source_mesh = _refined(mesh, SOURCE_AXES, "source")
+    return _program(x, source_mesh, _refined(target_mesh, TARGET_AXES, "target"), interpret)
+
+
+def _mesh_of(axes, ids, ranks):
+    names, sizes = zip(*axes, strict=True)
+    devices = [jax.devices()[ranks.index(device_id)] for device_id in ids]
+    return Mesh(np.array(devices).reshape(sizes), names)
+
+
+def _self_check():
+    """Moves numbered elements in interpret mode if they are few, else traces the program."""
+    ranks = sorted({*SOURCE_IDS, *TARGET_IDS})
+    mesh, target_mesh = (
+        _mesh_of(axes, ids, ranks)
+        for axes, ids in ((SOURCE_AXES, SOURCE_IDS), (TARGET_AXES, TARGET_IDS))
+    )
+    if math.prod(SHAPE) > 2**18:
+        x = jax.ShapeDtypeStruct(PADDED_SOURCE_SHAPE, DTYPE, sharding=source_sharding(mesh))
+        jax.jit(lambda x: reshard(x, mesh, target_mesh=target_mesh, interpret=True)).trace(x)
+        return f"the program is traced ({math.prod(SHAPE)} elements, none moved)"
+    tensor = (jnp.arange(math.prod(SHAPE)) % 5).astype(DTYPE).reshape(SHAPE)
+    x = jax.device_put(pad(tensor), source_sharding(mesh))
+    y = reshard(x, mesh, target_mesh=target_mesh, interpret=True)
+    if not np.array_equal(np.asarray(unpad(y)), np.asarray(tensor)):
+        raise SystemExit("wrong target shards")
+    return f"{math.prod(SHAPE)} elements moved, every target shard right"
+
+
+if __name__ == "__main__":
+    print(f"ok: {_self_check()}")
