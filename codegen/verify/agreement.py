@@ -48,6 +48,14 @@ def disagreement(
     return ""
 
 
+def as_rows(transfers: Transfers) -> tuple[tuple[int, ...], ...]:
+    """Sender, receiver, then low and high along each dimension, of every transfer."""
+    count = len(transfers.sender)
+    ends = transfers.tensor.reshape(count, -1)
+    columns = (transfers.sender[:, None], transfers.receiver[:, None], ends)
+    return tuple(map(tuple, np.concatenate(columns, axis=1).tolist()))
+
+
 def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
     """For every device the half-open range it holds along each dimension, [rank, 2]."""
     result = {}

@@ -13,7 +13,7 @@ from shardwright.codegen.describe import Description
 from shardwright.codegen.manifest import located, read_manifest
 from shardwright.codegen.verify.pool import REQUIRES, Runner
 from shardwright.codegen.verify.report import Progress, Report
-from shardwright.codegen.verify.single import report
+from shardwright.codegen.verify.single import MAX_DEVICES, report
 from shardwright.ir.errors import InputError, one_of
 
 
@@ -103,5 +103,7 @@ def _serve(
 
 
 def _devices(job: Job) -> int:
+    """How many devices a job's worker needs; it runs nothing on meshes that are too large."""
     reshard = job.description.reshard()
-    return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
+    count = len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
+    return count if count <= MAX_DEVICES else 0

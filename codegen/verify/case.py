@@ -15,12 +15,16 @@ if TYPE_CHECKING:  # a worker knows plain data only
     from shardwright.ir.sharding import Sharding
 
 
+Transfer = tuple[int, ...]
+"""Sender, receiver, then low and high of the tensor range for each dimension."""
+
+
 @dataclass(frozen=True)
 class Case:
     """An emitted module and what it claims to be.
 
-    `texts` are the values its text constants must have; `execute` is false where only constants
-    and index functions are looked at, because the tensor is too large to move here.
+    `texts` are the values its text constants must have; `transfers`, if given, are what its index
+    functions must move. Without `execute` nothing is moved, because the tensor is too large.
     """
 
     name: str
@@ -32,11 +36,10 @@ class Case:
     target: Placement
     texts: tuple[tuple[str, str], ...] = ()
     execute: bool = True
+    transfers: tuple[Transfer, ...] = ()
 
     @staticmethod
-    def of(
-        reshard: Reshard, name: str, backend: str, module: Path, *, execute: bool = True
-    ) -> Case:
+    def of(reshard: Reshard, name: str, backend: str, module: Path) -> Case:
         """The case of a reshard whose module is the file `module`."""
         return Case(
             name=name,
@@ -52,7 +55,6 @@ class Case:
                 ("SOURCE", str(reshard.source)),
                 ("TARGET", str(reshard.target)),
             ),
-            execute=execute,
         )
 
     def devices(self) -> tuple[int, ...]:
@@ -74,6 +76,7 @@ class Case:
         data["module"] = Path(data["module"])
         data["shape"] = tuple(data["shape"])
         data["texts"] = tuple((key, value) for key, value in data["texts"])
+        data["transfers"] = tuple(map(tuple, data["transfers"]))
         for side in ("source", "target"):
             data[side] = _placement_from(data[side])
         return Case(**data)

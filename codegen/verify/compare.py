@@ -33,16 +33,16 @@ def expect(name: str, got: object, expected: object) -> None:
 
 def constants(module: ModuleType, case: Case) -> None:
     """The names that every module has, against the description and the oracle."""
-    for name in _get(module, "__all__"):
-        _get(module, name)
-    expect("SHAPE", tuple(_get(module, "SHAPE")), case.shape)
-    expect("DTYPE", _get(module, "DTYPE"), case.dtype)
+    for name in named(module, "__all__"):
+        named(module, name)
+    expect("SHAPE", tuple(named(module, "SHAPE")), case.shape)
+    expect("DTYPE", named(module, "DTYPE"), case.dtype)
     for name, text in case.texts:
-        expect(name, _get(module, name), text)
+        expect(name, named(module, name), text)
     for side, placement in _sides(case):
         local = f"LOCAL_{side.upper()}_SHAPE"
-        expect(local, tuple(_get(module, local)), oracle.largest(placement, case.shape))
-        shape_of = _get(module, f"{side}_shape")
+        expect(local, tuple(named(module, local)), oracle.largest(placement, case.shape))
+        shape_of = named(module, f"{side}_shape")
         for device, indices in oracle.holdings(placement, case.shape).items():
             shape = tuple(len(along) for along in indices)
             expect(f"{side}_shape({device})", tuple(shape_of(device)), shape)
@@ -51,7 +51,7 @@ def constants(module: ModuleType, case: Case) -> None:
 def index_functions(module: ModuleType, case: Case) -> None:
     """source_box and target_box at every position of their meshes, against the oracle."""
     for side, placement in _sides(case):
-        function = _get(module, f"{side}_box")
+        function = named(module, f"{side}_box")
         box: Callable[[int], Sequence[int]] = getattr(function, "fn", function)
         held = oracle.holdings(placement, case.shape)
         for position, device in enumerate(placement.device_ids):
@@ -124,7 +124,8 @@ def _sides(case: Case) -> tuple[tuple[str, Placement], ...]:
     return ("source", case.source), ("target", case.target)
 
 
-def _get(module: ModuleType, name: str) -> Any:
+def named(module: ModuleType, name: str) -> Any:
+    """A name of the module's; MismatchError if it has none."""
     try:
         return getattr(module, name)
     except AttributeError:

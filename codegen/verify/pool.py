@@ -204,6 +204,11 @@ def run_batch(
     return tuple(reports)
 
 
+def failure(case: Case, detail: str) -> Report:
+    """The report on a case that failed without being run."""
+    return _report(case, {"verdict": "failed", "detail": detail})
+
+
 def _report(case: Case, answer: dict[str, Any]) -> Report:
     return Report(
         name=case.name,

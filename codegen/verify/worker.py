@@ -20,6 +20,7 @@ from types import ModuleType
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.routes import routes
 
 _numbers = count()
 
@@ -43,6 +44,9 @@ def _verdict(runner: ModuleType, case: Case) -> dict[str, object]:
         compare.constants(module, case)
         compare.index_functions(module, case)
         checks: tuple[str, ...] = ("constants", "index functions")
+        if case.transfers:
+            routes(module, case)
+            checks += ("transfers",)
         if case.execute:
             checks += runner.run(module, case)
     except MismatchError as error:
