@@ -83,6 +83,7 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
         _peers("receivers", source, target, "target shards that meet a source shard"),
         _target_position(target),
         _holder(exchange),
+        *((_piece_range(exchange),) if exchange.rule.pieces > 1 else ()),
     )
 
 
@@ -215,3 +216,15 @@ def _holder(exchange: Exchange) -> IndexFunction:
         lambda body: (exchange.holder(_known(shard), receiver, *_known((piece,))),),
         single=True,
     )
+
+
+def _piece_range(exchange: Exchange) -> IndexFunction:
+    width = Index("width", exchange.dims[exchange.rule.cut].max_width + 1)
+    piece = Index("piece", exchange.rule.pieces)
+
+    def derive(body: Body) -> tuple[Value, ...]:
+        start, end = exchange.piece(width, piece)
+        return start, end
+
+    doc = "Range, within the width of a tile, of the piece that one holder sends."
+    return _function("piece_range", (width, piece), doc, derive)

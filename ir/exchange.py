@@ -28,11 +28,16 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class HolderRule:
-    """Which holder sends: `own` or `turns` with `pieces` cut along dimension `cut`."""
+    """Which holder sends: `own`, or `turns` with `pieces` cut along dimension `cut`.
+
+    Pieces are cut at multiples of `unit` from the start of their tile; it divides every width, so
+    that pieces are as well aligned as the tile is.
+    """
 
     kind: Literal["own", "turns"] = "own"
     pieces: int = 1
     cut: int = 0
+    unit: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,12 +101,12 @@ class Exchange:
         shift = floor_div(number, holders) + self.target.dims[self.rule.cut].index(receiver)
         return turn + holders * mod(piece + shift, pieces)
 
-    def piece(self, low: Value, high: Value, piece: Value) -> tuple[Value, Value]:
-        """The range of a piece of the range [low, high): widths differ by at most one."""
-        width = high - low
-        step, extra = floor_div(width, self.rule.pieces), mod(width, self.rule.pieces)
-        start = low + piece * step + minimum(piece, extra)
-        return start, low + (piece + 1) * step + minimum(piece + 1, extra)
+    def piece(self, width: Value, piece: Value) -> tuple[Value, Value]:
+        """The range of a piece within a range of `width`: widths differ by at most one unit."""
+        pieces, unit = self.rule.pieces, self.rule.unit
+        step, extra = floor_div(width, unit * pieces), mod(floor_div(width, unit), pieces)
+        start = (piece * step + minimum(piece, extra)) * unit
+        return start, ((piece + 1) * step + minimum(piece + 1, extra)) * unit
 
 
 def ids_of(mesh: Mesh) -> np.ndarray:

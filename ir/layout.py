@@ -161,6 +161,8 @@ class DimLayout:
 
     def locate(self, element: Value, let: Let = unnamed) -> tuple[Value, Value]:
         """The shard that holds a tensor element, and its local index there: `t[i] -> d(c)[k]`."""
+        if self.parts == 1:
+            return 0 * element, element
         if self.is_flat:
             return floor_div(element, self.size), mod(element, self.size)
         rest: Value = element

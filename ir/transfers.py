@@ -59,8 +59,8 @@ def enumerate_transfers(exchange: Exchange) -> Transfers:
         cut_low, cut_high = low.copy(), high.copy()
         if low.shape[1]:
             axis = exchange.rule.cut
-            cut = exchange.piece(low[:, axis], high[:, axis], piece)
-            cut_low[:, axis], cut_high[:, axis] = cut
+            start, end = exchange.piece(high[:, axis] - low[:, axis], piece)
+            cut_low[:, axis], cut_high[:, axis] = low[:, axis] + start, low[:, axis] + end
         sender = exchange.holder(tuple(shard.T), receiver, piece) + 0 * receiver
         full = np.all(cut_high > cut_low, axis=1)
         chosen = (sender[full], receiver[full], cut_low[full], cut_high[full])

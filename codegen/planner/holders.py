@@ -7,6 +7,7 @@ itself is taken off afterwards; there is at most one such tile a device.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +23,8 @@ from shardwright.ir.tiles import DimTiles
 
 # A tile is never cut into more pieces than this: messages cost more than balance gains.
 MAX_PIECES = 64
+# Cuts need no better alignment than this many elements: 128 lanes of a TPU's vector registers.
+MAX_UNIT = 128
 # A rule within this factor of the least busy sender is preferred if it cuts tiles less.
 TOLERANCE = 1 + 1 / 64
 
@@ -150,7 +153,7 @@ class Loads:
         pairs = tiles.pairs
         table = np.zeros((tiles.source.parts, pieces), dtype=np.int64)
         for piece in range(pieces):
-            width = _piece_width(pairs.width, piece, pieces)
+            width = _piece_width(pairs.width, piece, rule)
             np.add.at(table, (pairs.source, (piece + pairs.target) % pieces), width)
         index = tiles.source.index(self.positions) + 0 * self.positions
         full, rest = rounds // pieces, rounds % pieces
@@ -171,7 +174,7 @@ class Loads:
             sender = turns.holder(shard, receivers, piece) + 0 * receivers
             width: Integers | int = 1
             if self.source.dims:
-                width = _piece_width(self.held_widths[:, rule.cut], piece, rule.pieces)
+                width = _piece_width(self.held_widths[:, rule.cut], piece, rule)
             np.add.at(saved, sender, others * width)
         return saved
 
@@ -182,8 +185,9 @@ def _volumes(boxes: Integers) -> Integers:
     return volumes
 
 
-def _piece_width(width: Integers, piece: int, pieces: int) -> Integers:
-    return width // pieces + (piece < width % pieces)
+def _piece_width(width: Integers, piece: int, rule: HolderRule) -> Integers:
+    units = width // rule.unit
+    return (units // rule.pieces + (piece < units % rule.pieces)) * rule.unit
 
 
 def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
@@ -194,8 +198,10 @@ def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
     replicas = exchange.source.replicas
     for pieces in range(1, min(replicas, MAX_PIECES) + 1):
         cut = _cut_dimension(exchange, pieces)
-        if replicas % pieces == 0 and cut is not None:
-            rules.append(HolderRule("turns", pieces, cut))
+        if pieces == 1:
+            rules.append(HolderRule("turns"))
+        elif replicas % pieces == 0 and cut is not None:
+            rules.append(HolderRule("turns", pieces, cut, _unit(exchange.dims[cut], pieces)))
     return tuple(rules)
 
 
@@ -213,14 +219,21 @@ def _refines(exchange: Exchange) -> bool:
 
 def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
     """The outermost dimension whose tiles are long enough to cut, else that of the longest."""
-    if pieces == 1:
-        return 0
     lengths = [min(tiles.source.size, tiles.target.size) for tiles in exchange.dims]
     lengths[: exchange.source.hidden] = [1] * exchange.source.hidden
     if not lengths or max(lengths) < pieces:
         return None
     long_enough = [axis for axis, length in enumerate(lengths) if length >= 16 * pieces]
     return long_enough[0] if long_enough else lengths.index(max(lengths))
+
+
+def _unit(tiles: DimTiles, pieces: int) -> int:
+    """The largest power of two that divides every width and still leaves 16 units a piece."""
+    unit, widths = 1, math.gcd(tiles.grain, tiles.source.extent)
+    longest = min(tiles.source.size, tiles.target.size)
+    while widths % (2 * unit) == 0 and longest >= 16 * pieces * 2 * unit and unit < MAX_UNIT:
+        unit *= 2
+    return unit
 
 
 def choose_rule(loads: Loads) -> HolderRule:
