@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -162,6 +163,9 @@ def test_plan_enumerates_large_meshes_only_when_asked() -> None:
     assert json.loads(ok(*words, "--json"))["steps"][0]["transfers"] is None
     transfers = json.loads(ok(*words, "--json", "--transfers"))["steps"][0]["transfers"]
     assert len(transfers) == 1024
+    listed = re.compile(r"^ *\d+ +\d+ +\[", re.MULTILINE)
+    assert len(listed.findall(ok(*words))) == 0
+    assert len(listed.findall(ok(*words, "--transfers"))) == 1024
 
 
 def test_plan_for_people(tables: Path) -> None:

@@ -57,7 +57,9 @@ def _print(planned: Plan, transfers: bool) -> None:
     steps = ", ".join(step["op"] for step in planned.to_dict(transfers=False)["steps"])
     print(f"strategy {planned.strategy}, steps: {steps}")
     console().print(_bytes_table(planned))
-    if transfers or planned.devices <= LISTED_DEVICES:
+    if transfers:
+        print(tile_table(planned, limit=None))
+    elif planned.devices <= LISTED_DEVICES:
         print(tile_table(planned))
 
 
