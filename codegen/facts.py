@@ -32,9 +32,9 @@ def facts(plan: Plan) -> tuple[str, ...]:
         "",
         "Tiles are the intersections of source and target shards. Along dimension",
         *(f"    {axis}: {_cuts(tiles)}" for axis, tiles in enumerate(exchange.dims)),
-        *_senders(exchange),
+        *senders(exchange),
         "",
-        *_traffic(plan),
+        *traffic_lines(plan),
         *_table(exchange),
     ]
     return tuple(line for line in lines)
@@ -89,7 +89,8 @@ def _cuts(tiles: DimTiles) -> str:
     return f"{sizes}, the cuts repeat every {tiles.period}, starts are multiples of {tiles.grain}"
 
 
-def _senders(exchange: Exchange) -> list[str]:
+def senders(exchange: Exchange) -> list[str]:
+    """Which of the holders of a tile sends it, in words."""
     if exchange.source.replicas == 1:
         return ["Each tile has one holder, which sends it."]
     count = exchange.source.replicas
@@ -108,7 +109,8 @@ def _senders(exchange: Exchange) -> list[str]:
     ]
 
 
-def _traffic(plan: Plan) -> list[str]:
+def traffic_lines(plan: Plan) -> list[str]:
+    """Bytes received and sent beside the least possible, in words."""
     traffic = plan.traffic
     return [
         f"Bytes received: {traffic.received_max} by the busiest device (the least possible is "

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.facts import facts, title
+from collections.abc import Iterable
+
+from shardwright.codegen.facts import device_ranges, title
+from shardwright.codegen.show.derivation import derivation_lines
 from shardwright.codegen.show.pictures import pictures
 from shardwright.codegen.show.tables import HEADINGS, Row, more_text, not_enumerated, tile_rows
 from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
 
-# Devices whose ranges are listed, and transfers.
+# Devices and transfers that are listed; the others are counted.
 LISTED_DEVICES = 64
 LISTED_TRANSFERS = 64
 
@@ -17,39 +20,54 @@ def review_page(plan: Plan, name: str, command: str) -> str:
     sections = (
         f"# {name}",
         title(plan),
-        *_made(command),
+        f"Strategy `{plan.strategy}`. Made, and made again, by",
+        _block([command], "sh"),
         "## Bytes against the bound",
-        _markdown(("", "moved", "least possible"), _traffic_rows(plan)),
-        "## Layouts, tiles, senders",
-        _block(facts(plan)),
+        _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
+        "## Picture",
+        "![The source shards, the target shards, and the tiles they share](reshard.svg)",
+        "## What each device holds",
+        *_devices(plan),
         "## Tiles",
         *_tiles(plan),
-        "## Pictures",
-        "![Source shards, target shards, and the tiles they share](reshard.svg)",
-        _block((pictures(plan),)),
+        "## Derivation",
+        _block(derivation_lines(plan)[1:]),
+        "## Pictures in text",
+        _block([pictures(plan)]),
+        "## How to verify",
+        _VERIFY,
+        _block([f"shardwright verify {name}", "shardwright check ."], "sh"),
     )
     return "\n\n".join(sections) + "\n"
 
 
-def _made(command: str) -> tuple[str, ...]:
-    return ("Made by, and made again by:", f"```\n{command}\n```")
+_VERIFY = """\
+In the folder that holds this one: `verify` runs the modules here, without an accelerator, and
+compares every target shard with a naive oracle bit by bit; `check` tells whether these files are
+what would be emitted now."""
 
 
 def _traffic_rows(plan: Plan) -> tuple[Row, ...]:
     traffic = plan.traffic
     return (
-        (
-            "received by the busiest device",
-            f"{traffic.received_max:,}",
-            f"{traffic.bound_received_max:,}",
+        _traffic_row(
+            "received by the busiest device", traffic.received_max, traffic.bound_received_max
         ),
-        (
-            "received in total",
-            f"{traffic.received_total:,}",
-            f"{traffic.bound_received_total:,}",
-        ),
-        ("sent by the busiest device", f"{traffic.sent_max:,}", f"{traffic.bound_sent_max:,}"),
+        _traffic_row("received in all", traffic.received_total, traffic.bound_received_total),
+        _traffic_row("sent by the busiest device", traffic.sent_max, traffic.bound_sent_max),
     )
+
+
+def _traffic_row(what: str, moved: int, bound: int) -> Row:
+    ratio = f"{moved / bound:.3f}" if bound else "1.000"
+    return what, f"{moved:,}", f"{bound:,}", ratio
+
+
+def _devices(plan: Plan) -> tuple[str, ...]:
+    """The range of the tensor on every device, before and after, where they are few."""
+    if plan.devices > LISTED_DEVICES:
+        return (f"{plan.devices:,} devices: the derivation has their ranges in closed form.",)
+    return (_markdown(("device", "before", "after"), device_ranges(plan.exchange)),)
 
 
 def _tiles(plan: Plan) -> tuple[str, ...]:
@@ -60,10 +78,10 @@ def _tiles(plan: Plan) -> tuple[str, ...]:
     return (table, more_text(count, len(rows))) if count > len(rows) else (table,)
 
 
-def _markdown(headings: Row, rows: tuple[Row, ...]) -> str:
+def _markdown(headings: Row, rows: Iterable[Row]) -> str:
     rule = tuple("---" for _ in headings)
     return "\n".join("| " + " | ".join(row) + " |" for row in (headings, rule, *rows))
 
 
-def _block(lines: tuple[str, ...]) -> str:
-    return "\n".join(("```text", *lines, "```"))
+def _block(lines: Iterable[str], language: str = "text") -> str:
+    return "\n".join((f"```{language}", *lines, "```"))

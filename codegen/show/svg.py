@@ -238,7 +238,8 @@ def _label(
     x: float, y: float, width: float, height: float, texts: tuple[str, ...]
 ) -> Iterator[str]:
     """The texts in the middle of a box, joined by an arrow, on two lines where one is small."""
-    one, two = (" → ".join(texts),), (texts[0], *(f"→ {text}" for text in texts[1:]))
+    one: tuple[str, ...] = (" → ".join(texts),)
+    two = (texts[0], *(f"→ {text}" for text in texts[1:]))
     lines = one
     if _fitting(one, width, height) < 9:
         lines = max((one, two), key=lambda lines: _fitting(lines, width, height))
