@@ -7,7 +7,7 @@ of each, so that a picture of 65,536 devices costs no more than one of eight.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -118,6 +118,12 @@ class CutPicture:
             (*hidden, *(band.target for band in chosen)),
         )
 
+    def narrowed(self, columns: int) -> CutPicture:
+        """The picture with at most so many bands across."""
+        if self.across is None or columns >= len(self.columns):
+            return self
+        return replace(self, across=replace(self.across, bands=self.across.bands[:columns]))
+
     def notes(self) -> tuple[str, ...]:
         """What the picture leaves out, as sentences."""
         drawn = {dim.axis for dim in (self.down, self.across) if dim is not None}
@@ -152,7 +158,7 @@ def holders_text(layout: Layout, index: tuple[int, ...]) -> str:
     last = layout.position(index, layout.replicas - 1)
     if layout.replicas == layout.mesh.size and isinstance(layout.mesh.device_ids, range):
         return f"{ids[0]}-{layout.mesh.device_ids[int(last)]}"
-    return ",".join(map(str, ids)) + ",…"
+    return f"{ids[0]},{ids[1]},…"
 
 
 def _runs(ids: tuple[int, ...]) -> str:

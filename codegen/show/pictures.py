@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 
-from shardwright.codegen.facts import mesh_text
 from shardwright.codegen.show.cuts import Band, CutPicture, holders_text
 from shardwright.codegen.show.draw import Arrow, Cell, across, centred, down, grid, size_of
 from shardwright.ir.layout import Layout
+from shardwright.ir.mesh import Mesh
 from shardwright.ir.plan import Plan
 from shardwright.ir.sharding import Sharding
 
 # A picture is at most this wide, and a cell at most this high, or ranges stand for elements.
-WIDTH = 100
-CELL_LINES = 16
-# Coordinates of a mesh axis, and bands of a tensor dimension, that are drawn.
+WIDTH = 108
+CELL_LINES = 9
+# Coordinates of a mesh axis, devices of a mesh, and bands of a tensor dimension, that are drawn.
 DRAWN_COORDINATES = 8
+DRAWN_DEVICES = 32
 DRAWN_BANDS = 16
+
+# The cell of a mesh position.
+CellOf = Callable[[int], Cell]
 
 
 def pictures(plan: Plan) -> str:
@@ -39,20 +43,33 @@ def pictures(plan: Plan) -> str:
 
 def device_pictures(sharding: Sharding, which: str) -> tuple[str, ...]:
     """The device ids at the positions of a mesh, with a heading."""
-    mesh = sharding.mesh
-    cells = {position: (str(mesh.device_ids[position]),) for position in _drawn_positions(sharding)}
-    return f"Devices of {which} {mesh_text(mesh)}", _drawn_mesh(sharding, cells)
+    ids = sharding.mesh.device_ids
+    heading = f"Devices of {which} {axes_text(sharding.mesh)}"
+    return heading, _fitting(sharding, lambda position: (str(ids[position]),))
 
 
 def mesh_picture(sharding: Sharding, layout: Layout) -> str:
     """The mesh with the tensor contents of each device: elements if small, else ranges."""
-    positions = _drawn_positions(sharding)
-    boxes = {p: _visible_box(layout, p) for p in positions}
     if has_element_labels(layout):
-        picture = _drawn_mesh(sharding, {p: element_lines(box) for p, box in boxes.items()})
-        if max(map(len, picture.splitlines())) <= WIDTH:
+        picture = _drawn_mesh(
+            sharding, lambda p: element_lines(_visible_box(layout, p)), DRAWN_COORDINATES
+        )
+        if _width(picture) <= WIDTH:
             return picture
-    return _drawn_mesh(sharding, {p: _range_lines(box) for p, box in boxes.items()})
+    return _fitting(sharding, lambda p: _range_lines(_visible_box(layout, p)))
+
+
+def _fitting(sharding: Sharding, cell: CellOf) -> str:
+    """The mesh with as many of the first devices across as are not too wide."""
+    for across_limit in range(DRAWN_COORDINATES, 1, -1):
+        picture = _drawn_mesh(sharding, cell, across_limit)
+        if _width(picture) <= WIDTH:
+            return picture
+    return _drawn_mesh(sharding, cell, 1)
+
+
+def _width(picture: str) -> int:
+    return max(map(len, picture.splitlines()))
 
 
 def _visible_box(layout: Layout, position: int) -> tuple[tuple[int, int], ...]:
@@ -92,43 +109,47 @@ def _range_lines(box: tuple[tuple[int, int], ...]) -> Cell:
     return tuple(f"[{low}, {high})" for low, high in box) or ("t",)
 
 
-def _drawn_sizes(sharding: Sharding) -> tuple[int, ...]:
-    return tuple(min(size, DRAWN_COORDINATES) for _, size in sharding.mesh.axes)
+def _drawn_sizes(mesh: Mesh, across_limit: int) -> tuple[int, ...]:
+    """How many coordinates of every axis are drawn: the minor axes have the first say."""
+    left, limit = DRAWN_DEVICES, across_limit
+    drawn: list[int] = []
+    for _, size in reversed(mesh.axes):
+        drawn.append(min(size, limit, left))
+        left //= drawn[-1]
+        limit = DRAWN_COORDINATES
+    return tuple(reversed(drawn))
 
 
-def _drawn_positions(sharding: Sharding) -> tuple[int, ...]:
-    """The positions that are drawn: the first coordinates of every axis, of the last five axes."""
-    sizes = [size for _, size in sharding.mesh.axes]
-    drawn = _drawn_sizes(sharding)
+def _drawn_positions(mesh: Mesh, drawn: tuple[int, ...]) -> tuple[int, ...]:
+    """The positions of the first coordinates of every axis."""
     positions: tuple[int, ...] = (0,)
-    for size, count in zip(sizes, drawn, strict=True):
+    for (_, size), count in zip(mesh.axes, drawn, strict=True):
         positions = tuple(p * size + c for p in positions for c in range(count))
     return positions
 
 
-def _drawn_mesh(sharding: Sharding, cells: Mapping[int, Cell]) -> str:
-    """Cells by position as a picture of the mesh: the last axis across, the others down."""
-    names = [f'mesh axis "{name}"' for name, _ in sharding.mesh.axes]
-    sizes = list(_drawn_sizes(sharding))
-    ordered = list(cells.values())
-    width, _ = size_of([ordered])
-    vertical = len(sizes) == 1 and _runs_down(sharding)
+def _drawn_mesh(sharding: Sharding, cell: CellOf, across_limit: int) -> str:
+    """A picture of the mesh: the last axis across, the others down."""
+    mesh = sharding.mesh
+    vertical = len(mesh.axes) == 1 and _runs_down(sharding)
+    sizes = _drawn_sizes(mesh, DRAWN_COORDINATES if vertical else across_limit)
+    cells = [cell(position) for position in _drawn_positions(mesh, sizes)]
+    names = [f'mesh axis "{name}"' for name in mesh.names]
     columns = 1 if vertical or not sizes else sizes[-1]
-    heading = names.pop() if sizes and not vertical else None
-    downward = sizes if vertical else sizes[:-1]
-    rows = [ordered[i : i + columns] for i in range(0, len(ordered), columns)]
+    downward = list(sizes if vertical else sizes[:-1])
+    rows = [cells[i : i + columns] for i in range(0, len(cells), columns)]
     block = downward[-1] if downward else 1
     lines: list[str] = []
     for start in range(0, len(rows), block):
         part = rows[start : start + block]
-        heights = [max(len(cell) for cell in row) for row in part]
-        lines += grid(part, [width] * columns, heights)
-    per_row = len(lines) * block // len(rows)
-    arrows = _mesh_arrows(names, downward, per_row)
-    lines = down(arrows, lines)
-    if heading is not None:
-        lines = across(heading, lines)
-    return "\n".join([*lines, *_omitted(sharding)])
+        heights = [max(map(len, row)) for row in part]
+        lines += grid(part, [size_of(rows)[0]] * columns, heights)
+    lines = down(
+        _mesh_arrows(names[: len(downward)], downward, len(lines) * block // len(rows)), lines
+    )
+    if len(names) > len(downward):
+        lines = across(names[-1], lines)
+    return "\n".join([*lines, *_omitted(mesh, sizes)])
 
 
 def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
@@ -145,20 +166,26 @@ def _runs_down(sharding: Sharding) -> bool:
     return sharding.rank >= 2 and bool(sharding.dims[0].axes)
 
 
-def _omitted(sharding: Sharding) -> list[str]:
+def _omitted(mesh: Mesh, drawn: tuple[int, ...]) -> list[str]:
     return [
-        f'The first {DRAWN_COORDINATES} of {size} devices along "{name}".'
-        for name, size in sharding.mesh.axes
-        if size > DRAWN_COORDINATES
+        f'The first {count} of {size} devices along "{name}".'
+        for (name, size), count in zip(mesh.axes, drawn, strict=True)
+        if size > count
     ]
+
+
+def axes_text(mesh: Mesh) -> str:
+    """The axes of a mesh: `<["x"=2, "y"=3]>`."""
+    axes = ", ".join(f'"{name}"={size}' for name, size in mesh.axes)
+    return f"<[{axes}]>"
 
 
 def cut_pattern(plan: Plan) -> str:
     """The tensor cut into tiles, the holders of the source and the target shard in each."""
     picture = CutPicture.of(plan.exchange, DRAWN_BANDS)
-    cells = [
-        [_tile_cell(picture, row, column) for column in picture.columns] for row in picture.rows
-    ]
+    widest = size_of(_tile_cells(picture))[0]
+    picture = picture.narrowed(max(WIDTH // (widest + 3), 1))
+    cells = _tile_cells(picture)
     widths = _scaled([band.high - band.low for band in picture.columns], size_of(cells)[0], WIDTH)
     heights = [_height(band, picture.rows) for band in picture.rows]
     lines = grid(centred(cells, widths), widths, heights)
@@ -169,6 +196,12 @@ def cut_pattern(plan: Plan) -> str:
         lines = across(f"tensor dimension {picture.across.axis}", lines)
     heading = "Cut pattern: in each tile, the devices that hold it before -> after"
     return "\n".join([heading, "", *lines, *picture.notes()])
+
+
+def _tile_cells(picture: CutPicture) -> list[list[Cell]]:
+    return [
+        [_tile_cell(picture, row, column) for column in picture.columns] for row in picture.rows
+    ]
 
 
 def _tile_cell(picture: CutPicture, row: Band, column: Band) -> Cell:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from shardwright.codegen.facts import mesh_text, title
+from shardwright.codegen.facts import title
 from shardwright.codegen.show.cuts import Band, CutPicture, holders_text
+from shardwright.codegen.show.pictures import axes_text
 from shardwright.ir.plan import Plan
 
 DRAWN_BANDS = 16
@@ -129,7 +130,7 @@ def _panels(plan: Plan, canvas: Canvas) -> Iterator[str]:
         ("After", reshard.target, exchange.target),
     )
     for number, (word, sharding, layout) in enumerate(sides):
-        yield from _heading(canvas, number, f"{word}: {sharding}", f"on {mesh_text(layout.mesh)}")
+        yield from _heading(canvas, number, f"{word}: {sharding}", f"on {axes_text(layout.mesh)}")
         yield from _ticks(canvas, number, _shard_of(number))
         yield from _shards(canvas, number)
     yield from _heading(canvas, 2, "Tiles: held before → after", _directions(canvas))
