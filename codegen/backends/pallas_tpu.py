@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 from shardwright.codegen.module import (
@@ -13,6 +14,7 @@ from shardwright.codegen.module import (
     refuse_common,
 )
 from shardwright.codegen.render import render as render_template
+from shardwright.ir.errors import InternalError
 from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
@@ -40,6 +42,7 @@ class PallasText(ModuleText):
     replicas: int
     pieces: int
     cut_axis: int
+    divisors: tuple[int, ...]
     some_local: bool
     communicates: bool
     collective_id: int
@@ -128,6 +131,7 @@ def pallas_text(plan: Plan, command: str) -> PallasText:
         replicas=target.replicas,
         pieces=exchange.rule.pieces,
         cut_axis=exchange.rule.cut,
+        divisors=divisors(exchange),
         some_local=plan.traffic.received_total < plan.target_bytes,
         communicates=plan.traffic.received_total > 0,
         collective_id=collective_id(plan),
@@ -152,6 +156,23 @@ def collective_id(plan: Plan) -> int:
     described = (reshard, reshard.source.mesh.device_ids, reshard.target.mesh.device_ids)
     digest = hashlib.sha256(repr(described).encode()).digest()
     return int.from_bytes(digest[:2], "big") % COLLECTIVE_IDS
+
+
+def divisors(exchange: Exchange) -> tuple[int, ...]:
+    """Per dimension an integer that divides start and width of every piece within its shards.
+
+    Raises InternalError if a tile disagrees: neither interpreter nor compiler would see it.
+    """
+    found = []
+    for axis, tiles in enumerate(exchange.dims):
+        divisor = math.gcd(tiles.grain, tiles.source.extent)
+        if exchange.rule.pieces > 1 and axis == exchange.rule.cut:
+            divisor = math.gcd(divisor, exchange.rule.unit)
+        for ends in (tiles.pairs.low, tiles.pairs.high):
+            if (ends % divisor).any():
+                raise InternalError(f"dimension {axis}: a tile is not a multiple of {divisor}")
+        found.append(divisor)
+    return tuple(found)
 
 
 def _names(sharding: Sharding) -> dict[AxisRef, str]:
