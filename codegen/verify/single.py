@@ -13,7 +13,7 @@ from shardwright.codegen.verify.agreement import as_rows, disagreement
 from shardwright.codegen.verify.case import Case, Transfer
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report
-from shardwright.codegen.verify.twin import is_too_large, twin
+from shardwright.codegen.verify.twin import form, is_too_large, twins
 from shardwright.ir.errors import InputError
 from shardwright.ir.reshard import Reshard
 
@@ -42,20 +42,35 @@ def _not_as_it_is(description: Description, case: Case, runner: Runner, folder: 
         bundle = emit_described(description)
     except InputError as error:
         return failure(case, f"would not be emitted now: {str(error).splitlines()[0]}")
-    full = _full_size(bundle, case, runner, _text(bundle, description, case.backend))
+    text = _text(bundle, description, case.backend)
+    full = _full_size(bundle, case, runner, text)
     if full.verdict != "ok":
         return full
     if len(case.devices()) > MAX_DEVICES:
         return _not_run(full, f"more than {MAX_DEVICES} devices")
-    small = twin(bundle.plan.reshard, case.source, case.target)
-    name = "x".join(map(str, small.shape))
-    if is_too_large(small.shape):
-        return _not_run(full, f"its smallest twin, {name}, is too large too")
-    result = runner.run(_twin_case(description, case, small, folder))
+    found = _twin(description, case, text)
+    if found is None:
+        return _not_run(full, "its smallest twin is too large too")
+    result = runner.run(_twin_case(case, *found, folder))
+    name = f"twin {'x'.join(map(str, found[0].shape))}"
+    if form(found[1]) != form(text):
+        name += " of another form"
     if result.verdict != "ok":
-        return dataclasses.replace(result, detail=f"twin {name}: {result.detail}")
+        return dataclasses.replace(result, detail=f"{name}: {result.detail}")
     checks = tuple(dict.fromkeys((*full.checks, *result.checks)))
-    return dataclasses.replace(result, detail=f"twin {name}; {_FULL_SIZE}", checks=checks)
+    return dataclasses.replace(result, detail=f"{name}; {_FULL_SIZE}", checks=checks)
+
+
+def _twin(description: Description, case: Case, text: str) -> tuple[Reshard, str] | None:
+    """The smallest twin whose module has the form of `text`, else the smallest, with its module."""
+    smallest = None
+    for small in twins(description.reshard(), case.source, case.target):
+        shrunk = dataclasses.replace(description, shape=small.shape)
+        found = small, _text(emit_described(shrunk), shrunk, case.backend)
+        if form(found[1]) == form(text):
+            return found
+        smallest = smallest or found
+    return smallest
 
 
 def _not_run(full: Report, why: str) -> Report:
@@ -78,13 +93,12 @@ def _full_size(bundle: Bundle, case: Case, runner: Runner, text: str) -> Report:
     return dataclasses.replace(result, checks=(*result.checks, "text"))
 
 
-def _twin_case(description: Description, case: Case, small: Reshard, folder: Path) -> Case:
-    """Emit the twin's module and say what it must be."""
+def _twin_case(case: Case, small: Reshard, text: str, folder: Path) -> Case:
+    """The case of a twin, whose module is written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
     module = home / case.module.name
-    shrunk = dataclasses.replace(description, shape=small.shape)
-    module.write_text(_text(emit_described(shrunk), shrunk, case.backend), encoding="utf-8")
+    module.write_text(text, encoding="utf-8")
     return Case.of(small, case.name, case.backend, module)
 
 

@@ -3,17 +3,18 @@
 Along a dimension of extent K, with L the least common multiple of both part counts, the twin has
 the smallest K' congruent to K modulo L for which all cuts of source and target fall in the same
 order, the same ones coincide, the same shards are empty, and a tile that is wider than one element
-stays so (a kernel with a wrong stride must not hide in tiles of width one).
+stays so (a kernel with a wrong stride must not hide in tiles of width one). Within one residue
+class modulo L every cut is linear in K once K is large enough, so such a K' exists; K is one.
 
-Within one residue class modulo L every cut is linear in K once K is large enough, so such a K'
-exists and is small: K itself is one.
+A twin serves only if its module has the same form: the same code but for the numbers in it.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,15 +35,41 @@ def is_too_large(shape: Sequence[int]) -> bool:
     return math.prod(shape) > MAX_ELEMENTS
 
 
-def twin(reshard: Reshard, source: Placement, target: Placement) -> Reshard:
-    """The reshard with every dimension shrunk to its twin; `source` and `target` are its sides."""
-    shape = tuple(
-        twin_extent(
-            extent, side_sizes(source, dim), source.split, side_sizes(target, dim), target.split
+def twins(reshard: Reshard, source: Placement, target: Placement) -> Iterator[Reshard]:
+    """Ever larger twins of a reshard with these sides, from the smallest, while they can run."""
+    at_least = 1
+    before: tuple[int, ...] = ()
+    while True:
+        shape = tuple(
+            twin_extent(
+                extent,
+                side_sizes(source, dim),
+                source.split,
+                side_sizes(target, dim),
+                target.split,
+                at_least,
+            )
+            for dim, extent in enumerate(reshard.shape)
         )
-        for dim, extent in enumerate(reshard.shape)
-    )
-    return dataclasses.replace(reshard, shape=shape)
+        if is_too_large(shape):
+            return
+        if shape != before:
+            yield dataclasses.replace(reshard, shape=shape)
+        if shape == reshard.shape:
+            return
+        before, at_least = shape, 2 * max(at_least, 4)
+
+
+def form(text: str) -> str:
+    """A module's code without its numbers and texts; equal for modules that do the same."""
+    return ast.unparse(_Form().visit(ast.parse(text)))
+
+
+class _Form(ast.NodeTransformer):
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if isinstance(node.value, str):
+            return ast.Constant("")
+        return ast.Constant(0) if type(node.value) is int else node
 
 
 def side_sizes(placement: Placement, dim: int) -> tuple[int, ...]:
@@ -56,8 +83,10 @@ def twin_extent(
     source_split: str,
     target: Sequence[int],
     target_split: str,
+    at_least: int = 1,
 ) -> int:
-    """The smallest extent of the same residue that is cut in the same pattern.
+    """The smallest extent of the same residue that is cut in the same pattern; `extent` itself if
+    that is below `at_least`.
 
     >>> twin_extent(128256, (8,), "flat", (), "flat")
     16
@@ -67,7 +96,8 @@ def twin_extent(
     period = math.lcm(math.prod(source), math.prod(target))
     sides = ((source, source_split), (target, target_split))
     wanted = _pattern(extent, sides)
-    for smaller in range((extent - 1) % period + 1, extent, period):
+    first = (extent - at_least) % period + at_least
+    for smaller in range(first, extent, period):
         candidate = _pattern(smaller, sides)
         if all(
             np.array_equal(ours, theirs) for ours, theirs in zip(candidate, wanted, strict=True)

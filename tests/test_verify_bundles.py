@@ -1,0 +1,263 @@
+"""Verifying bundles on disk: emitted modules pass, wrong kernels planted in them are caught."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from shardwright.codegen.bundle import emit
+from shardwright.codegen.verify import Case, Report, verify
+from shardwright.codegen.verify.twin import MAX_ELEMENTS, form, twin_extent, twins
+from shardwright.ir import Mesh, Reshard
+from shardwright.ir.errors import InputError
+
+BACKENDS = ("pallas_tpu", "triton_gpu")
+Edits = tuple[tuple[str, str], ...]
+
+# name: (edits as (words, words instead), the detail as a regular expression)
+PALLAS: dict[str, tuple[Edits, str]] = {
+    "right": ((), ""),
+    "start_off_by_one": (
+        (("_at(x, source_box(me), box)", "_at(x, tuple(e - 1 for e in source_box(me)), box)"),),
+        r"(IndexError|ValueError): .*|device \d: \d+ of \d+ elements are wrong; .*",
+    ),
+    "tile_left_out": (
+        (("(sender == me)", "(sender == me) & (receiver != 1)"),),
+        r"a wait that never ends: core \d waits for \d+ of semaphore \d+, which stands at \d+ .*",
+    ),
+    "tile_left_out_by_both_ends": (
+        (
+            ("(sender == me)", "(sender == me) & ((receiver != 1) | (me != 0))"),
+            ("_is_full(box) & jnp", "_is_full(box) & ((sender != 0) | (receiver != 1)) & jnp"),
+        ),
+        r"device \d: \d+ of \d+ elements are wrong; .*: got: bits 0x7f, expected: t.*",
+    ),
+    "tiles_overlap": (
+        (
+            (
+                "_at(y, target_box(receiver), box),\n            sent",
+                "_at(y, box, box),\n            sent",
+            ),
+        ),
+        r"race: write of \('hbm'.*\)\] against write of \('hbm'.*\)\]",
+    ),
+    "receive_wait_left_out": (
+        (("(place, place, received).wait()", "(place, place, received)"),),
+        r"device \d: \d+ of \d+ elements are wrong; .*: got: bits 0x7f, expected: t.*",
+    ),
+    "send_wait_left_out": (
+        (("push(receiver, box).wait_send()", "None"),),
+        r"Semaphore \d+ has non-zero count for \d \(global core \d\) at kernel exit: \d+",
+    ),
+    "right_after_that": ((), ""),
+}
+
+TRITON: dict[str, tuple[Edits, str]] = {
+    "right": ((), ""),
+    "start_off_by_one": (
+        (("read = at0 - from0", "read = at0 - from0 + 1"),),
+        r"a kernel loads from memory outside every shard, \d+ bytes at once|"
+        r"device \d: \d+ of \d+ elements are wrong; .*",
+    ),
+    "tile_left_out": (
+        (
+            (
+                "    b0, b1 = target_shard(receiver)",
+                "    if a0 == 1:\n        return\n    b0, b1 = target_shard(receiver)",
+            ),
+        ),
+        r"device \d: \d+ of \d+ elements are wrong; .*: got: bits 0xff, expected: t.*",
+    ),
+    "tiles_overlap": (
+        (("write = at0 - to0", "write = 0 * at0"),),
+        r"device \d: \d+ of \d+ elements are wrong; .*",
+    ),
+    "tile_stored_twice": (
+        (
+            ("* PIECES * BLOCKS,)", "* PIECES * BLOCKS * 2,)"),
+            ("tl.program_id(0)", "(tl.program_id(0) // 2)"),
+        ),
+        r"device 0: element \[0, 0\] is stored 2 times, expected: once",
+    ),
+    "right_after_that": ((), ""),
+}
+
+
+def uneven() -> Reshard:
+    """A small reshard whose tiles differ in size: 7x6 on 2x3."""
+    mesh = Mesh({"x": 2, "y": 3})
+    source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    return Reshard((7, 6), "int8", source, target)
+
+
+def planted(root: Path, backend: str, faults: dict[str, tuple[Edits, str]]) -> dict[str, Report]:
+    """One bundle for each fault, its module edited, verified together."""
+    bundle = emit(uneven(), (backend,))
+    for name, (edits, _) in faults.items():
+        bundle.write(root / name)
+        module = root / name / f"{backend}.py"
+        text = module.read_text()
+        for words, instead in edits:
+            assert words in text, f"{name}: the module does not say {words!r}"
+            text = text.replace(words, instead)
+        module.write_text(text)
+    return {report.name: report for report in verify(root)}
+
+
+@pytest.mark.parametrize(
+    ("backend", "runtime", "faults"),
+    [("pallas_tpu", "jax", PALLAS), ("triton_gpu", "triton", TRITON)],
+)
+def test_planted_faults(
+    backend: str, runtime: str, faults: dict[str, tuple[Edits, str]], tmp_path: Path
+) -> None:
+    pytest.importorskip(runtime, reason=f"{runtime} is not installed")
+    reports = planted(tmp_path / "generated", backend, faults)
+    wrong = [
+        (name, reports[name].verdict, reports[name].detail)
+        for name, (_, detail) in faults.items()
+        if reports[name].verdict != ("failed" if detail else "ok")
+        or not re.fullmatch(detail, reports[name].detail)
+    ]
+    assert wrong == []
+
+
+def large() -> Reshard:
+    """A reshard of 8 MiB whose rows do not divide: too large to run here."""
+    mesh = Mesh({"x": 2, "y": 2})
+    source, target = mesh.sharding('[{"x", "y"}, {}]'), mesh.sharding('[{"y"}, {"x"}]')
+    return Reshard((4099, 512), "float32", source, target)
+
+
+DETAIL = "twin 11x4; constants, index functions, transfers and text checked at full size"
+
+
+def edit(module: Path, words: str, instead: str) -> None:
+    """Change words of a module on disk."""
+    text = module.read_text()
+    assert words in text
+    module.write_text(text.replace(words, instead))
+
+
+def needs_both_runtimes() -> None:
+    for runtime in ("jax", "triton", "torch"):
+        pytest.importorskip(runtime, reason=f"{runtime} is not installed")
+
+
+def test_large_tensors_are_verified_on_a_twin(tmp_path: Path) -> None:
+    needs_both_runtimes()
+    emit(large()).write(tmp_path / "as_emitted")
+    emit(large()).write(tmp_path / "edited")
+    emit(large()).write(tmp_path / "moves_wrongly")
+    edit(tmp_path / "edited" / "pallas_tpu.py", "import math", "import math  # by hand")
+    edit(tmp_path / "edited" / "triton_gpu.py", "import math", "import math  # by hand")
+    for backend in BACKENDS:
+        edit(
+            tmp_path / "moves_wrongly" / f"{backend}.py",
+            "def holder(",
+            "def holder(*_): return 0\n\n\ndef right(",
+        )
+    reports = {(r.name, r.backend): (r.verdict, r.detail) for r in verify(tmp_path)}
+    by_hand = "not what would be emitted now: `shardwright check` says how"
+    for backend in BACKENDS:
+        assert reports["as_emitted", backend] == ("ok", DETAIL)
+        assert reports["edited", backend] == ("failed", by_hand)
+        verdict, detail = reports["moves_wrongly", backend]
+        assert verdict == "failed"
+        assert re.fullmatch(r"the receivers' forms move \(0, .*\), which the plan does not", detail)
+
+
+def test_paths_backends_and_progress(tmp_path: Path) -> None:
+    needs_both_runtimes()
+    for name in ("one", "two"):
+        emit(uneven()).write(tmp_path / name)
+    seen: list[tuple[int, int, Report | None]] = []
+    reports = verify(
+        [tmp_path / "two", tmp_path / "two"],
+        backends=("triton_gpu",),
+        progress=lambda done, total, report: seen.append((done, total, report)),
+    )
+    (report,) = reports
+    assert (report.name, report.backend, report.devices) == ("two", "triton_gpu", 6)
+    assert report.verdict == "ok"
+    assert seen == [(0, 1, None), (1, 1, report)]
+    both = verify(tmp_path)
+    assert [(r.name, r.backend, r.verdict) for r in both] == [
+        (name, backend, "ok") for name in ("one", "two") for backend in BACKENDS
+    ]
+
+
+def test_a_module_that_is_gone(tmp_path: Path) -> None:
+    needs_both_runtimes()
+    emit(uneven(), ("triton_gpu",)).write(tmp_path / "gone")
+    module = tmp_path / "gone" / "triton_gpu.py"
+    module.unlink()
+    (report,) = verify(tmp_path)
+    assert report.verdict == "failed"
+    assert report.detail == f"FileNotFoundError: [Errno 2] No such file or directory: '{module}'"
+
+
+def test_meshes_too_large_to_run_are_not_called_right(tmp_path: Path) -> None:
+    needs_both_runtimes()
+    mesh = Mesh({"x": 128})
+    reshard = Reshard(
+        (256, 128), "int8", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
+    )
+    emit(reshard).write(tmp_path / "wide")
+    for report in verify(tmp_path):
+        assert report.verdict == "skipped"
+        assert report.detail == (
+            "not run: more than 64 devices; "
+            "constants, index functions, transfers and text checked at full size"
+        )
+
+
+def test_an_unknown_backend(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        verify(tmp_path, backends=["cuda"])
+    assert str(error.value) == (
+        "backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu"
+    )
+
+
+def test_no_bundles(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no bundles"):
+        verify(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("extent", "source", "target", "split", "expected"),
+    [
+        (8192, (8,), (), "flat", 16),
+        (8192, (), (4,), "flat", 8),
+        (50257, (2, 4), (4,), "flat", 65),
+        (10007, (2, 2), (4,), "nested", 11),
+        (5, (2, 2), (2,), "nested", 5),  # as small as it can be
+        (3, (8,), (3,), "flat", 3),
+    ],
+)
+def test_extents_of_twins(
+    extent: int, source: tuple[int, ...], target: tuple[int, ...], split: str, expected: int
+) -> None:
+    assert twin_extent(extent, source, split, target, "flat") == expected
+
+
+def test_twins_grow_while_they_can_run() -> None:
+    case = Case.of(large(), "large", "triton_gpu", Path())
+    shapes = [small.shape for small in twins(large(), case.source, case.target)]
+    assert shapes[:3] == [(11, 4), (11, 8), (19, 16)]
+    assert all(extent % 4 == 3 and columns % 2 == 0 for extent, columns in shapes)
+    assert math.prod(shapes[-1]) <= MAX_ELEMENTS < 8 * math.prod(shapes[-1])
+
+
+def test_the_form_of_a_module_is_its_code_without_numbers() -> None:
+    assert form("a = b + 3  # three\n") == form("a = b + 5")
+    assert form("a = b + 3") != form("a = b - 3")
+    assert form("a = b.to(int64) + 3") != form("a = b + 3")
+
+
+def test_the_bound_is_what_the_docs_say() -> None:
+    assert MAX_ELEMENTS == 131072
