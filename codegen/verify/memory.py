@@ -18,10 +18,10 @@ import numpy.typing as npt
 import torch
 from triton.runtime import interpreter
 
+from shardwright.codegen.verify.addresses import Addresses, accessed, extent_of, spread
 from shardwright.codegen.verify.compare import MismatchError
 
 _EMPTY = torch.empty
-Addresses = npt.NDArray[np.uint64]
 
 
 class Memory:
@@ -117,7 +117,7 @@ class Memory:
 
     def _allow(self, tensor: Any) -> None:
         """Let kernels touch a tensor; what overlaps, as a view does, becomes one range."""
-        start, stop = _extent(tensor)
+        start, stop = extent_of(tensor)
         apart = []
         for low, high in self._known:
             if stop <= low or high <= start:
@@ -154,27 +154,13 @@ def guarded(tensor: Any) -> Any:
 
 def _touched(ptrs: Any, mask: Any) -> Addresses:
     """The address of every byte that an access touches."""
-    pointers, enabled = np.broadcast_arrays(ptrs.data, np.asarray(mask.data, dtype=bool))
-    width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
-    first = pointers[enabled].astype(np.uint64)
-    touched: Addresses = (first[:, None] + np.arange(width, dtype=np.uint64)).reshape(-1)
-    return touched
-
-
-def _extent(tensor: Any) -> tuple[int, int]:
-    """The first byte of a tensor, and the one past its last."""
-    start = int(tensor.data_ptr())
-    if tensor.numel() == 0:
-        return start, start
-    last = sum(
-        (extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    return start, start + (last + 1) * int(tensor.element_size())
+    addresses, enabled = accessed(ptrs, mask)
+    return spread(ptrs, addresses[enabled])
 
 
 def _counts(stored: Addresses, tensor: Any) -> npt.NDArray[np.int64]:
     """How often each byte of a tensor was stored to; `stored` is ascending."""
-    start, stop = _extent(tensor)
+    start, stop = extent_of(tensor)
     low, high = np.searchsorted(stored, np.array([start, stop], dtype=np.uint64))
     counts = np.bincount((stored[low:high] - np.uint64(start)).astype(np.int64))
     return np.pad(counts, (0, stop - start - len(counts)))

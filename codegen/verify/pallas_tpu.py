@@ -35,6 +35,12 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     return CHECKS
 
 
+def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
+    """Nothing of a Pallas kernel can be run without moving its tensors."""
+    del module, case
+    return ()
+
+
 class _Execution:
     """One module on its devices: device number i stands for the i-th of all device ids."""
 

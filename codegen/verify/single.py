@@ -88,7 +88,9 @@ def _full_size(bundle: Bundle, case: Case, runner: Runner, text: str) -> Report:
             return failure(case, f"plan: {fault}")
         transfers = as_rows(enumerated)
     result = runner.run(dataclasses.replace(case, execute=False, transfers=transfers))
-    if result.verdict == "ok" and case.module.read_text(encoding="utf-8") != text:
+    if result.verdict != "ok":
+        return result
+    if case.module.read_text(encoding="utf-8") != text:
         return failure(case, "not what would be emitted now: `shardwright check` says how")
     return dataclasses.replace(result, checks=(*result.checks, "text"))
 

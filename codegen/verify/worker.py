@@ -47,8 +47,7 @@ def _verdict(runner: ModuleType, case: Case) -> dict[str, object]:
         if case.transfers:
             routes(module, case)
             checks += ("transfers",)
-        if case.execute:
-            checks += runner.run(module, case)
+        checks += (runner.run if case.execute else runner.inspect)(module, case)
     except MismatchError as error:
         return {"verdict": "failed", "detail": str(error), "checks": [], "fresh": error.fresh}
     except Exception as error:
