@@ -53,6 +53,12 @@ def flags(**changes: str | None) -> list[str]:
     return [word for key, value in given.items() if value is not None for word in (key, value)]
 
 
+def described() -> sw.Reshard:
+    """The transposition."""
+    texts = {key.removeprefix("--"): text for key, text in TRANSPOSE.items()}
+    return describe({"name": "a", **texts}).reshard()
+
+
 def run(*words: str | Path) -> SimpleNamespace:
     """Run a command; `out` and `err` are what it prints."""
     result = CliRunner().invoke(app, [str(word) for word in words])
@@ -143,10 +149,7 @@ def test_a_manifest_describes_its_bundles(tables: Path, tmp_path: Path) -> None:
 
 def test_plan_as_json() -> None:
     printed = ok("plan", *flags(), "--json")
-    reshard = describe(
-        {"name": "a", **{key.removeprefix("--"): text for key, text in TRANSPOSE.items()}}
-    ).reshard()
-    assert json.loads(printed) == sw.plan(reshard).to_dict()
+    assert json.loads(printed) == sw.plan(described()).to_dict()
     assert json.loads(printed)["bytes"] == {
         "received_max": 24,
         "received_total": 104,
@@ -186,8 +189,10 @@ def test_plan_of_a_reshard_that_moves_nothing() -> None:
 
 
 def test_show(tmp_path: Path) -> None:
-    printed = ok("show", *flags())
-    assert "d1(x, y)[k0, k1] -> t[x * 3 + k0, y * 2 + k1]" in printed
+    reshard = described()
+    plan = sw.plan(reshard)
+    parts = (sw.derivation(reshard), sw.tile_table(plan), sw.pictures(plan))
+    assert ok("show", *flags()) == "\n\n".join(parts) + "\n"
     path = tmp_path / "picture.svg"
     assert ok("show", *flags(), "--svg", path) == f"{path}: written\n"
     assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
