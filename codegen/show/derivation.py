@@ -116,7 +116,7 @@ def _side(reshard: Reshard, side: str) -> list[str]:
     numbers = layout_map(sharding, reshard.shape, split, letters, shared or ())
     return [
         *_maps(symbols),
-        f"t after d, and d after t, is the identity: {prove_roundtrip(sharding, split)}.",
+        f"t after d and d after t are the identity, {prove_roundtrip(sharding, split)}",
         *_numbers("\n".join(_maps(numbers))),
         *_shards(numbers),
     ]

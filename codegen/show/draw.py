@@ -58,7 +58,7 @@ def centred(cells: Sequence[Sequence[Cell]], widths: Sequence[int]) -> list[list
 
 def across(label: str, lines: list[str]) -> list[str]:
     """The picture below an arrow to the right."""
-    return [label, "-" * max(len(label) - 1, 10) + ">", *lines]
+    return [label, "-" * max(len(label), 11) + ">", *lines]
 
 
 def down(arrows: Sequence[Arrow], lines: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy
 
@@ -51,17 +52,17 @@ class LayoutMap:
         """One index a mesh axis."""
         return tuple(axis.coordinate for axis in self.axes)
 
-    @property
+    @cached_property
     def position(self) -> Value:
         """The row-major number of a device in its mesh."""
         return sum((axis.coordinate * axis.stride for axis in self.axes), sympy.Integer(0))
 
-    @property
+    @cached_property
     def local(self) -> tuple[Index, ...]:
         """The local indices of the largest shard."""
         return self._indices("local", tuple(dim.size for dim in self.dims))
 
-    @property
+    @cached_property
     def elements(self) -> tuple[Index, ...]:
         """The tensor indices."""
         return self._indices("elements", tuple(dim.extent for dim in self.dims))
@@ -70,7 +71,7 @@ class LayoutMap:
         names = (self.letters.name(kind, i, len(extents)) for i in range(len(extents)))
         return tuple(Index(name, extent) for name, extent in zip(names, extents, strict=True))
 
-    @property
+    @cached_property
     def shard(self) -> tuple[Value, ...]:
         """The shard index along every dimension at the coordinates."""
         return tuple(dim.index(self.position) for dim in self.dims)

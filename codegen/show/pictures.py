@@ -134,7 +134,7 @@ def _drawn_mesh(sharding: Sharding, cell: CellOf, across_limit: int) -> str:
     vertical = len(mesh.axes) == 1 and _runs_down(sharding)
     sizes = _drawn_sizes(mesh, DRAWN_COORDINATES if vertical else across_limit)
     cells = [cell(position) for position in _drawn_positions(mesh, sizes)]
-    names = [f'mesh axis "{name}"' for name in mesh.names]
+    names = [f"mesh axis {name}" for name in mesh.names]
     columns = 1 if vertical or not sizes else sizes[-1]
     downward = list(sizes if vertical else sizes[:-1])
     rows = [cells[i : i + columns] for i in range(0, len(cells), columns)]

@@ -46,7 +46,7 @@ class Proof:
 
     def __str__(self) -> str:
         if self.holds:
-            return f"proved for all sizes, by the identity table, in {len(self.claims)} steps"
+            return f"proved for all sizes by the identities, {len(self.claims)} steps"
         failed = "; ".join(claim.statement for claim in self.claims if not claim.holds)
         return f"not proved: {failed}"
 
