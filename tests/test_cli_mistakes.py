@@ -1,0 +1,202 @@
+"""The command line's answer to every mistake: one message, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import TABLES, files, flags, mistake, ok, run
+from strategies import exactly
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    path = tmp_path / "reshards.toml"
+    path.write_text(TABLES)
+    return path
+
+
+MISTAKES: list[tuple[dict[str, str | None], str]] = [
+    (
+        {"source": '[{"x"}, {"w"}]'},
+        """
+        --source: an axis must exist in the mesh
+          [{"x"}, {"w"}]
+                   ^^^
+        got: "w"
+        expected: one of "x", "y"
+        """,
+    ),
+    (
+        {"shape": "6y6"},
+        """
+        --shape: the text is not a shape
+          6y6
+          ^^^
+        got: 6y6
+        expected: extents, as 6x6 or 6,6
+        """,
+    ),
+    (
+        {"target": '[{"x"}]'},
+        """
+        --target: there must be one dimension sharding for each dimension of the tensor
+          [{"x"}]
+          ^^^^^^^
+        got: 1 dimension sharding for a tensor of rank 2
+        expected: 2 dimension shardings
+        """,
+    ),
+    (
+        {"target_mesh": "x=2,x=3"},
+        """
+        --target-mesh: axis names must be distinct
+          x=2,x=3
+              ^
+        got: "x" twice
+        expected: another name
+        """,
+    ),
+    (
+        {"dtype": None, "mesh": None},
+        """
+        --mesh: a reshard is described by a FILE, or by --mesh, --shape, --dtype, --source, \
+--target and --name
+        got: no --mesh and no --dtype
+        """,
+    ),
+    (
+        {"name": "2x3"},
+        """
+        --name: the name of a bundle is a Python identifier
+        got: 2x3
+        expected: letters, digits and underscores, not starting with a digit, no keyword
+        """,
+    ),
+    (
+        {"strategy": "basis"},
+        """
+        --strategy: no such strategy
+        got: basis
+        expected: auto or direct
+        """,
+    ),
+    (
+        {"backends": "triton_gpu,cuda"},
+        """
+        --backends: no such backend
+        got: cuda
+        expected: one of pallas_tpu, triton_gpu
+        """,
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), MISTAKES)
+def test_mistakes_in_flags(changes: dict[str, str | None], expected: str, tmp_path: Path) -> None:
+    words = flags(**{"name": "a", **changes})
+    assert mistake("emit", *words, "-o", tmp_path / "out") == exactly(expected)
+    assert files(tmp_path) == {}
+
+
+def test_what_a_backend_refuses(tables: Path, tmp_path: Path) -> None:
+    words = flags(name="a", dtype="float64")
+    assert (
+        mistake("emit", *words, "-o", tmp_path / "out")
+        .splitlines()[0]
+        .startswith("--dtype: pallas_tpu cannot move this dtype")
+    )
+    tables.write_text(TABLES.replace('"int8"', '"float64"'))
+    assert mistake("emit", tables, "-o", tmp_path / "out").startswith(
+        f"{tables}, reshard 'second', dtype: pallas_tpu cannot move this dtype"
+    )
+    assert not (tmp_path / "out").exists()
+    ok("emit", *words, "--backends", "triton_gpu", "-o", tmp_path / "out")
+
+
+def test_mistakes_in_a_file_are_shown_in_it(tables: Path, tmp_path: Path) -> None:
+    tables.write_text(TABLES.replace("""source = '[{"x"}]'""", """source = '[{"y"}]'"""))
+    assert mistake("emit", tables, "-o", tmp_path / "out") == exactly(
+        f"""
+        {tables}, line 14, reshard 'second', source: an axis must exist in the mesh
+          source = '[{{"y"}}]'
+                      ^^^
+        got: "y"
+        expected: "x"
+        """
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_and_flags(tables: Path) -> None:
+    assert mistake("emit", tables, "--mesh", "x=2") == (
+        "--mesh: a reshard is described by FILE or by flags, not by both\n"
+        f"got: --mesh beside {tables}\n"
+        "expected: one of them"
+    )
+
+
+def test_names_that_a_file_does_not_have(tables: Path) -> None:
+    assert mistake("emit", tables, "--name", "third") == (
+        f"--name: {tables} describes no reshard of this name\n"
+        "got: third\n"
+        "expected: one of first, second"
+    )
+    assert mistake("plan", tables) == (
+        f"--name: {tables} describes 2 reshards, and one is wanted\nexpected: one of first, second"
+    )
+
+
+def test_an_output_that_cannot_be_written(tables: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    assert mistake("emit", tables, "-o", tmp_path / "out") == (
+        "--output: cannot be written: File exists\n"
+        f"got: {tmp_path}/out\n"
+        "expected: a folder that can be made and written"
+    )
+
+
+@pytest.mark.parametrize("command", ["check", "verify"])
+def test_a_folder_without_bundles(command: str, tmp_path: Path) -> None:
+    assert mistake(command, tmp_path) == (
+        f"{tmp_path}: holds no bundles\n"
+        "expected: a folder with a manifest.json that `shardwright emit` wrote, or one bundle in it"
+    )
+
+
+def test_verify_with_a_backend_that_is_none(tmp_path: Path) -> None:
+    assert mistake("verify", tmp_path, "--backends", "cuda") == (
+        "--backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu"
+    )
+
+
+def test_usage_mistakes_have_the_same_exit_code() -> None:
+    for words in (["frobnicate"], ["emit", "--colour", "red"], ["verify"]):
+        result = run(*words)
+        assert (result.code, result.out) == (2, "")
+        assert "Error: " in result.err
+
+
+def test_as_a_module_and_as_a_script(tmp_path: Path) -> None:
+    """Outside the test's own process: no traceback, and the exit code of the whole program."""
+    script = Path(sys.executable).with_name("shardwright")
+    for program in ([sys.executable, "-m", "shardwright"], [str(script)]):
+        result = subprocess.run(
+            [*program, "plan", *flags(shape="6x0")], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert (result.returncode, result.stdout) == (2, "")
+        assert (
+            result.stderr
+            == exactly(
+                """
+            error: --shape: an extent must be an integer of at least 1
+              6x0
+                ^
+            got: 0 for dimension 1
+            expected: 1, 2, 3, …
+            """
+            )
+            + "\n"
+        )
