@@ -111,10 +111,18 @@ class DimTiles:
     @property
     def max_peers_of_target(self) -> int:
         """The most source shards, empty ones between them included, that any target shard meets."""
-        low, high = self.target.intervals
-        full = high > low
-        first, last = self.source.owners(low[full], high[full])
-        return int(np.max(last - first + 1))
+        return _most_peers(self.target, self.source)
+
+    @property
+    def max_peers_of_source(self) -> int:
+        """The most target shards, empty ones between them included, that any source shard meets."""
+        return _most_peers(self.source, self.target)
+
+
+def _most_peers(own: DimLayout, other: DimLayout) -> int:
+    low, high = own.intervals
+    first, last = other.owners(low, high)
+    return int(np.max(last - first + 1))
 
 
 def _peers(own: DimLayout, other: DimLayout, index: int) -> range:

@@ -19,9 +19,7 @@ SENT: list[int] = []
 
 
 def main(rank: int, world: int, store: str, cases: str) -> None:
-    dist.init_process_group(
-        "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world
-    )
+    dist.init_process_group("gloo", store=dist.FileStore(store, world), rank=rank, world_size=world)
     exchange = dist.all_to_all_single
 
     def counted(output, packed, received, sent, group=None):  # type: ignore[no-untyped-def]

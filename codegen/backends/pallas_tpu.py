@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 
+from shardwright.codegen.backends.tpu_forms import Slots, divisors, is_aligned
 from shardwright.codegen.module import (
     ModuleText,
     as_vectors,
@@ -14,7 +14,7 @@ from shardwright.codegen.module import (
     refuse_common,
 )
 from shardwright.codegen.render import render as render_template
-from shardwright.ir.errors import InternalError
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
@@ -42,7 +42,16 @@ class PallasText(ModuleText):
     replicas: int
     pieces: int
     cut_axis: int
+    staged: bool
     divisors: tuple[int, ...]
+    window: str
+    slot: str
+    slot_rows: int
+    out_slots: int
+    in_slots: int
+    pack_padding: str
+    unpack_shape: str
+    kernel_out_shape: str
     some_local: bool
     communicates: bool
     collective_id: int
@@ -112,6 +121,8 @@ def pallas_text(plan: Plan, command: str) -> PallasText:
     """The template's context."""
     exchange = as_vectors(plan.exchange)
     source, target = exchange.source, exchange.target
+    slots = Slots.of(exchange, DTYPES[plan.reshard.dtype])
+    staged = not is_aligned(exchange, DTYPES[plan.reshard.dtype])
     axes = _axes(plan.reshard.source), _axes(plan.reshard.target)
     return PallasText(
         **vars(module_text(plan, command, PALLAS)),
@@ -131,7 +142,16 @@ def pallas_text(plan: Plan, command: str) -> PallasText:
         replicas=target.replicas,
         pieces=exchange.rule.pieces,
         cut_axis=exchange.rule.cut,
+        staged=staged,
         divisors=divisors(exchange),
+        window=repr(slots.window),
+        slot=repr(slots.slot),
+        slot_rows=slots.rows,
+        out_slots=slots.outgoing,
+        in_slots=slots.incoming,
+        pack_padding=slots.pack_padding,
+        unpack_shape=repr(slots.unpack_shape),
+        kernel_out_shape="(IN_SLOTS, *SLOT)" if staged else repr(target.local_shape),
         some_local=plan.traffic.received_total < plan.target_bytes,
         communicates=plan.traffic.received_total > 0,
         collective_id=collective_id(plan),
@@ -156,23 +176,6 @@ def collective_id(plan: Plan) -> int:
     described = (reshard, reshard.source.mesh.device_ids, reshard.target.mesh.device_ids)
     digest = hashlib.sha256(repr(described).encode()).digest()
     return int.from_bytes(digest[:2], "big") % COLLECTIVE_IDS
-
-
-def divisors(exchange: Exchange) -> tuple[int, ...]:
-    """Per dimension an integer that divides start and width of every piece within its shards.
-
-    Raises InternalError if a tile disagrees: neither interpreter nor compiler would see it.
-    """
-    found = []
-    for axis, tiles in enumerate(exchange.dims):
-        divisor = math.gcd(tiles.grain, tiles.source.extent)
-        if exchange.rule.pieces > 1 and axis == exchange.rule.cut:
-            divisor = math.gcd(divisor, exchange.rule.unit)
-        for ends in (tiles.pairs.low, tiles.pairs.high):
-            if (ends % divisor).any():
-                raise InternalError(f"dimension {axis}: a tile is not a multiple of {divisor}")
-        found.append(divisor)
-    return tuple(found)
 
 
 def _names(sharding: Sharding) -> dict[AxisRef, str]:
