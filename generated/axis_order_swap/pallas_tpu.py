@@ -90,6 +90,9 @@ PADDED_TARGET_SHAPE = (1024, 512)
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 1
 PIECES = 1
+# What divides every start and width of a tile within its shards, a dimension: the compiler wants
+# multiples of the tiling of the last two.
+DIVISORS = (128, 512)
 
 # Kernels with different ids may be in flight at once; this one is derived from the description.
 COLLECTIVE_ID = 12507
@@ -191,17 +194,23 @@ def _same(shard, other):
     return same
 
 
+def _multiple(index, divisor):
+    """The index, known to the compiler to be a multiple of the divisor."""
+    return index if isinstance(index, int) else pl.multiple_of(index, divisor)
+
+
 def _at(ref, within, box):
     """The part of a shard's ref, which covers the range `within`, that a tensor box takes."""
-    starts = within[::2]
-    pairs = zip(_ranges(box), starts, strict=True)
-    return ref.at[tuple(pl.ds(low - start, high - low) for (low, high), start in pairs)]
+    slices = []
+    for (low, high), start, divisor in zip(_ranges(box), within[::2], DIVISORS, strict=True):
+        slices.append(pl.ds(_multiple(low - start, divisor), _multiple(high - low, divisor)))
+    return ref.at[tuple(slices)]
 
 
 def _each_incoming(receiver, me, visit):
-    """Calls visit(sender, box) for every piece that others send to a target position.
+    """Calls visit(sender, place) for every piece that others send to a target position.
 
-    `me`: where the receiver stands in the source mesh.
+    `me`: where the receiver stands in the source mesh; place(y): where the piece arrives.
     """
     counted = senders(receiver)
 
@@ -210,7 +219,7 @@ def _each_incoming(receiver, me, visit):
         box = tile(*shard, *target_shard(receiver))
         sender = holder(*shard, receiver)
         wanted = _is_full(box) & jnp.logical_not(_holds(me, shard))
-        pl.when(wanted)(lambda: visit(sender, box))
+        pl.when(wanted)(lambda: visit(sender, lambda y: _at(y, target_box(receiver), box)))
         return carry
 
     total = _count(counted) * PIECES
@@ -218,21 +227,33 @@ def _each_incoming(receiver, me, visit):
 
 
 def _each_outgoing(me, visit):
-    """Calls visit(receiver, box) for every piece a source position sends; how many there are."""
+    """Calls visit(receiver, read, place) for every piece that a source position sends.
+
+    read(x), place(y): where the piece stands here, and where it arrives. Returns how many.
+    """
     counted = receivers(me)
     own = source_shard(me)
 
     def one(number, visits):
-        shard, replica = _shard_at(number, counted)
+        replica = number % REPLICAS
+        number = number // REPLICAS
+        shard, _ = _shard_at(number, counted)
         receiver = target_position(*shard, replica)
         box = tile(*own, *shard)
         sender = holder(*own, receiver)
         wanted = _is_full(box) & (sender == me)
         wanted = wanted & jnp.logical_not(_holds(receiver, own))
-        pl.when(wanted)(lambda: visit(receiver, box))
+
+        def read(x):
+            return _at(x, source_box(me), box)
+
+        def place(y):
+            return _at(y, target_box(receiver), box)
+
+        pl.when(wanted)(lambda: visit(receiver, read, place))
         return visits + jnp.int32(wanted)
 
-    total = _count(counted) * REPLICAS * PIECES
+    total = _count(counted) * PIECES * REPLICAS
     return lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
 
 
@@ -251,25 +272,21 @@ def _kernel(x, y, copied, sent, received):
     # hear the same from every receiver. Nobody is told by a device that still awaits its data.
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(sender, box):
+    def tell(sender, place):
         device = sender
         pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
 
     _each_incoming(receiver, me, tell)
-    expected = _each_outgoing(me, lambda receiver, box: None)
+    expected = _each_outgoing(me, lambda *piece: None)
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
 
-    def push(receiver, box):
+    def push(receiver, read, place):
+        device = receiver
         return pltpu.make_async_remote_copy(
-            _at(x, source_box(me), box),
-            _at(y, target_box(receiver), box),
-            sent,
-            received,
-            device_id=receiver,
-            device_id_type=LOGICAL,
+            read(x), place(y), sent, received, device_id=device, device_id_type=LOGICAL
         )
 
-    _each_outgoing(me, lambda receiver, box: push(receiver, box).start())
+    _each_outgoing(me, lambda *piece: push(*piece).start())
     # What this device holds of its own target shard.
     kept = tile(*source_shard(me), *target_shard(receiver))
     some = _is_full(kept)
@@ -280,11 +297,10 @@ def _kernel(x, y, copied, sent, received):
 
     pl.when(some)(lambda: keep().start())
     pl.when(some)(lambda: keep().wait())
-    _each_outgoing(me, lambda receiver, box: push(receiver, box).wait_send())
+    _each_outgoing(me, lambda *piece: push(*piece).wait_send())
 
-    def arrive(sender, box):
-        place = _at(y, target_box(receiver), box)
-        pltpu.make_async_copy(place, place, received).wait()
+    def arrive(sender, place):
+        pltpu.make_async_copy(place(y), place(y), received).wait()
 
     _each_incoming(receiver, me, arrive)
 
@@ -348,8 +364,8 @@ def _expect(x, shape, what):
         raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
 
 
-def _exchange(x, interpret):
-    """The target shard of this device from its source shard, inside shard_map."""
+def _moved(x, interpret):
+    """What the kernel makes of a source shard: the target shard, its padding left unwritten."""
     y = pl.pallas_call(
         _kernel,
         out_shape=jax.ShapeDtypeStruct((128, 512), x.dtype),
@@ -362,6 +378,12 @@ def _exchange(x, interpret):
         ),
         interpret=pltpu.InterpretParams() if interpret is True else interpret,
     )(x)
+    return y
+
+
+def _exchange(x, interpret):
+    """The target shard of this device from its source shard, inside shard_map."""
+    y = _moved(x, interpret)
     return y[None]
 
 

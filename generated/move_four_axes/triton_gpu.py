@@ -346,7 +346,7 @@ def _full(box):
 
 
 def _piece(box, piece):
-    """The piece of a box that one holder sends, of almost equal size along the cut dimension."""
+    """The piece of a box that one holder sends."""
     return box
 
 

@@ -88,6 +88,12 @@ PADDED_TARGET_SHAPE = (6,)
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 2
 PIECES = 1
+# Tiles are not aligned to the tiling of TPU memory, so they travel in slots that are: XLA packs
+# each tile at the start of a slot, slots are pushed, and XLA unpacks them. A tile fits WINDOW.
+WINDOW = (2,)
+SLOT = (8, 128)
+OUT_SLOTS = 3
+IN_SLOTS = 1
 
 
 def _minimum(a, b):
@@ -181,11 +187,24 @@ def _same(shard, other):
     return same
 
 
-def _at(ref, within, box):
-    """The part of a shard's ref, which covers the range `within`, that a tensor box takes."""
-    starts = within[::2]
-    pairs = zip(_ranges(box), starts, strict=True)
-    return ref.at[tuple(pl.ds(low - start, high - low) for (low, high), start in pairs)]
+def _multiple(index, divisor):
+    """The index, known to the compiler to be a multiple of the divisor."""
+    return index if isinstance(index, int) else pl.multiple_of(index, divisor)
+
+
+def _number(shard, counted):
+    """The row-major number of a shard among (first, count) per dimension."""
+    number = 0
+    for index, (first, count) in zip(shard, _ranges(counted), strict=True):
+        number = number * count + index - first
+    return number
+
+
+def _slot(ref, number, box):
+    """The part of a slot that the tile takes, rounded up to the tiling of TPU memory."""
+    widths = [high - low for low, high in _ranges(box)]
+    rows = _multiple((widths[0] + 1023) // 1024 * 8, 8)
+    return ref.at[number, pl.ds(0, rows), :]
 
 
 def _holds(position, shard):
@@ -196,19 +215,66 @@ def _holds(position, shard):
 def _kernel(x, y, copied):
     """Pushes this device's tiles into their receivers' target shards.
 
-    x, y: its source and target shard; copied: DMA semaphores.
+    x, y: the slots of its outgoing and incoming tiles; copied: DMA semaphores.
     """
     me = receiver = lax.axis_index(("x", "y"))
     # What this device holds of its own target shard.
     kept = tile(*source_shard(me), *target_shard(receiver))
     some = _is_full(kept)
 
-    def keep():
-        into = _at(y, target_box(receiver), kept)
-        return pltpu.make_async_copy(_at(x, source_box(me), kept), into, copied)
+    def keep(piece, carry):
+        box = kept
+        out = _number(target_shard(receiver), receivers(me)) * PIECES + piece
+        into = _number(source_shard(me), senders(receiver)) * PIECES + piece
+        copy = pltpu.make_async_copy(_slot(x, out, box), _slot(y, into, box), copied)
+        copy.start()
+        copy.wait()
+        return carry
 
-    pl.when(some)(lambda: keep().start())
-    pl.when(some)(lambda: keep().wait())
+    pieces = jnp.where(some, np.int32(PIECES), np.int32(0))
+    lax.fori_loop(np.int32(0), pieces, keep, np.int32(0))
+
+
+def _pack(x, me):
+    """Each tile of the source shard at the start of a slot: [OUT_SLOTS, *SLOT]."""
+    counted, own, within = receivers(me), source_shard(me), source_box(me)
+
+    def one(number, slots):
+        shard, _ = _shard_at(number // PIECES, counted)
+        box = tile(*own, *shard)
+        window = lax.dynamic_slice(x, _starts(box, within), WINDOW)
+        slot = jnp.pad(window, (0, math.prod(SLOT) - WINDOW[0])).reshape(SLOT)
+        return lax.dynamic_update_index_in_dim(slots, slot, number, 0)
+
+    slots = jnp.zeros((OUT_SLOTS, *SLOT), x.dtype)
+    return lax.fori_loop(np.int32(0), jnp.int32(_count(counted) * PIECES), one, slots)
+
+
+def _unpack(slots, receiver):
+    """The target shard from the slots of its tiles.
+
+    Tiles come in row-major order and a window reaches beyond its tile only to higher indices, so
+    that what a window writes too much is written over by the tiles that follow.
+    """
+    counted, own, within = senders(receiver), target_shard(receiver), target_box(receiver)
+
+    def one(number, y):
+        shard, _ = _shard_at(number // PIECES, counted)
+        box = tile(*shard, *own)
+        slot = lax.dynamic_index_in_dim(slots, number, 0, keepdims=False)
+        slot = slot.reshape(-1)
+        window = lax.slice(slot, (0,) * len(WINDOW), WINDOW)
+        return lax.dynamic_update_slice(y, window, _starts(box, within))
+
+    y = jnp.zeros((2,), slots.dtype)
+    y = lax.fori_loop(np.int32(0), jnp.int32(_count(counted) * PIECES), one, y)
+    return y
+
+
+def _starts(box, within):
+    """Where a tensor box starts in the shard that covers the range `within`."""
+    pairs = zip(box[::2], within[::2], strict=True)
+    return [jnp.int32(low - start) for low, start in pairs]
 
 
 def source_shape(device_id):
@@ -270,11 +336,13 @@ def _expect(x, shape, what):
         raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
 
 
-def _exchange(x, interpret):
-    """The target shard of this device from its source shard, inside shard_map."""
+def _moved(x, interpret):
+    """What the kernel makes of a source shard: the target shard, its padding left unwritten."""
+    me = receiver = lax.axis_index(("x", "y"))
+    x = _pack(x, me)
     y = pl.pallas_call(
         _kernel,
-        out_shape=jax.ShapeDtypeStruct((2,), x.dtype),
+        out_shape=jax.ShapeDtypeStruct((IN_SLOTS, *SLOT), x.dtype),
         in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
         scratch_shapes=[pltpu.SemaphoreType.DMA] * 1,
@@ -283,6 +351,12 @@ def _exchange(x, interpret):
         ),
         interpret=pltpu.InterpretParams() if interpret is True else interpret,
     )(x)
+    return _unpack(y, receiver)
+
+
+def _exchange(x, interpret):
+    """The target shard of this device from its source shard, inside shard_map."""
+    y = _moved(x, interpret)
     return y[None]
 
 

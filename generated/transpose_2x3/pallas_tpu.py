@@ -88,6 +88,12 @@ PADDED_TARGET_SHAPE = (6, 6)
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 1
 PIECES = 1
+# Tiles are not aligned to the tiling of TPU memory, so they travel in slots that are: XLA packs
+# each tile at the start of a slot, slots are pushed, and XLA unpacks them. A tile fits WINDOW.
+WINDOW = (2, 2)
+SLOT = (8, 128)
+OUT_SLOTS = 4
+IN_SLOTS = 4
 
 # Kernels with different ids may be in flight at once; this one is derived from the description.
 COLLECTIVE_ID = 7499
@@ -202,17 +208,32 @@ def _same(shard, other):
     return same
 
 
-def _at(ref, within, box):
-    """The part of a shard's ref, which covers the range `within`, that a tensor box takes."""
-    starts = within[::2]
-    pairs = zip(_ranges(box), starts, strict=True)
-    return ref.at[tuple(pl.ds(low - start, high - low) for (low, high), start in pairs)]
+def _multiple(index, divisor):
+    """The index, known to the compiler to be a multiple of the divisor."""
+    return index if isinstance(index, int) else pl.multiple_of(index, divisor)
+
+
+def _number(shard, counted):
+    """The row-major number of a shard among (first, count) per dimension."""
+    number = 0
+    for index, (first, count) in zip(shard, _ranges(counted), strict=True):
+        number = number * count + index - first
+    return number
+
+
+def _slot(ref, number, box):
+    """The part of a slot that the tile takes, rounded up to the tiling of TPU memory."""
+    widths = [high - low for low, high in _ranges(box)]
+    rows = _multiple((widths[-2] + 7) // 8 * 8, 8)
+    columns = _multiple((widths[-1] + 127) // 128 * 128, 128)
+    leading = [pl.ds(0, width) for width in widths[:-2]]
+    return ref.at[(number, *leading, pl.ds(0, rows), pl.ds(0, columns))]
 
 
 def _each_incoming(receiver, me, visit):
-    """Calls visit(sender, box) for every piece that others send to a target position.
+    """Calls visit(sender, place) for every piece that others send to a target position.
 
-    `me`: where the receiver stands in the source mesh.
+    `me`: where the receiver stands in the source mesh; place(y): where the piece arrives.
     """
     counted = senders(receiver)
 
@@ -221,7 +242,7 @@ def _each_incoming(receiver, me, visit):
         box = tile(*shard, *target_shard(receiver))
         sender = holder(*shard, receiver)
         wanted = _is_full(box) & jnp.logical_not(_holds(me, shard))
-        pl.when(wanted)(lambda: visit(sender, box))
+        pl.when(wanted)(lambda: visit(sender, lambda y: _slot(y, number, box)))
         return carry
 
     total = _count(counted) * PIECES
@@ -229,21 +250,33 @@ def _each_incoming(receiver, me, visit):
 
 
 def _each_outgoing(me, visit):
-    """Calls visit(receiver, box) for every piece a source position sends; how many there are."""
+    """Calls visit(receiver, read, place) for every piece that a source position sends.
+
+    read(x), place(y): where the piece stands here, and where it arrives. Returns how many.
+    """
     counted = receivers(me)
     own = source_shard(me)
 
     def one(number, visits):
-        shard, replica = _shard_at(number, counted)
+        replica = number % REPLICAS
+        number = number // REPLICAS
+        shard, _ = _shard_at(number, counted)
         receiver = target_position(*shard, replica)
         box = tile(*own, *shard)
         sender = holder(*own, receiver)
         wanted = _is_full(box) & (sender == me)
         wanted = wanted & jnp.logical_not(_holds(receiver, own))
-        pl.when(wanted)(lambda: visit(receiver, box))
+
+        def read(x):
+            return _slot(x, number, box)
+
+        def place(y):
+            return _slot(y, _number(own, senders(receiver)), box)
+
+        pl.when(wanted)(lambda: visit(receiver, read, place))
         return visits + jnp.int32(wanted)
 
-    total = _count(counted) * REPLICAS * PIECES
+    total = _count(counted) * PIECES * REPLICAS
     return lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
 
 
@@ -255,49 +288,92 @@ def _holds(position, shard):
 def _kernel(x, y, copied, sent, received):
     """Pushes this device's tiles into their receivers' target shards.
 
-    x, y: its source and target shard; copied, sent, received: DMA semaphores.
+    x, y: the slots of its outgoing and incoming tiles; copied, sent, received: DMA semaphores.
     """
     me = receiver = lax.axis_index(("x", "y"))
     # A peer may write here from the moment it is told, so tell every sender that y exists, and
     # hear the same from every receiver. Nobody is told by a device that still awaits its data.
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(sender, box):
+    def tell(sender, place):
         device = sender
         pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
 
     _each_incoming(receiver, me, tell)
-    expected = _each_outgoing(me, lambda receiver, box: None)
+    expected = _each_outgoing(me, lambda *piece: None)
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
 
-    def push(receiver, box):
+    def push(receiver, read, place):
+        device = receiver
         return pltpu.make_async_remote_copy(
-            _at(x, source_box(me), box),
-            _at(y, target_box(receiver), box),
-            sent,
-            received,
-            device_id=receiver,
-            device_id_type=LOGICAL,
+            read(x), place(y), sent, received, device_id=device, device_id_type=LOGICAL
         )
 
-    _each_outgoing(me, lambda receiver, box: push(receiver, box).start())
+    _each_outgoing(me, lambda *piece: push(*piece).start())
     # What this device holds of its own target shard.
     kept = tile(*source_shard(me), *target_shard(receiver))
     some = _is_full(kept)
 
-    def keep():
-        into = _at(y, target_box(receiver), kept)
-        return pltpu.make_async_copy(_at(x, source_box(me), kept), into, copied)
+    def keep(piece, carry):
+        box = kept
+        out = _number(target_shard(receiver), receivers(me)) * PIECES + piece
+        into = _number(source_shard(me), senders(receiver)) * PIECES + piece
+        copy = pltpu.make_async_copy(_slot(x, out, box), _slot(y, into, box), copied)
+        copy.start()
+        copy.wait()
+        return carry
 
-    pl.when(some)(lambda: keep().start())
-    pl.when(some)(lambda: keep().wait())
-    _each_outgoing(me, lambda receiver, box: push(receiver, box).wait_send())
+    pieces = jnp.where(some, np.int32(PIECES), np.int32(0))
+    lax.fori_loop(np.int32(0), pieces, keep, np.int32(0))
+    _each_outgoing(me, lambda *piece: push(*piece).wait_send())
 
-    def arrive(sender, box):
-        place = _at(y, target_box(receiver), box)
-        pltpu.make_async_copy(place, place, received).wait()
+    def arrive(sender, place):
+        pltpu.make_async_copy(place(y), place(y), received).wait()
 
     _each_incoming(receiver, me, arrive)
+
+
+def _pack(x, me):
+    """Each tile of the source shard at the start of a slot: [OUT_SLOTS, *SLOT]."""
+    counted, own, within = receivers(me), source_shard(me), source_box(me)
+    # A window that starts at the last tile may end beyond the shard.
+    x = jnp.pad(x, [(0, 1), (0, 1)])
+
+    def one(number, slots):
+        shard, _ = _shard_at(number // PIECES, counted)
+        box = tile(*own, *shard)
+        window = lax.dynamic_slice(x, _starts(box, within), WINDOW)
+        slot = jnp.pad(window, [(0, to - size) for size, to in zip(WINDOW, SLOT, strict=True)])
+        return lax.dynamic_update_index_in_dim(slots, slot, number, 0)
+
+    slots = jnp.zeros((OUT_SLOTS, *SLOT), x.dtype)
+    return lax.fori_loop(np.int32(0), jnp.int32(_count(counted) * PIECES), one, slots)
+
+
+def _unpack(slots, receiver):
+    """The target shard from the slots of its tiles.
+
+    Tiles come in row-major order and a window reaches beyond its tile only to higher indices, so
+    that what a window writes too much is written over by the tiles that follow.
+    """
+    counted, own, within = senders(receiver), target_shard(receiver), target_box(receiver)
+
+    def one(number, y):
+        shard, _ = _shard_at(number // PIECES, counted)
+        box = tile(*shard, *own)
+        slot = lax.dynamic_index_in_dim(slots, number, 0, keepdims=False)
+        window = lax.slice(slot, (0,) * len(WINDOW), WINDOW)
+        return lax.dynamic_update_slice(y, window, _starts(box, within))
+
+    y = jnp.zeros((3, 4), slots.dtype)
+    y = lax.fori_loop(np.int32(0), jnp.int32(_count(counted) * PIECES), one, y)
+    return lax.slice(y, (0,) * y.ndim, (2, 3))
+
+
+def _starts(box, within):
+    """Where a tensor box starts in the shard that covers the range `within`."""
+    pairs = zip(box[::2], within[::2], strict=True)
+    return [jnp.int32(low - start) for low, start in pairs]
 
 
 def source_shape(device_id):
@@ -359,11 +435,13 @@ def _expect(x, shape, what):
         raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
 
 
-def _exchange(x, interpret):
-    """The target shard of this device from its source shard, inside shard_map."""
+def _moved(x, interpret):
+    """What the kernel makes of a source shard: the target shard, its padding left unwritten."""
+    me = receiver = lax.axis_index(("x", "y"))
+    x = _pack(x, me)
     y = pl.pallas_call(
         _kernel,
-        out_shape=jax.ShapeDtypeStruct((2, 3), x.dtype),
+        out_shape=jax.ShapeDtypeStruct((IN_SLOTS, *SLOT), x.dtype),
         in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
         scratch_shapes=[pltpu.SemaphoreType.DMA] * 3,
@@ -373,6 +451,12 @@ def _exchange(x, interpret):
         ),
         interpret=pltpu.InterpretParams() if interpret is True else interpret,
     )(x)
+    return _unpack(y, receiver)
+
+
+def _exchange(x, interpret):
+    """The target shard of this device from its source shard, inside shard_map."""
+    y = _moved(x, interpret)
     return y[None]
 
 
