@@ -67,13 +67,16 @@ def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
 
 def _partition_fault(tiles: Ranges, box: Ranges) -> str:
     """Why tiles inside a box are not a partition of it, or the empty string."""
-    volumes = np.prod(tiles[..., 1] - tiles[..., 0], axis=1)
-    total = int(np.prod(box[:, 1] - box[:, 0]))
-    for number, tile in enumerate(tiles):
-        low = np.maximum(tile[:, 0], tiles[number + 1 :, :, 0])
-        high = np.minimum(tile[:, 1], tiles[number + 1 :, :, 1])
-        if (high > low).all(axis=1).any():
+    for first in range(0, len(tiles), _AT_ONCE):
+        some = tiles[first : first + _AT_ONCE]
+        low = np.maximum(some[:, None, :, 0], tiles[None, :, :, 0])
+        high = np.minimum(some[:, None, :, 1], tiles[None, :, :, 1])
+        if np.count_nonzero((high > low).all(axis=2)) > len(some):  # each overlaps itself
             return "overlap"
-    if int(volumes.sum()) != total:
-        return f"have {int(volumes.sum())} elements of {total}"
-    return ""
+    total = int(np.prod(box[:, 1] - box[:, 0]))
+    have = int(np.prod(tiles[..., 1] - tiles[..., 0], axis=1).sum())
+    return "" if have == total else f"have {have} elements of {total}"
+
+
+_AT_ONCE = 256
+"""Tiles that are compared with all others at once, to bound the memory that takes."""

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from shardwright.codegen.describe import Description
 from shardwright.codegen.manifest import located, read_manifest
+from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.pool import REQUIRES, Runner
 from shardwright.codegen.verify.report import Progress, Report
-from shardwright.codegen.verify.single import MAX_DEVICES, report
+from shardwright.codegen.verify.single import report
 from shardwright.ir.errors import InputError, one_of
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # a worker knows plain data only
     from shardwright.ir.sharding import Sharding
 
 
+MAX_DEVICES = 64
+"""Meshes of more devices are not run: the interpreters take a thread, or a launch, a device."""
+
 Transfer = tuple[int, ...]
 """Sender, receiver, then low and high of the tensor range for each dimension."""
 

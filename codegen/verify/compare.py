@@ -74,11 +74,6 @@ class Run:
     poison: int
     fill: int
 
-    @property
-    def is_first(self) -> bool:
-        """Whether it is the first of its case."""
-        return self.plane == 0 and self.poison == 0
-
 
 def runs(case: Case) -> Iterator[Run]:
     """Every bit plane once, the first one under both poisons and both fills."""

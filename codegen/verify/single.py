@@ -10,20 +10,15 @@ from shardwright.codegen.backends import BACKENDS
 from shardwright.codegen.bundle import Bundle, emit_described
 from shardwright.codegen.describe import Description
 from shardwright.codegen.verify.agreement import as_rows, disagreement
-from shardwright.codegen.verify.case import Case, Transfer
+from shardwright.codegen.verify.case import MAX_DEVICES, Case, Transfer
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report
 from shardwright.codegen.verify.twin import form, is_too_large, twins
 from shardwright.ir.errors import InputError
 from shardwright.ir.reshard import Reshard
 
-MAX_DEVICES = 64
-"""Meshes of more devices are not run: the interpreters take a thread, or a launch, a device."""
-
 MAX_ENUMERATED = 512
 """Plans of more devices are not enumerated to compare the module's transfers with them."""
-
-_FULL_SIZE = "constants, index functions, transfers and text checked at full size"
 
 
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
@@ -58,7 +53,7 @@ def _not_as_it_is(description: Description, case: Case, runner: Runner, folder: 
     if result.verdict != "ok":
         return dataclasses.replace(result, detail=f"{name}: {result.detail}")
     checks = tuple(dict.fromkeys((*full.checks, *result.checks)))
-    return dataclasses.replace(result, detail=f"{name}; {_FULL_SIZE}", checks=checks)
+    return dataclasses.replace(result, detail=f"{name}; {_checked(full)}", checks=checks)
 
 
 def _twin(description: Description, case: Case, text: str) -> tuple[Reshard, str] | None:
@@ -74,8 +69,12 @@ def _twin(description: Description, case: Case, text: str) -> tuple[Reshard, str
 
 
 def _not_run(full: Report, why: str) -> Report:
-    detail = f"not run: {why}; {_FULL_SIZE}"
+    detail = f"not run: {why}; {_checked(full)}"
     return dataclasses.replace(full, verdict="skipped", detail=detail)
+
+
+def _checked(full: Report) -> str:
+    return f"at full size: {', '.join(full.checks)}"
 
 
 def _full_size(bundle: Bundle, case: Case, runner: Runner, text: str) -> Report:
