@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: demo test quick check golden style bench clean
+.PHONY: demo test sweep check golden style bench clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
@@ -16,11 +16,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## emit reshards of the corpus, run them against the oracle, print a table
 	$(BIN)/shardwright demo corpus/reshards.toml -o build/demo
 
-test: $(STAMP)  ## every test
-	$(BIN)/python -m pytest -n $(JOBS) -m ''
-
-quick: $(STAMP)  ## the tests that take less than about ten seconds each
+test: $(STAMP)  ## the tests
 	$(BIN)/python -m pytest -n $(JOBS)
+
+sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
+	$(BIN)/python -m pytest -n $(JOBS) -m slow
 
 check: style  ## style, types, and whether generated/ is what would be emitted now
 	$(BIN)/mypy
