@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from shardwright.codegen.cli.check import check
+from shardwright.codegen.cli.compile import compile
 from shardwright.codegen.cli.demo import demo
 from shardwright.codegen.cli.emit import emit
 from shardwright.codegen.cli.plan import plan
@@ -36,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (emit, plan, show, verify, check):
+for _command in (emit, plan, show, verify, compile, check):
     app.command()(_command)
 app.command(hidden=True)(demo)
 

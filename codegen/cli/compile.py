@@ -1,0 +1,141 @@
+"""`shardwright compile`: emitted modules through the real compilers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardwright.codegen.cli.progress import bar
+from shardwright.codegen.cli.tables import console, shown
+from shardwright.codegen.compile import GpuCode, Report, TpuCode, compile_bundles
+from shardwright.ir.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Folders = Annotated[
+    list[Path], typer.Argument(metavar="DIR...", help="Folders that `emit -o` wrote, or bundles.")
+]
+Targets = Annotated[
+    list[str],
+    typer.Option(
+        "--for",
+        metavar="TARGET",
+        help="A TPU topology (v5e:2x4) or a GPU architecture (sm_90); may be repeated.",
+    ),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Save there what was compiled: binary and assembly, or jax.export."
+    ),
+]
+Xla = Annotated[bool, typer.Option("--xla/--no-xla", help="Compile XLA's own reshard beside.")]
+
+_FLAGS = {"targets": "--for", "save": "--save"}
+
+
+def compile(folders: Folders, targets: Targets, save: Save = None, xla: Xla = True) -> None:
+    """Compile emitted modules for TPUs and GPUs.
+
+    Runs here, without an accelerator. Exit code 1 if a module does not compile.
+    """
+    try:
+        reports = _compiled(tuple(folders), tuple(targets), save, xla)
+    except InputError as error:
+        raise error.named(_FLAGS.get(error.argument or "", error.argument)) from None
+    if all(report.verdict == "skipped" for report in reports):
+        raise InputError(
+            "nothing was compiled",
+            got="; ".join(dict.fromkeys(f"{r.name}: {r.detail}" for r in reports)) or "no bundle",
+            expected="at least one module that is for one of the targets",
+        )
+    _print(reports)
+    if any(report.verdict == "failed" for report in reports):
+        raise typer.Exit(1)
+
+
+def _compiled(
+    folders: tuple[Path, ...], targets: tuple[str, ...], save: Path | None, xla: bool
+) -> tuple[Report, ...]:
+    """The reports on bundles, with a progress bar while they are made."""
+    with bar("compiling") as show:
+
+        def progress(done: int, total: int, report: Report | None) -> None:
+            last = "" if report is None else f"{report.name} {report.target}: {report.verdict}"
+            show(done, total, last)
+
+        return compile_bundles(folders, targets, save=save, xla=xla, progress=progress)
+
+
+def _print(reports: tuple[Report, ...]) -> None:
+    for backend, tabulated in (("pallas_tpu", _tpu), ("triton_gpu", _gpu)):
+        mine = [report for report in reports if report.backend == backend]
+        if mine:
+            console().print(tabulated(mine))
+    for report in reports:
+        where = f"{report.name} for {report.target}"
+        if report.detail:
+            print(f"{where}: {report.detail}")
+        if report.xla is not None and report.xla.error not in ("", report.detail):
+            print(f"{where}, XLA's own: {report.xla.error}")
+
+
+def _table(columns: tuple[str, ...]) -> Table:
+    from rich.table import Table
+
+    table = Table("bundle", "for", "verdict")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _row(report: Report) -> tuple[str, str, str]:
+    from rich.markup import escape
+
+    return escape(report.name), report.target, shown(report.verdict)
+
+
+def _tpu(reports: list[Report]) -> Table:
+    """Seconds to compile, and bytes of code and of temporary memory a device."""
+    columns = ("lower s", "compile s", "code bytes", "temp bytes")
+    compared = any(report.xla is not None for report in reports)
+    table = _table((*columns, "XLA s", "XLA code bytes") if compared else columns)
+    for report in reports:
+        code, cells = report.code, ("-",) * 4
+        if isinstance(code, TpuCode):
+            seconds = (f"{code.lower_seconds:.2f}", f"{code.compile_seconds:.2f}")
+            cells = (*seconds, str(code.code_bytes), str(code.temporary_bytes))
+        table.add_row(*_row(report), *cells, *(_xla(report) if compared else ()))
+    return table
+
+
+def _xla(report: Report) -> tuple[str, str]:
+    """XLA's seconds and bytes of code beside ours."""
+    if report.xla is None:
+        return "-", "-"
+    code = report.xla.code
+    if not isinstance(code, TpuCode):
+        return "-", "failed"
+    return f"{code.lower_seconds + code.compile_seconds:.2f}", str(code.code_bytes)
+
+
+def _gpu(reports: list[Report]) -> Table:
+    """What the one binary for all devices uses; registers and stack are a thread's."""
+    table = _table(
+        ("seconds", "registers", "stack bytes", "shared bytes", "binary bytes", "16-byte loads")
+    )
+    table.caption = (
+        "One binary serves all devices: positions are arguments. Stack bytes are spilled registers."
+    )
+    cells: tuple[str, ...]
+    for report in reports:
+        code, cells = report.code, ("-",) * 6
+        if isinstance(code, GpuCode):
+            used = ("-" if n is None else str(n) for n in (code.registers, code.stack_bytes))
+            sizes = (str(code.shared_bytes), str(code.binary_bytes))
+            cells = (f"{code.seconds:.2f}", *used, *sizes, f"{code.wide_loads} of {code.loads}")
+        table.add_row(*_row(report), *cells)
+    return table

@@ -1,0 +1,35 @@
+"""What a worker process is asked: one program to compile for one target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Job:
+    """Compile one program.
+
+    `what`: the emitted module, or XLA's own reshard of the same arrays. `module` is the file;
+    `files` the path below which to save the results, without its ending, or None; `nested`
+    whether a side is split as torch does.
+    """
+
+    what: Literal["module", "xla"]
+    backend: str
+    module: str
+    target: str
+    files: str | None = None
+    nested: bool = False
+
+
+def to_json(jobs: Iterable[Job]) -> str:
+    """The text of jobs that `from_json` reads."""
+    return json.dumps([asdict(job) for job in jobs])
+
+
+def from_json(text: str) -> tuple[Job, ...]:
+    """The jobs that `to_json` wrote."""
+    return tuple(Job(**fields) for fields in json.loads(text))

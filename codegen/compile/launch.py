@@ -1,0 +1,82 @@
+"""How a compiled kernel is launched: what a host needs beside the binary."""
+
+from __future__ import annotations
+
+import math
+from types import ModuleType
+from typing import Any
+
+from shardwright.codegen.compile.saving import lines_of
+from shardwright.ir.dtypes import DTYPES
+
+ALIGNMENT = 16
+"""Bytes that divide the addresses of `peers` and `out`, as torch allocates them."""
+
+_MEANING = {
+    "peers": f"device address, a multiple of {ALIGNMENT}: the addresses of the source shards, "
+    "as int64, by source position",
+    "out": f"device address, a multiple of {ALIGNMENT}: the target shard",
+    "receiver": "position of the device in the target mesh",
+    "me": "position of the device in the source mesh, -1 if it is not in it",
+}
+# Triton's own, for which this kernel has no use.
+_SCRATCH = ("global_scratch", "profile_scratch")
+
+
+def types(module: ModuleType) -> dict[str, str]:
+    """Triton's type of each argument that is passed when the kernel runs, in order."""
+    bits = 8 * DTYPES[module.DTYPE]
+    element = "u8" if bits == 8 else f"i{bits}"
+    return {"peers": "*i64", "out": f"*{element}", "receiver": "i32", "me": "i32"}
+
+
+def constants(module: ModuleType) -> dict[str, int]:
+    """The other arguments, which are compiled in, with the values that the module passes."""
+    names = [name for name in module.pull_kernel.arg_names if name not in types(module)]
+    values = (module.BLOCKS, module.PIECES, *module.BLOCK[-2:])
+    return dict(zip(names, values, strict=True))
+
+
+def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
+    """The launches of every device, as JSON.
+
+    `metadata`: Triton's; `resources`: what else to state of the kernel.
+    """
+    arguments = [
+        {"name": name, "type": kind, "value": _MEANING[name]}
+        for name, kind in types(module).items()
+    ]
+    arguments += [{"name": name, "type": "*i8", "value": "null"} for name in _SCRATCH]
+    about = {
+        "target": target,
+        "entry": metadata.name,
+        "warps": metadata.num_warps,
+        "threads": metadata.num_warps * metadata.warp_size,
+        **resources,
+        "constants": constants(module),
+        "arguments": arguments,
+        "grid": "(source shards that meet the target shard) * PIECES * BLOCKS, 1, 1",
+        "launches": _launches(module),
+    }
+    return lines_of(about)
+
+
+def _launches(module: ModuleType) -> list[dict[str, Any]]:
+    """The launch of each device whose target shard is not empty, by device id."""
+    by_id = sorted((device_id, place) for place, device_id in enumerate(module.TARGET_IDS))
+    sources = {device_id: place for place, device_id in enumerate(module.SOURCE_IDS)}
+    return [
+        {
+            "device": device_id,
+            "receiver": place,
+            "me": sources.get(device_id, -1),
+            "grid": [_programs(module, place), 1, 1],
+        }
+        for device_id, place in by_id
+        if math.prod(module.target_shape(device_id))
+    ]
+
+
+def _programs(module: ModuleType, receiver: int) -> int:
+    met = math.prod(module.senders.fn(receiver)[1::2])
+    return int(met * module.PIECES * module.BLOCKS)

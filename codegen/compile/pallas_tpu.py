@@ -1,0 +1,161 @@
+"""Compile a Pallas module, or XLA's own reshard, for a TPU topology. Runs in a worker process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shardwright.codegen.compile.job import Job
+from shardwright.codegen.compile.report import TpuCode
+from shardwright.codegen.compile.saving import lines_of, save
+from shardwright.ir.errors import InputError
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A function to compile, its one argument, and where to put its result (None: as it says)."""
+
+    function: Callable[[Any], Any]
+    argument: jax.ShapeDtypeStruct
+    result: NamedSharding | None = None
+
+    def jit(self) -> Any:
+        """The function as JAX compiles it."""
+        if self.result is None:
+            return jax.jit(self.function)
+        shardings = {"in_shardings": self.argument.sharding, "out_shardings": self.result}
+        return jax.jit(self.function, **shardings)
+
+
+def compile_module(module: ModuleType, job: Job) -> TpuCode:
+    """What the compiler makes of `reshard`; with `job.files`, the program is saved too."""
+    program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
+    code = _compiled(program)
+    if job.files is not None:
+        save(job.files, _artifacts(module, job, program))
+    return code
+
+
+def compile_xla(module: ModuleType, job: Job) -> TpuCode:
+    """What the compiler makes of XLA's own reshard between the same padded arrays."""
+    if job.nested:
+        raise InputError("XLA knows no nested split")
+    source, target = _meshes(module, job.target)
+    shape, padded = module.SHAPE, module.PADDED_TARGET_SHAPE
+
+    def moved(x: Any) -> Any:
+        if padded == x.shape:
+            return x
+        x = x[tuple(slice(size) for size in shape)]
+        return jnp.pad(x, [(0, to - size) for size, to in zip(shape, padded, strict=True)])
+
+    argument = _argument(module, module.PADDED_SOURCE_SHAPE, module.source_sharding(source))
+    return _compiled(_Program(moved, argument, module.target_sharding(target)))
+
+
+def _whole(module: ModuleType, topology: str) -> _Program:
+    """`reshard` on the padded global array."""
+    mesh, target_mesh = _meshes(module, topology)
+    return _Program(
+        lambda x: module.reshard(x, mesh, target_mesh=target_mesh),
+        _argument(module, module.PADDED_SOURCE_SHAPE, module.source_sharding(mesh)),
+    )
+
+
+def _inner(module: ModuleType, topology: str) -> _Program:
+    """What `reshard` runs between two lists of devices, which one jit cannot have: the program on
+    the union of both meshes, its shards stacked by rank."""
+    ranks = _ranks(module)
+    union = Mesh(np.array(_placed(module, topology)), ("device",))
+    shape = (len(ranks), *module.LOCAL_SOURCE_SHAPE)
+    rows = NamedSharding(union, PartitionSpec("device"))
+    return _Program(lambda x: module._program(x, union, False), _argument(module, shape, rows))
+
+
+def _argument(module: ModuleType, shape: tuple[int, ...], sharding: Any) -> jax.ShapeDtypeStruct:
+    jax.config.update("jax_enable_x64", module.DTYPE == "int64")
+    return jax.ShapeDtypeStruct(shape, module.DTYPE, sharding=sharding)
+
+
+def _compiled(program: _Program) -> TpuCode:
+    start = time.perf_counter()
+    lowered = program.jit().lower(program.argument)
+    lowered_at = time.perf_counter()
+    memory = lowered.compile().memory_analysis()
+    return TpuCode(
+        lower_seconds=lowered_at - start,
+        compile_seconds=time.perf_counter() - lowered_at,
+        code_bytes=memory.generated_code_size_in_bytes,
+        temporary_bytes=memory.temp_size_in_bytes,
+    )
+
+
+def _artifacts(module: ModuleType, job: Job, program: _Program) -> dict[str, bytes]:
+    """The exported program, and what it takes to call it, by ending of the file's name."""
+    exported = export.export(program.jit(), platforms=["tpu"])(program.argument)
+    (result,) = exported.out_avals
+    about = {
+        "topology": job.target,
+        "program": "reshard" if _same_devices(module) else "shards stacked by rank",
+        "device_ids": _ranks(module),
+        "argument": {"shape": list(program.argument.shape), "dtype": module.DTYPE},
+        "result": {"shape": list(result.shape), "dtype": module.DTYPE},
+    }
+    return {"jax_export": bytes(exported.serialize()), "json": lines_of(about).encode()}
+
+
+def _same_devices(module: ModuleType) -> bool:
+    return tuple(module.SOURCE_IDS) == tuple(module.TARGET_IDS)
+
+
+def _ranks(module: ModuleType) -> list[int]:
+    """The device with the r-th of these ids is the topology's r-th."""
+    return sorted({*module.SOURCE_IDS, *module.TARGET_IDS})
+
+
+def _meshes(module: ModuleType, topology: str) -> tuple[Mesh, Mesh]:
+    """The source and the target mesh over the first devices of a topology."""
+    by_id = dict(zip(_ranks(module), _placed(module, topology), strict=True))
+    return (
+        _mesh(module.SOURCE_AXES, [by_id[i] for i in module.SOURCE_IDS]),
+        _mesh(module.TARGET_AXES, [by_id[i] for i in module.TARGET_IDS]),
+    )
+
+
+def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
+    names, sizes = zip(*axes, strict=True)
+    return Mesh(np.array(devices).reshape(sizes), names)
+
+
+def _placed(module: ModuleType, topology: str) -> list[Any]:
+    """The topology's devices that the ranks are. Raises InputError where there are too few."""
+    devices, wanted = _devices(topology), len(_ranks(module))
+    if wanted > len(devices):
+        raise InputError(
+            "a mesh larger than the topology",
+            got=f"{wanted} devices",
+            expected=f"at most the {len(devices)} of {topology}",
+        )
+    return devices[:wanted]
+
+
+@cache
+def _devices(topology: str) -> list[Any]:
+    """The devices of a topology, whose compiler has been started, so that the first program's
+    seconds are its own."""
+    devices = list(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+    one = NamedSharding(Mesh(np.array(devices[:1]), ("device",)), PartitionSpec())
+    argument = jax.ShapeDtypeStruct((8, 128), "float32", sharding=one)
+    jax.jit(lambda x: x + 1).lower(argument).compile()
+    return devices

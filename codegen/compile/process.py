@@ -1,0 +1,102 @@
+"""Worker processes: started with the right environment, replaced when a job ends one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from shardwright.codegen.compile.job import Job, to_json
+from shardwright.codegen.compile.report import GpuCode, Outcome, TpuCode
+
+# What must be set before a compiler is imported; None: what must not be. The TPU compiler works
+# for any topology, whatever the machine at hand is said to be. Neither uses what it compiled
+# before, so that seconds are those of compiling.
+_ENVIRONMENT: dict[str, dict[str, str | None]] = {
+    "pallas_tpu": {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "0",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_SKIP_MDS_QUERY": "1",
+    },
+    "triton_gpu": {"TRITON_INTERPRET": None, "TRITON_ALWAYS_COMPILE": "1"},
+}
+
+
+def outcomes(jobs: Sequence[Job], time_limit: float) -> Iterator[Outcome]:
+    """What came of jobs of one backend, in order, as they end.
+
+    All run in one process. A job that kills it, or takes longer than `time_limit` seconds, has
+    failed, and a new process takes the rest.
+    """
+    left = tuple(jobs)
+    with tempfile.TemporaryDirectory(prefix="shardwright-compile-") as folder:
+        while left:
+            process = _started(left, Path(folder), time_limit)
+            try:
+                for outcome in _answers(process):
+                    left = left[1:]
+                    yield outcome
+                if left:
+                    yield Outcome(error=_epitaph(process.wait(), Path(folder), time_limit))
+                    left = left[1:]
+            finally:
+                _end(process)
+
+
+def _started(jobs: Sequence[Job], folder: Path, limit: float) -> subprocess.Popen[str]:
+    log = folder / "log"
+    log.unlink(missing_ok=True)
+    asked = folder / "jobs.json"
+    asked.write_text(to_json(jobs))
+    with asked.open() as stdin, log.open("a") as stderr:
+        return subprocess.Popen(
+            [sys.executable, "-m", __package__ + ".worker", str(log), str(limit)],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=_environment(jobs[0].backend, folder),
+            text=True,
+        )
+
+
+def _environment(backend: str, folder: Path) -> dict[str, str]:
+    own = _ENVIRONMENT[backend] | {"TRITON_CACHE_DIR": str(folder / "triton")}
+    merged: dict[str, str | None] = {**os.environ, **own}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _answers(process: subprocess.Popen[str]) -> Iterator[Outcome]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        answer: dict[str, Any] = json.loads(line)
+        fields = answer.get("code")
+        if fields is None:
+            yield Outcome(error=answer["error"])
+        else:
+            yield Outcome(TpuCode(**fields) if "lower_seconds" in fields else GpuCode(**fields))
+
+
+def _epitaph(code: int, folder: Path, limit: float) -> str:
+    """How a process ended that was not done, and the last thing it said."""
+    said = [line.strip() for line in (folder / "log").read_text(errors="replace").splitlines()]
+    if any(line.startswith("Timeout (") for line in said):
+        return f"no result after {limit:g} s"
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return ": ".join(["the compiler's process ended with " + how, *[s for s in said if s][-1:]])
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()

@@ -1,0 +1,72 @@
+"""What a compilation says: one report for each bundle and target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["ok", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class TpuCode:
+    """What the TPU compiler made of a program; bytes are a device's.
+
+    `lower_seconds` is tracing and lowering in JAX, `compile_seconds` the compiler.
+    """
+
+    lower_seconds: float
+    compile_seconds: float
+    code_bytes: int
+    temporary_bytes: int
+
+
+@dataclass(frozen=True)
+class GpuCode:
+    """What Triton made of a kernel. Registers and stack are a thread's; None where the binary
+    does not tell. Registers that do not suffice are spilled to the stack, so 0 means no spills.
+
+    `loads` counts the instructions that load from global memory, `wide_loads` those of 16 bytes.
+    """
+
+    seconds: float
+    registers: int | None
+    stack_bytes: int | None
+    shared_bytes: int
+    binary_bytes: int
+    wide_loads: int
+    loads: int
+
+
+Code = TpuCode | GpuCode
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one program: its code, or what the compiler said."""
+
+    code: Code | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The verdict on one module for one target.
+
+    `skipped` means that the bundle has no module for such a target. `detail` says in one line why
+    a module failed or was skipped. `xla` is what XLA makes of the same reshard, where it was asked:
+    its outcome does not bear on the verdict.
+    """
+
+    name: str
+    target: str
+    backend: str
+    verdict: Verdict
+    detail: str = ""
+    code: Code | None = None
+    xla: Outcome | None = None
+
+
+Progress = Callable[[int, int, Report | None], None]
+"""Called as progress(done, total, report): first with (0, total, None), then after each report."""

@@ -1,0 +1,87 @@
+"""Compile a Triton module's kernel for a GPU architecture. Runs in a worker process."""
+
+from __future__ import annotations
+
+import time
+from types import ModuleType
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from shardwright.codegen.compile import resources
+from shardwright.codegen.compile.job import Job
+from shardwright.codegen.compile.launch import ALIGNMENT, constants, launch_json, types
+from shardwright.codegen.compile.report import GpuCode
+from shardwright.codegen.compile.saving import save
+
+WIDE = 16
+"""Bytes that the widest load of all architectures takes."""
+
+
+def compile_module(module: ModuleType, job: Job) -> GpuCode:
+    """What Triton makes of the kernel; with `job.files`, binary and assembly are saved too.
+
+    A device's positions are arguments, so one binary serves all devices.
+    """
+    start = time.perf_counter()
+    compiled = triton.compile(_source(module), target=_gpu(job.target))
+    code = _code(compiled, time.perf_counter() - start)
+    if job.files is not None:
+        binary, assembly = _kinds(compiled)
+        used = {
+            "shared_bytes": code.shared_bytes,
+            "registers": code.registers,
+            "stack_bytes": code.stack_bytes,
+        }
+        contents = {
+            binary: compiled.asm[binary],
+            assembly: compiled.asm[assembly].encode(),
+            "json": launch_json(module, job.target, compiled.metadata, used).encode(),
+        }
+        save(job.files, contents)
+    return code
+
+
+def _code(compiled: Any, seconds: float) -> GpuCode:
+    binary, assembly = (compiled.asm[kind] for kind in _kinds(compiled))
+    if "cubin" in compiled.asm:
+        cuobjdump = triton.knobs.nvidia.cuobjdump.path
+        registers, stack = resources.of_cubin(compiled.metadata.name, binary, cuobjdump)
+    else:
+        registers, stack = resources.of_assembly(assembly)
+    widths = resources.load_widths(assembly)
+    return GpuCode(
+        seconds=seconds,
+        registers=registers,
+        stack_bytes=stack,
+        shared_bytes=compiled.metadata.shared,
+        binary_bytes=len(binary),
+        wide_loads=sum(width >= WIDE for width in widths),
+        loads=len(widths),
+    )
+
+
+def _kinds(compiled: Any) -> tuple[str, str]:
+    """What Triton calls the binary and the assembly."""
+    return ("cubin", "ptx") if "cubin" in compiled.asm else ("hsaco", "amdgcn")
+
+
+def _gpu(name: str) -> GPUTarget:
+    if name.startswith("sm_"):
+        return GPUTarget("cuda", int(name.removeprefix("sm_")), 32)
+    return GPUTarget("hip", name, 64)
+
+
+def _source(module: ModuleType) -> ASTSource:
+    """The kernel as the module's launches call it."""
+    names = module.pull_kernel.arg_names
+    given = types(module)
+    pointers = [k for k, name in enumerate(names) if given.get(name, "").startswith("*")]
+    return ASTSource(
+        fn=module.pull_kernel,
+        signature={name: given.get(name, "constexpr") for name in names},
+        constexprs={(names.index(name),): value for name, value in constants(module).items()},
+        attrs={(k,): [["tt.divisibility", ALIGNMENT]] for k in pointers},
+    )

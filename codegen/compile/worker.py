@@ -1,0 +1,81 @@
+"""The process that runs compilers: jobs as JSON on stdin, one line of JSON on stdout for each.
+
+Started by `process` as `python -m shardwright.codegen.compile.worker LOG SECONDS`, with the
+environment that the compiler needs. What modules and compilers print goes to the file LOG. A job
+that takes longer than SECONDS ends the process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import io
+import json
+import os
+import re
+import sys
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from shardwright.codegen.compile.job import Job, from_json
+from shardwright.codegen.verify import worker as verifier
+from shardwright.ir.errors import InputError
+
+LONGEST = 200  # characters of a compiler's message that are shown
+# What compilers say before they say what is wrong.
+_PREAMBLES = ("INTERNAL: ", "INVALID_ARGUMENT: ", "Mosaic failed to compile TPU kernel: ")
+
+
+def main(log: Path, limit: float) -> None:
+    """Answer all jobs, in order."""
+    answers = _own_stdout(log)
+    for job in from_json(sys.stdin.read()):
+        # A compiler that hangs does not return to Python: a thread of C's ends the process.
+        faulthandler.dump_traceback_later(limit, exit=True)
+        answer = _answer(job)
+        faulthandler.cancel_dump_traceback_later()
+        answers.write(json.dumps(answer) + "\n")
+
+
+def _answer(job: Job) -> dict[str, object]:
+    compiler = importlib.import_module(f"{__package__}.{job.backend}")
+    compiled = compiler.compile_module if job.what == "module" else compiler.compile_xla
+    try:
+        return {"code": asdict(compiled(_module(job.module), job))}
+    except InputError as error:
+        return {"error": "; ".join(str(error).splitlines())}
+    except Exception as error:
+        return {"error": brief(error)}
+
+
+@cache
+def _module(path: str) -> ModuleType:
+    return verifier.load(Path(path))
+
+
+def brief(error: Exception) -> str:
+    """What a compiler says is wrong, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    if re.fullmatch(r"at \d+:\d+:", lines[0]):  # Triton: the place, the code, and at last why
+        return f"{lines[-1].removesuffix('.')}, {lines[0].removesuffix(':')} of the kernel"
+    said = lines[0]
+    for preamble in _PREAMBLES:
+        said = said.removeprefix(preamble)
+    return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
+
+
+def _own_stdout(log: Path) -> io.TextIOWrapper:
+    """Keep stdout for answers; let everything that prints, at file level too, print to `log`."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    target = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor in (1, 2):
+        os.dup2(target, descriptor)
+    return answers
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))
