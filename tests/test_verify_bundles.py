@@ -268,15 +268,16 @@ def test_no_bundles(tmp_path: Path) -> None:
 def test_extents_of_twins(
     extent: int, source: tuple[int, ...], target: tuple[int, ...], split: str, expected: int
 ) -> None:
-    assert twin_extent(extent, source, split, target, "flat") == expected
+    assert twin_extent(extent, (source, split), (target, "flat")) == expected
 
 
 def test_twins_grow_while_they_can_run() -> None:
     case = Case.of(large(), "large", "triton_gpu", Path())
     shapes = [small.shape for small in twins(large(), case.source, case.target)]
-    assert shapes[:3] == [(11, 4), (11, 8), (19, 16)]
+    assert shapes[:4] == [(11, 4), (35, 256), (67, 256), (131, 256)]
+    assert (11, 8) in shapes
     assert all(extent % 4 == 3 and columns % 2 == 0 for extent, columns in shapes)
-    assert math.prod(shapes[-1]) <= MAX_ELEMENTS < 8 * math.prod(shapes[-1])
+    assert all(math.prod(shape) <= MAX_ELEMENTS for shape in shapes)
 
 
 def test_the_form_of_a_module_is_its_code_without_numbers() -> None:
@@ -286,4 +287,4 @@ def test_the_form_of_a_module_is_its_code_without_numbers() -> None:
 
 
 def test_the_bound_is_what_the_docs_say() -> None:
-    assert MAX_ELEMENTS == 131072
+    assert MAX_ELEMENTS == 262144

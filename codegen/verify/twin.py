@@ -26,8 +26,11 @@ from shardwright.codegen.oracle import Placement
 if TYPE_CHECKING:
     from shardwright.ir.reshard import Reshard
 
-MAX_ELEMENTS = 1 << 17
+MAX_ELEMENTS = 1 << 18
 """A tensor of more elements than this is verified on its twin."""
+
+SUBLANES, LANES = (8, 16, 32), 128
+"""The tilings of TPU memory along the last two dimensions."""
 
 
 def is_too_large(shape: Sequence[int]) -> bool:
@@ -36,28 +39,31 @@ def is_too_large(shape: Sequence[int]) -> bool:
 
 
 def twins(reshard: Reshard, source: Placement, target: Placement) -> Iterator[Reshard]:
-    """Ever larger twins of a reshard with these sides, from the smallest, while they can run."""
-    at_least = 1
-    before: tuple[int, ...] = ()
-    while True:
-        shape = tuple(
-            twin_extent(
-                extent,
-                side_sizes(source, dim),
-                source.split,
-                side_sizes(target, dim),
-                target.split,
-                at_least,
-            )
-            for dim, extent in enumerate(reshard.shape)
-        )
-        if is_too_large(shape):
-            return
-        if shape != before:
+    """Twins of a reshard with these sides that can run: first the smallest; then the smallest whose
+    shards keep their alignment to the tilings of TPU memory; then ever larger ones."""
+    tilings = [(1, 1), *((rows, LANES) for rows in SUBLANES)]
+    growing = [2**power for power in range(3, MAX_ELEMENTS.bit_length())]
+    tried = set()
+    for at_least, tiling in [*((1, t) for t in tilings), *((g, (1, 1)) for g in growing)]:
+        shape = _shape(reshard.shape, source, target, at_least, tiling)
+        if shape not in tried and not is_too_large(shape):
             yield dataclasses.replace(reshard, shape=shape)
-        if shape == reshard.shape:
-            return
-        before, at_least = shape, 2 * max(at_least, 4)
+        tried.add(shape)
+
+
+def _shape(
+    shape: tuple[int, ...],
+    source: Placement,
+    target: Placement,
+    at_least: int,
+    tiling: tuple[int, int],
+) -> tuple[int, ...]:
+    """Every dimension's twin; the last two keep their residue modulo the tiling too."""
+    moduli = [1] * len(shape) + list(tiling)
+    return tuple(
+        twin_extent(extent, side(source, dim), side(target, dim), at_least, moduli[dim + 2])
+        for dim, extent in enumerate(shape)
+    )
 
 
 def form(text: str) -> str:
@@ -72,42 +78,37 @@ class _Form(ast.NodeTransformer):
         return ast.Constant(0) if type(node.value) is int else node
 
 
-def side_sizes(placement: Placement, dim: int) -> tuple[int, ...]:
-    """The sizes of the axis references that split a dimension."""
-    return tuple(placement.ref_size(ref) for ref in placement.dims[dim])
+Side = tuple[tuple[int, ...], str]
+"""How one side cuts a dimension: the sizes of the axis references that split it, and the split."""
+
+
+def side(placement: Placement, dim: int) -> Side:
+    """How a placement cuts a dimension."""
+    return tuple(placement.ref_size(ref) for ref in placement.dims[dim]), placement.split
 
 
 def twin_extent(
-    extent: int,
-    source: Sequence[int],
-    source_split: str,
-    target: Sequence[int],
-    target_split: str,
-    at_least: int = 1,
+    extent: int, source: Side, target: Side, at_least: int = 1, modulus: int = 1
 ) -> int:
-    """The smallest extent of the same residue that is cut in the same pattern; `extent` itself if
-    that is below `at_least`.
+    """The smallest extent from `at_least` that is cut in the same pattern, all cuts keeping their
+    residue modulo `modulus`; `extent` itself if it is the smallest.
 
-    >>> twin_extent(128256, (8,), "flat", (), "flat")
+    >>> twin_extent(128256, ((8,), "flat"), ((), "flat"))
     16
-    >>> twin_extent(50257, (2, 4), "flat", (4,), "flat")
+    >>> twin_extent(50257, ((2, 4), "flat"), ((4,), "flat"))
     65
     """
-    period = math.lcm(math.prod(source), math.prod(target))
-    sides = ((source, source_split), (target, target_split))
-    wanted = _pattern(extent, sides)
-    first = (extent - at_least) % period + at_least
-    for smaller in range(first, extent, period):
-        candidate = _pattern(smaller, sides)
-        if all(
-            np.array_equal(ours, theirs) for ours, theirs in zip(candidate, wanted, strict=True)
-        ):
+    period = modulus * math.lcm(math.prod(source[0]), math.prod(target[0]))
+    wanted = _pattern(extent, (source, target))
+    for smaller in range((extent - at_least) % period + at_least, extent, period):
+        candidate = _pattern(smaller, (source, target))
+        if all(map(np.array_equal, candidate, wanted)):
             return smaller
     return extent
 
 
 def _pattern(
-    extent: int, sides: Sequence[tuple[Sequence[int], str]]
+    extent: int, sides: Sequence[Side]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The rank of every cut among all cuts, and the width of every tile, at most 2."""
     ends = [0, extent]
