@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sys
+import threading
 import time
 from itertools import count
 from pathlib import Path
@@ -28,6 +29,7 @@ _numbers = count()
 def main(backend: str, log: Path) -> None:
     """Serve cases until stdin ends."""
     answers = _own_stdout(log)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     runner = importlib.import_module(f"shardwright.codegen.verify.{backend}")
     answers.write(json.dumps({"ready": backend}) + "\n")
     for line in sys.stdin:
@@ -80,6 +82,13 @@ def brief(error: Exception) -> str:
     if "Traceback" not in str(error):
         return f"{type(error).__name__}: {lines[0]}"
     return lines[-1] if " " in lines[-1] else f"{lines[-1]}: {lines[-2]}"
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended, even while a kernel hangs."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _own_stdout(log: Path) -> io.TextIOWrapper:
