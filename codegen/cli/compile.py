@@ -86,7 +86,10 @@ def _print(reports: tuple[Report, ...]) -> None:
 def _table(columns: tuple[str, ...]) -> Table:
     from rich.table import Table
 
-    table = Table("bundle", "for", "verdict")
+    table = Table()
+    table.add_column("bundle", overflow="fold")
+    table.add_column("for")
+    table.add_column("verdict")
     for column in columns:
         table.add_column(column, justify="right")
     return table
@@ -100,9 +103,9 @@ def _row(report: Report) -> tuple[str, str, str]:
 
 def _tpu(reports: list[Report]) -> Table:
     """Seconds to compile, and bytes of code and of temporary memory a device."""
-    columns = ("lower s", "compile s", "code bytes", "temp bytes")
+    columns = ("lower s", "compile s", "code B", "temp B")
     compared = any(report.xla is not None for report in reports)
-    table = _table((*columns, "XLA s", "XLA code bytes") if compared else columns)
+    table = _table((*columns, "XLA s", "XLA code B") if compared else columns)
     for report in reports:
         code, cells = report.code, ("-",) * 4
         if isinstance(code, TpuCode):
@@ -124,11 +127,9 @@ def _xla(report: Report) -> tuple[str, str]:
 
 def _gpu(reports: list[Report]) -> Table:
     """What the one binary for all devices uses; registers and stack are a thread's."""
-    table = _table(
-        ("seconds", "registers", "stack bytes", "shared bytes", "binary bytes", "16-byte loads")
-    )
+    table = _table(("seconds", "registers", "stack B", "shared B", "binary B", "16 B loads"))
     table.caption = (
-        "One binary serves all devices: positions are arguments. Stack bytes are spilled registers."
+        "One binary serves all devices: positions are arguments. The stack takes spilled registers."
     )
     cells: tuple[str, ...]
     for report in reports:

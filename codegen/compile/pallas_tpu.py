@@ -102,13 +102,21 @@ def _compiled(program: _Program) -> TpuCode:
 
 
 def _artifacts(module: ModuleType, job: Job, program: _Program) -> dict[str, bytes]:
-    """The exported program, and what it takes to call it, by ending of the file's name."""
+    """The exported program, and what it takes to call it, by ending of the file's name.
+
+    `device_ids[r]` is the logical id of rank r, the topology's r-th device; the mesh is what the
+    argument is sharded over, `mesh_devices` its devices by position, as numbers in the topology.
+    """
     exported = export.export(program.jit(), platforms=["tpu"])(program.argument)
     (result,) = exported.out_avals
+    sharding = program.argument.sharding
+    numbers = {device: number for number, device in enumerate(_devices(job.target))}
     about = {
         "topology": job.target,
-        "program": "reshard" if _same_devices(module) else "shards stacked by rank",
+        "program": "reshard" if _same_devices(module) else "reshard of shards stacked by rank",
         "device_ids": _ranks(module),
+        "mesh": dict(sharding.mesh.shape),
+        "mesh_devices": [numbers[device] for device in sharding.mesh.devices.flat],
         "argument": {"shape": list(program.argument.shape), "dtype": module.DTYPE},
         "result": {"shape": list(result.shape), "dtype": module.DTYPE},
     }

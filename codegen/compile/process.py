@@ -26,6 +26,7 @@ _ENVIRONMENT: dict[str, dict[str, str | None]] = {
         "TPU_ACCELERATOR_TYPE": "v5litepod-8",
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_LOG_DIR": "disabled",
     },
     "triton_gpu": {"TRITON_INTERPRET": None, "TRITON_ALWAYS_COMPILE": "1"},
 }

@@ -7,21 +7,28 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-# The bytes that one load takes from global memory, in the words of each assembly.
+# The loads from global memory in the words of each assembly, with what says how wide they are.
 _PTX_LOAD = re.compile(r"\bld\.global(?:\.[A-Za-z]\w*(?:::\w+)*)*?(?:\.v(\d))?\.[bfsu](\d+)\b")
 _AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(\w+)")
-_AMD_DWORDS = {"dwordx2": 8, "dwordx3": 12, "dwordx4": 16}
+
+WIDE = 16
+"""Bytes of the widest load that all architectures have."""
 
 Used = tuple[int | None, int | None]
 """Registers and bytes of stack that a thread has; None where nothing tells."""
 
 
-def load_widths(assembly: str) -> tuple[int, ...]:
-    """The bytes a thread takes with each instruction that loads from global memory."""
+def loads(assembly: str) -> tuple[int, int]:
+    """How many instructions load WIDE bytes or more from global memory, and how many do at all.
+
+    In PTX the load of the peer's address is one of the latter.
+    """
     if "amdgcn" in assembly:
-        return tuple(_AMD_DWORDS.get(kind, 4) for kind in _AMD_LOAD.findall(assembly))
-    found = _PTX_LOAD.findall(assembly)
-    return tuple(int(count or 1) * int(bits) // 8 for count, bits in found)
+        wide = [kind == "dwordx4" for kind in _AMD_LOAD.findall(assembly)]
+    else:
+        found = _PTX_LOAD.findall(assembly)
+        wide = [int(count or 1) * int(bits) >= 8 * WIDE for count, bits in found]
+    return sum(wide), len(wide)
 
 
 def of_assembly(assembly: str) -> Used:

@@ -16,9 +16,6 @@ from shardwright.codegen.compile.launch import ALIGNMENT, constants, launch_json
 from shardwright.codegen.compile.report import GpuCode
 from shardwright.codegen.compile.saving import save
 
-WIDE = 16
-"""Bytes that the widest load of all architectures takes."""
-
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:
     """What Triton makes of the kernel; with `job.files`, binary and assembly are saved too.
@@ -51,15 +48,15 @@ def _code(compiled: Any, seconds: float) -> GpuCode:
         registers, stack = resources.of_cubin(compiled.metadata.name, binary, cuobjdump)
     else:
         registers, stack = resources.of_assembly(assembly)
-    widths = resources.load_widths(assembly)
+    wide, loads = resources.loads(assembly)
     return GpuCode(
         seconds=seconds,
         registers=registers,
         stack_bytes=stack,
         shared_bytes=compiled.metadata.shared,
         binary_bytes=len(binary),
-        wide_loads=sum(width >= WIDE for width in widths),
-        loads=len(widths),
+        wide_loads=wide,
+        loads=loads,
     )
 
 

@@ -25,7 +25,10 @@ from shardwright.ir.errors import InputError
 
 LONGEST = 200  # characters of a compiler's message that are shown
 # What compilers say before they say what is wrong.
-_PREAMBLES = ("INTERNAL: ", "INVALID_ARGUMENT: ", "Mosaic failed to compile TPU kernel: ")
+_PREAMBLE = re.compile(
+    "(INTERNAL: |INVALID_ARGUMENT: |Mosaic failed to compile TPU kernel: |Pallas encountered an "
+    "internal verification error.*Error details: )*"
+)
 
 
 def main(log: Path, limit: float) -> None:
@@ -62,9 +65,7 @@ def brief(error: Exception) -> str:
         return type(error).__name__
     if re.fullmatch(r"at \d+:\d+:", lines[0]):  # Triton: the place, the code, and at last why
         return f"{lines[-1].removesuffix('.')}, {lines[0].removesuffix(':')} of the kernel"
-    said = lines[0]
-    for preamble in _PREAMBLES:
-        said = said.removeprefix(preamble)
+    said = _PREAMBLE.sub("", lines[0], count=1)
     return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
 
 
