@@ -38,7 +38,8 @@ def test_the_commands(folder: Path) -> None:
         "pip install '.[tpu,gpu]'",
     ]
     commands = [shlex.split(line) for line in lines if line.startswith("shardwright ")]
-    assert [words[1] for words in commands] == ["emit", "emit", "plan", "show", "verify", "check"]
+    names = ["emit", "emit", "plan", "show", "verify", "check", "compile"]
+    assert [words[1] for words in commands] == names
     for words in commands:
         result = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
