@@ -27,7 +27,7 @@ LONGEST = 200  # characters of a compiler's message that are shown
 # What compilers say before they say what is wrong.
 _PREAMBLE = re.compile(
     "(INTERNAL: |INVALID_ARGUMENT: |Mosaic failed to compile TPU kernel: |Pallas encountered an "
-    "internal verification error.*Error details: )*"
+    r"internal verification error.*Error details: |RET_CHECK failure \([^)]*\) )*"
 )
 
 
