@@ -18,6 +18,7 @@ Names are imported when they are first used; none of them imports jax, torch or 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
     from shardwright.ir.reshard import Reshard
     from shardwright.ir.sharding import DimSharding, Sharding
+
+# In the source tree the sub-packages stand beside this folder, not in it. Python started in that
+# tree finds this folder before an installed package, and would find no sub-package.
+if not Path(__file__).with_name("ir").is_dir():
+    __path__.append(str(Path(__file__).parent.parent))
 
 _HOMES = {
     "shardwright.codegen.bundle": ("Bundle", "emit"),

@@ -82,6 +82,21 @@ def test_the_wheel_works_where_only_it_and_its_dependencies_are(
     assert "pip install 'shardwright[tpu]'" in result.stderr
 
 
+def test_the_tree_serves_where_only_a_wheel_is_installed() -> None:
+    """Python started in the tree finds `shardwright/` before an installed package."""
+    program = """
+import sys
+
+sys.meta_path = [f for f in sys.meta_path if not f.__module__.startswith("__editable__")]
+import shardwright
+
+print(shardwright.Mesh({"x": 2}))
+"""
+    run = [sys.executable, "-c", program]
+    result = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, '<["x"=2]>\n'), result.stderr
+
+
 def imported_by(program: str) -> set[str]:
     """The top-level names of the modules that a program has imported at its end."""
     show = "import sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
