@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.tpu_forms import Slots, divisors, is_aligned
+from shardwright.codegen.backends.widths import refuse_wide
 from shardwright.codegen.module import (
     ModuleText,
     as_vectors,
@@ -110,6 +111,7 @@ class PallasText(ModuleText):
 def refuse(plan: Plan) -> None:
     """Raises InputError for what this backend does not do."""
     refuse_common(plan, "pallas_tpu", UNSUPPORTED)
+    refuse_wide(plan, as_vectors(plan.exchange), "pallas_tpu")
 
 
 def render(plan: Plan, command: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shardwright.codegen.backends.widths import refuse_wide
 from shardwright.codegen.module import ModuleText, as_vectors, module_text, refuse_common
 from shardwright.codegen.render import render as render_template
 from shardwright.codegen.render import unpacked
@@ -100,6 +101,7 @@ class TritonText(ModuleText):
 def refuse(plan: Plan) -> None:
     """Raises InputError for what this backend does not do."""
     refuse_common(plan, "triton_gpu", {})
+    refuse_wide(plan, as_vectors(plan.exchange), "triton_gpu")
 
 
 def render(plan: Plan, command: str) -> str:
