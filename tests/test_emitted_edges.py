@@ -1,0 +1,252 @@
+"""Emitted modules where callers bring more than a plain mesh or a plain tensor."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from cases import describe, random_reshard
+
+from shardwright.codegen.backends import BACKENDS
+from shardwright.codegen.planner import plan
+from shardwright.ir import InputError, Mesh, Reshard
+
+GRID = Mesh({"x": 4, "y": 2})
+SUB_AXES = Reshard(
+    (64, 96),
+    "float32",
+    GRID.sharding('[{"x"}, {}]'),
+    GRID.sharding('[{"x":(1)2}, {"x":(2)2, "y"}]'),
+)
+OTHER_AXES = Reshard(
+    (8, 16), "float32", GRID.sharding('[{"x"}, {"y"}]'), Mesh({"t": 8}).sharding('[{}, {"t"}]')
+)
+SAME_AXES = Reshard(
+    (8, 16), "float32", GRID.sharding('[{"x"}, {"y"}]'), GRID.sharding('[{"y"}, {"x"}]')
+)
+REVERSED = Reshard(
+    (8, 4),
+    "float32",
+    GRID.sharding('[{"x"}, {"y"}]'),
+    Mesh({"x": 4, "y": 2}, list(range(7, -1, -1))).sharding('[{"x"}, {"y"}]'),
+)
+
+
+def written(reshard: Reshard, backend: str, folder: Path) -> Path:
+    """The module of a reshard, on disk."""
+    path = folder / f"{backend}.py"
+    path.write_text(BACKENDS[backend].render(plan(reshard), "shardwright emit"))
+    return path
+
+
+def loaded(reshard: Reshard, backend: str, folder: Path) -> ModuleType:
+    """The module of a reshard, imported."""
+    spec = importlib.util.spec_from_file_location("emitted", written(reshard, backend, folder))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def started(program: str, devices: int, *arguments: object) -> subprocess.Popen[str]:
+    """A Python program with so many CPU devices."""
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def output(process: subprocess.Popen[str]) -> str:
+    """What a program printed; it must succeed."""
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors[-3000:]
+    return out
+
+
+MESHES = """
+import importlib.util, sys
+import jax, numpy as np
+from jax.sharding import AxisType, Mesh
+
+spec = importlib.util.spec_from_file_location("emitted", sys.argv[1])
+m = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(m)
+devices = np.array(jax.devices()[:8])
+tensor = np.arange(np.prod(m.SHAPE)).astype(m.DTYPE).reshape(m.SHAPE)
+
+
+def moved(x, mesh):
+    return m.reshard(x, mesh, interpret=True)
+
+
+def right(y):
+    return np.array_equal(m.unpad(jax.device_put(y, jax.devices()[0])), tensor)
+
+
+for kind in (AxisType.Auto, AxisType.Explicit):
+    mesh = Mesh(devices.reshape(4, 2), ("x", "y"), axis_types=(kind, kind))
+    elsewhere = Mesh(devices, ("d",))
+    x = jax.device_put(np.asarray(m.pad(tensor)), m.source_sharding(mesh))
+    assert right(moved(x, mesh))
+    assert right(moved(np.asarray(x), mesh))
+    assert right(moved(jax.device_put(np.asarray(x), jax.devices()[0]), mesh))
+    for context in (mesh, elsewhere):
+        with jax.set_mesh(context):
+            y = moved(x, mesh)
+            z = jax.jit(lambda x: moved(x, mesh))(x)
+        assert y.sharding == z.sharding == m.target_sharding(mesh), (y.sharding, z.sharding)
+        assert right(y) and right(z)
+try:
+    jax.grad(lambda x: moved(x, mesh).sum())(x)
+except NotImplementedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("reshard", [SAME_AXES, OTHER_AXES, SUB_AXES], ids=describe)
+def test_any_mesh_may_be_set_and_its_axes_typed(reshard: Reshard, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    said = output(started(MESHES, 9, written(reshard, "pallas_tpu", tmp_path)))
+    assert said == (
+        "reshard has no derivative of its own: its gradient is the reshard from the target to the "
+        "source; emit that one too and join the two with jax.custom_vjp\n"
+    )
+
+
+PROCESSES = """
+import importlib.util, sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+path, address, number = sys.argv[1:]
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(address, 2, int(number))
+spec = importlib.util.spec_from_file_location("emitted", path)
+m = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(m)
+# The interpreter knows one process alone: in place of the kernel, what it does to these shards.
+m._program = lambda stacked, union, interpret: jax.jit(
+    lambda shards: jnp.flip(shards, 0), out_shardings=NamedSharding(union, P("device"))
+)(stacked)
+devices = np.array(jax.devices())
+mesh, target_mesh = (Mesh(d.reshape(4, 2), ("x", "y")) for d in (devices, devices[::-1]))
+tensor = np.arange(np.prod(m.SHAPE)).astype(m.DTYPE).reshape(m.SHAPE)[::-1]
+x = jax.make_array_from_callback(m.SHAPE, m.source_sharding(mesh), lambda at: tensor[at])
+y = m.reshard(x, mesh, target_mesh=target_mesh)
+assert y.sharding == m.target_sharding(target_mesh)
+assert len(y.addressable_shards) == 4
+assert all(np.array_equal(shard.data, tensor[shard.index]) for shard in y.addressable_shards)
+"""
+
+
+def test_two_meshes_over_two_processes(tmp_path: Path) -> None:
+    """A process has only the shards of its own devices."""
+    pytest.importorskip("jax")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    path = written(REVERSED, "pallas_tpu", tmp_path)
+    for process in [started(PROCESSES, 4, path, address, number) for number in range(2)]:
+        output(process)
+
+
+def test_results_of_torch_carry_no_gradient(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    module = loaded(SAME_AXES, "triton_gpu", tmp_path)
+    shards = [torch.ones(module.source_shape(i), requires_grad=True) for i in range(8)]
+    assert not any(out.requires_grad for out in module.reshard_local(shards))
+
+
+def test_shards_of_one_kind_of_device(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    module = loaded(SAME_AXES, "triton_gpu", tmp_path)
+    shards = [torch.ones(module.source_shape(i)) for i in range(8)]
+    shards[3] = shards[3].to("meta")
+    message = "source shards on ['cpu', 'meta'], expected all on GPUs or all on the CPU"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        module.reshard_local(shards)
+
+
+def test_a_gpu_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    module = loaded(SAME_AXES, "triton_gpu", tmp_path)
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda reader, owner: False)
+    message = "^cuda:0 cannot read the memory of cuda:1: use `reshard`$"
+    with pytest.raises(ValueError, match=message):
+        module._let_read(torch.device("cuda", 0), torch.device("cuda", 1))
+
+
+@pytest.mark.parametrize(
+    ("backends", "device"),
+    [("cuda:nccl", "cuda:2"), ("cpu:gloo,cuda:nccl", "cuda:2"), ("cpu:gloo,cuda:gloo", "cpu")],
+)
+def test_where_a_rank_without_a_shard_receives(
+    backends: str, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    module = loaded(SAME_AXES, "triton_gpu", tmp_path)
+    monkeypatch.setattr(torch.distributed, "get_backend_config", lambda group: backends)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert str(module._default_device(None)) == device
+
+
+@pytest.mark.parametrize("seed", [3, 8, 21])
+def test_kernels_compile_for_positions_that_triton_makes_constants(
+    seed: int, tmp_path: Path
+) -> None:
+    """A launch turns an integer of value 1 into a constant of the kernel."""
+    triton = pytest.importorskip("triton")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from shardwright.codegen.compile import launch
+
+    module = loaded(random_reshard(seed), "triton_gpu", tmp_path)
+    names = module.pull_kernel.arg_names
+    signature = {name: launch.types(module).get(name, "constexpr") for name in names}
+    constants = launch.constants(module)
+    for ones in ({"receiver": 1}, {"me": 1}, {"receiver": 1, "me": 1}):
+        source = ASTSource(
+            fn=module.pull_kernel,
+            signature=signature | dict.fromkeys(ones, "constexpr"),
+            constexprs={(names.index(k),): v for k, v in (constants | ones).items()},
+        )
+        assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_shards_that_pass_32_bits_when_padded(backend: str) -> None:
+    """Every extent fits, but the end of the last shard, before it is cut off, does not."""
+    mesh = Mesh({"x": 4})
+    made = [
+        plan(Reshard((rows, 4), "int8", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')))
+        for rows in (2**31 - 1, 2**31 - 8192)
+    ]
+    with pytest.raises(InputError) as caught:
+        BACKENDS[backend].refuse(made[0])
+    assert str(caught.value) == (
+        f"shape: {backend} computes indices in 32 bits, and shards padded to one size reach "
+        "2147483648\n"
+        "got: 2147483647x4\n"
+        "expected: shards that end at 2147479551 or before"
+    )
+    BACKENDS[backend].refuse(made[1])
