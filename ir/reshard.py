@@ -35,6 +35,7 @@ class Reshard:
             object.__setattr__(self, side, _of_rank(sharding, self.rank, side))
             _check_split(getattr(self, f"{side}_split"), f"{side}_split")
         _check_unreduced(self.source, self.target)
+        _check_bytes(self)
 
     @property
     def rank(self) -> int:
@@ -116,6 +117,20 @@ def _check_unreduced(source: Sharding, target: Sharding) -> None:
             got=f'{ref} of "{ref.name}"={target.mesh.sizes[ref.name]}',
             expected=_unreduced_choice(source),
         )
+
+
+def _check_bytes(reshard: Reshard) -> None:
+    """All that a reshard could move is counted in 64 bits, so that no count is ever wrong."""
+    receivers = reshard.target.mesh.size
+    if reshard.nbytes * receivers < 2**63:
+        return
+    raise InputError(
+        "the tensor, once for each device of the target, must take fewer than 2**63 bytes",
+        argument="shape",
+        got=f"{reshard.nbytes} bytes for {receivers} device{'s' * (receivers != 1)}",
+        expected=f"a tensor of at most {(2**63 - 1) // receivers} bytes",
+        where=("shape",),
+    )
 
 
 def _unreduced_choice(source: Sharding) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from strategies import exactly, message
 
-from shardwright.ir import DTYPES, SPLITS, Mesh, Reshard
+from shardwright.ir import DTYPES, SPLITS, InputError, Mesh, Reshard
 
 MESH = Mesh({"x": 2, "y": 3})
 ROWS, COLUMNS = MESH.sharding('[{"x"}, {"y"}]'), MESH.sharding('[{"y"}, {"x"}]')
@@ -30,6 +30,20 @@ def test_the_shape_becomes_plain_integers() -> None:
 def test_sizes_of_element_types(dtype: str) -> None:
     jnp = pytest.importorskip("jax.numpy")
     assert jnp.dtype(dtype).itemsize == DTYPES[dtype]
+
+
+def test_bytes_are_counted_in_64_bits() -> None:
+    largest = Reshard((2**30, 2**30, 1), "int8", *[MESH.sharding('[{"x"}, {"y"}, {}]')] * 2)
+    assert largest.nbytes * 6 < 2**63
+    with pytest.raises(InputError) as caught:
+        Reshard((2**31, 2**30), "int8", ROWS, COLUMNS)
+    assert str(caught.value) == exactly(
+        """
+        shape: the tensor, once for each device of the target, must take fewer than 2**63 bytes
+        got: 2305843009213693952 bytes for 6 devices
+        expected: a tensor of at most 1537228672809129301 bytes
+        """
+    )
 
 
 @pytest.mark.parametrize("rank", range(9))
