@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.describe import DEFAULT_BACKENDS, Description
 from shardwright.codegen.writing import write_bundles
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, one_of, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
@@ -72,12 +73,12 @@ def emit(
     from shardwright.codegen.backends import BACKENDS
     from shardwright.codegen.planner import plan as plan_of
 
-    backends = _checked(tuple(backends), tuple(BACKENDS))
-    if isinstance(what, Reshard):
-        plan = plan_of(what, strategy)
-    else:
+    backends = _checked(backends, tuple(BACKENDS))
+    if isinstance(what, Plan):
         plan = what
         strategy = "auto" if plan_of(plan.reshard).strategy == plan.strategy else plan.strategy
+    else:
+        plan = plan_of(what, strategy)
     for backend in backends:
         BACKENDS[backend].refuse(plan)
     return Bundle(plan, backends, strategy)
@@ -88,8 +89,11 @@ def emit_described(description: Description) -> Bundle:
     return emit(description.reshard(), description.backends, description.strategy)
 
 
-def _checked(backends: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
+def _checked(given: object, known: tuple[str, ...]) -> tuple[str, ...]:
     """The backends in the order of `known`, so that the order they are named in is no matter."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise wrong_type(given, tuple, '("triton_gpu",)', "backends")
+    backends = tuple(given)
     for backend in backends:
         if backend not in known:
             raise InputError(

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardwright.ir.errors import InputError, Where
+from shardwright.ir.errors import InputError, Where, check_type
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class AxisRef:
                 got=f"pre={self.pre}, size={self.size}",
                 expected="both or neither",
             )
+        for number in (self.pre, self.size):
+            if number is not None:
+                check_type(number, int, 'a sub-axis of integers, as AxisRef("x", 2, 4)')
         if self.pre is not None and self.pre < 1:
             raise InputError(
                 "the pre-size of a sub-axis must be at least 1",

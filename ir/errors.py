@@ -93,6 +93,27 @@ def _rebuilt(state: dict[str, object]) -> InputError:
     return error
 
 
+def check_type(value: object, kind: type, expected: str, argument: str | None = None) -> None:
+    """Raise an InputError unless the value is of the type; `expected` shows how to make one."""
+    if not isinstance(value, kind):
+        raise wrong_type(value, kind, expected, argument)
+
+
+def wrong_type(value: object, kind: type, expected: str, argument: str | None = None) -> InputError:
+    """What `check_type` raises."""
+    return InputError(
+        f"the value must be of type {kind.__name__}",
+        argument=argument,
+        got=in_a_line(value),
+        expected=expected,
+    )
+
+
+def in_a_line(value: object) -> str:
+    """The `repr` of any value, for the `got` line."""
+    return " ".join(repr(value).split())
+
+
 def underlined(text: str, span: Span | None) -> list[str]:
     """The line of `text` that holds `span`, and carets under the span; long lines are clipped."""
     if span is None:

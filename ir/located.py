@@ -12,7 +12,7 @@ from typing import cast
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from shardwright.ir.errors import InputError, Span, Where
+from shardwright.ir.errors import InputError, Span, Where, check_type
 
 Spans = dict[Where, Span]
 
@@ -52,6 +52,9 @@ class Located:
 
     text: str
     argument: str | None
+
+    def __post_init__(self) -> None:
+        check_type(self.text, str, "a text", self.argument)
 
     def tree(self, start: str, what: str) -> Tree[Token]:
         """The parse tree; where the text does not follow the grammar, an InputError."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardwright.ir import axes as algebra
 from shardwright.ir.axes import AxisRef
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, in_a_line, one_of
 
 if TYPE_CHECKING:
     from shardwright.ir.sharding import Sharding
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["AxisRef", "Digit", "Mesh"]
 
 Axes = tuple[tuple[str, int], ...]
+NAME = re.compile(r"[A-Za-z0-9_$.-]+")
 NAME_CHARACTERS = "letters, digits, _, $, . or -"
 
 
@@ -51,8 +53,7 @@ class Mesh:
         device_ids: Iterable[int] | None = None,
         name: str | None = None,
     ) -> None:
-        pairs = tuple(axes.items()) if isinstance(axes, Mapping) else tuple(axes)
-        object.__setattr__(self, "axes", _checked_axes(pairs))
+        object.__setattr__(self, "axes", _checked_axes(_pairs(axes)))
         object.__setattr__(self, "device_ids", _checked_ids(device_ids, self.axes))
         object.__setattr__(self, "name", _checked_name(name))
 
@@ -168,6 +169,20 @@ def unknown_axis(name: str, mesh: Mesh) -> InputError:
     )
 
 
+def _pairs(axes: object) -> tuple[tuple[str, int], ...]:
+    """The name and the size of every axis."""
+    given = axes.items() if isinstance(axes, Mapping) else axes
+    pairs = tuple(given) if isinstance(given, Iterable) else (given,)
+    if all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        return pairs
+    raise InputError(
+        "every axis of a mesh must have a name and a size",
+        argument="axes",
+        got=in_a_line(axes),
+        expected='{"x": 2, "y": 3}, major to minor',
+    )
+
+
 def _checked_axes(pairs: tuple[tuple[str, int], ...]) -> Axes:
     axes: list[tuple[str, int]] = []
     seen: set[str] = set()
@@ -190,7 +205,7 @@ def _checked_size(size: object, where: tuple[str | int, ...]) -> int:
     number = as_integer(size)
     if number is None or number < 1:
         raise InputError(
-            "an axis size must be at least 1", got=size, expected="1, 2, 3, …", where=where
+            "an axis size must be at least 1", got=repr(size), expected="1, 2, 3, …", where=where
         )
     return number
 
@@ -209,6 +224,13 @@ def _checked_ids(device_ids: Iterable[int] | None, axes: Axes) -> range | tuple[
     size = math.prod(size for _, size in axes)
     if device_ids is None:
         return range(size)
+    if not isinstance(device_ids, Iterable):
+        raise InputError(
+            "device_ids must be a sequence of integers",
+            got=in_a_line(device_ids),
+            expected="one id a position, as [1, 0]",
+            where=("device_ids",),
+        )
     ids = _checked_range(device_ids) or _checked_each(tuple(device_ids))
     if len(ids) != size:
         raise InputError(
@@ -244,7 +266,7 @@ def _checked_each(ids: tuple[object, ...]) -> range | tuple[int, ...]:
         if number is None:
             raise InputError(
                 "a device id must be an integer",
-                got=given,
+                got=repr(given),
                 expected="0, 1, 2, …",
                 where=("device_ids", i),
             )
@@ -273,7 +295,7 @@ def _negative_id(number: int, i: int) -> InputError:
 
 
 def _checked_name(name: str | None) -> str | None:
-    if name is None or (name and all(c.isascii() and (c.isalnum() or c in "_$.-") for c in name)):
+    if name is None or (isinstance(name, str) and NAME.fullmatch(name)):
         return name
     raise InputError(
         "the name of a mesh must be plain",

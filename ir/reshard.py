@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardwright.ir import axes as algebra
 from shardwright.ir.dtypes import itemsize
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.mesh import as_integer
 from shardwright.ir.sharding import Sharding
 
@@ -32,6 +32,7 @@ class Reshard:
         itemsize(self.dtype)
         for side in ("source", "target"):
             sharding: Sharding = getattr(self, side)
+            check_type(sharding, Sharding, """mesh.sharding('[{"x"}, {}]')""", side)
             object.__setattr__(self, side, _of_rank(sharding, self.rank, side))
             _check_split(getattr(self, f"{side}_split"), f"{side}_split")
         _check_unreduced(self.source, self.target)

@@ -14,11 +14,14 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from shardwright.ir import axes as algebra
 from shardwright.ir.axes import AxisRef
-from shardwright.ir.errors import InputError, Where
+from shardwright.ir.errors import InputError, Where, check_type, in_a_line
 from shardwright.ir.mesh import Digit, Mesh, as_integer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class DimSharding:
     priority: int | None = None  # 0 is the highest; None is said nothing, which means 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "axes", tuple(self.axes))
+        object.__setattr__(self, "axes", _all_of(self.axes, AxisRef, 'AxisRef("x")', "axes"))
         if self.priority is None:
             return
         priority = as_integer(self.priority)
@@ -65,12 +68,17 @@ class Sharding:
     unreduced: tuple[AxisRef, ...] = ()  # devices hold partial sums along these
 
     def __post_init__(self) -> None:
-        dims, mesh = tuple(self.dims), self.mesh
+        check_type(self.mesh, Mesh, 'Mesh({"x": 2, "y": 3})', "mesh")
+        mesh = self.mesh
+        dims = _all_of(self.dims, DimSharding, 'DimSharding((AxisRef("x"),))', "dims")
+        for field in ("replicated", "unreduced"):
+            refs = _all_of(getattr(self, field), AxisRef, 'AxisRef("x")', field)
+            object.__setattr__(self, field, refs)
         _check_refs(mesh, tuple(_placed(dims, self.replicated, self.unreduced)))
         object.__setattr__(self, "dims", tuple(_normal_dim(mesh, dim) for dim in dims))
         for field in ("replicated", "unreduced"):
-            refs = map(mesh.canonical, getattr(self, field))
-            object.__setattr__(self, field, mesh.ordered(refs))
+            canonical = map(mesh.canonical, getattr(self, field))
+            object.__setattr__(self, field, mesh.ordered(canonical))
 
     @property
     def rank(self) -> int:
@@ -123,6 +131,21 @@ class Sharding:
         return f"[{_listed(self.dims)}]" + "".join(
             f", {name}={{{_listed(refs)}}}" for name, refs in named if refs
         )
+
+
+def _all_of(given: Iterable[T], kind: type[T], example: str, argument: str) -> tuple[T, ...]:
+    """The items as a tuple; an InputError unless all are of the type."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        items = tuple(given)
+        for item in items:
+            check_type(item, kind, example, argument)
+        return items
+    raise InputError(
+        f"the value must be a sequence of {kind.__name__}",
+        argument=argument,
+        got=in_a_line(given),
+        expected=f"({example}, …)",
+    )
 
 
 def _listed(items: Iterable[object]) -> str:
