@@ -48,6 +48,7 @@ class PallasText(ModuleText):
     window: str
     slot: str
     slot_rows: int
+    slot_padding: str
     out_slots: int
     in_slots: int
     pack_padding: str
@@ -149,6 +150,7 @@ def pallas_text(plan: Plan, command: str) -> PallasText:
         window=repr(slots.window),
         slot=repr(slots.slot),
         slot_rows=slots.rows,
+        slot_padding=f"{slots.padding:.2f}",
         out_slots=slots.outgoing,
         in_slots=slots.incoming,
         pack_padding=slots.pack_padding,

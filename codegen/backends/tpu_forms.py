@@ -70,6 +70,11 @@ class Slots:
     pack_padding: str
     unpack_shape: tuple[int, ...]
 
+    @property
+    def padding(self) -> float:
+        """How much larger a slot is than the largest piece."""
+        return math.prod(self.slot) / math.prod(self.window)
+
     @staticmethod
     def of(exchange: Exchange, itemsize: int) -> Slots:
         """The slots of an exchange; 64-bit elements travel as two 32-bit ones."""
