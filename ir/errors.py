@@ -136,7 +136,7 @@ def _clipped(line: str, begin: int) -> tuple[str, int]:
 
 
 def _short(value: object) -> str:
-    shown = str(value)
+    shown = str(value) or "''"
     return shown if len(shown) <= LONGEST_VALUE else shown[: LONGEST_VALUE - 1] + "…"
 
 

@@ -187,7 +187,7 @@ def _check_pair(mesh: Mesh, a: tuple[Where, AxisRef], b: tuple[Where, AxisRef]) 
     if ref == other:
         raise InputError(
             "an axis or sub-axis may be used only once",
-            got=f"{ref} in {_said(first)} and in {_said(second)}",
+            got=f"{ref} {_both(_said(first), _said(second))}",
             expected=f"{ref} at one place",
             where=second,
         )
@@ -208,6 +208,10 @@ def _check_pair(mesh: Mesh, a: tuple[Where, AxisRef], b: tuple[Where, AxisRef]) 
             expected=f"the later pre-size, {begin}, to be a multiple of {end}",
             where=second,
         )
+
+
+def _both(first: str, second: str) -> str:
+    return f"twice in {first}" if first == second else f"in {first} and in {second}"
 
 
 def _said(where: Where) -> str:

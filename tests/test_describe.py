@@ -116,7 +116,7 @@ def test_a_description_survives_json_and_the_command_line(data: st.DataObject) -
 def test_names_are_identifiers(name: str) -> None:
     assert message(lambda: described(name=name)) == (
         "name: the name of a bundle is a Python identifier\n"
-        f"got: {name}\n"
+        f"got: {name or repr(name)}\n"
         "expected: letters, digits and underscores, not starting with a digit, no keyword"
     )
 

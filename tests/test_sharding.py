@@ -262,7 +262,7 @@ INVALID = {
         lambda: Sharding(A8, dims((AxisRef("a"), AxisRef("a")))),
         """
         an axis or sub-axis may be used only once
-        got: "a" in dimension 0 and in dimension 0
+        got: "a" twice in dimension 0
         expected: "a" at one place
         """,
     ),
