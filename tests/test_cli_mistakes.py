@@ -101,6 +101,17 @@ def test_mistakes_in_flags(changes: dict[str, str | None], expected: str, tmp_pa
     assert files(tmp_path) == {}
 
 
+def test_plan_and_show_need_no_name() -> None:
+    for command in ("plan", "show"):
+        assert mistake(command, "--mesh", "x=2") == exactly(
+            """
+            --shape: a reshard is described by a FILE, or by --mesh, --shape, --dtype, \
+--source and --target
+            got: no --shape and no --dtype and no --source and no --target
+            """
+        )
+
+
 def test_what_a_backend_refuses(tables: Path, tmp_path: Path) -> None:
     words = flags(name="a", dtype="float64")
     assert (

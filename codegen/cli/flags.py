@@ -61,7 +61,7 @@ class Given:
     def one(self) -> Description:
         """The one reshard that is described."""
         if self.file is None:
-            return replace(self, fields={"name": "reshard", **self.fields})._from_flags()
+            return self._from_flags(name="reshard")
         descriptions = self.many()
         if len(descriptions) > 1:
             raise InputError(
@@ -71,17 +71,19 @@ class Given:
             )
         return descriptions[0]
 
-    def _from_flags(self) -> Description:
-        missing = [key for key in (*REQUIRED, "name") if key not in self.fields]
+    def _from_flags(self, name: str | None = None) -> Description:
+        """The reshard of the flags; `name` is for one that needs none."""
+        needed = [*REQUIRED, *(["name"] if name is None else [])]
+        missing = [flag(key) for key in needed if key not in self.fields]
         if missing:
-            listed = ", ".join(flag(key) for key in REQUIRED)
+            *listed, last = map(flag, needed)
             raise InputError(
-                f"a reshard is described by a FILE, or by {listed} and --name",
-                argument=flag(missing[0]),
-                got="no " + " and no ".join(flag(key) for key in missing),
+                f"a reshard is described by a FILE, or by {', '.join(listed)} and {last}",
+                argument=missing[0],
+                got=f"no {' and no '.join(missing)}",
             )
         try:
-            return describe(self.fields)
+            return describe({"name": name or "", **self.fields})
         except InputError as error:
             raise error.named(flag(error.argument or "name")) from None
 
