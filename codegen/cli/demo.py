@@ -65,5 +65,5 @@ def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...]) -> None:
             "\n".join(shown(report.verdict) for report in mine),
         )
     console().print(table)
-    for line in dict.fromkeys(f"{r.name}: {r.detail}" for r in reports if r.detail):
+    for line in (f"{r.name} {r.backend}: {r.detail}" for r in reports if r.detail):
         console().print(line, markup=False)
