@@ -56,9 +56,12 @@ def loaded(reshard: Reshard, backend: str, folder: Path) -> ModuleType:
     return module
 
 
-def started(program: str, devices: int, *arguments: object) -> subprocess.Popen[str]:
+def started(
+    program: str, devices: int, *arguments: object, **variables: str
+) -> subprocess.Popen[str]:
     """A Python program with so many CPU devices."""
-    environment = os.environ | {
+    environment = os.environ | variables
+    environment |= {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
     }
@@ -295,3 +298,43 @@ def test_kernels_read_sixteen_bytes_at_a_time(tmp_path: Path) -> None:
     assert module._aligned(shifted).equal(shifted)
     straight = torch.zeros(64)
     assert module._aligned(straight) is straight
+
+
+COMPILED = """
+import importlib.util, re, sys
+import jax, numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh
+
+spec = importlib.util.spec_from_file_location("emitted", sys.argv[1])
+m = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(m)
+devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices
+mesh = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
+x = jax.ShapeDtypeStruct(m.PADDED_SOURCE_SHAPE, m.DTYPE, sharding=m.source_sharding(mesh))
+donated = jax.jit(lambda x: m.reshard(x, mesh), donate_argnums=0)
+lines = [line.strip() for line in donated.lower(x).compile().as_text().splitlines()]
+(call,) = (line for line in lines if 'custom_call_target="tpu_custom_call"' in line)
+operand = re.search(r"custom-call[(](%[^ ,)]+)", call)[1]
+(made,) = (line for line in lines if line.startswith(operand + " = "))
+print(*(line.split(" = ")[1].split(" ")[0] for line in (made, call)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((1024, 1024), "f32[256,512]{1,0:T(8,128)} f32[512,256]{1,0:T(8,128)}"),
+        ((1000, 1000), "f32[2,256,256]{2,1,0:T(8,128)} f32[2,256,256]{2,1,0:T(8,128)}"),
+    ],
+)
+def test_the_kernel_has_its_arrays_in_hbm(
+    shape: tuple[int, ...], said: str, tmp_path: Path
+) -> None:
+    """XLA would place small ones in VMEM, S(1), whatever the kernel's block specs say."""
+    pytest.importorskip("libtpu")
+    places = GRID.sharding('[{"x"}, {"y"}]'), GRID.sharding('[{"y"}, {"x"}]')
+    path = written(Reshard(shape, "float32", *places), "pallas_tpu", tmp_path)
+    chip = {"TPU_ACCELERATOR_TYPE": "v5litepod-8", "TPU_WORKER_HOSTNAMES": "localhost"}
+    chip |= {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    assert output(started(COMPILED, 1, path, **chip)) == said + "\n"
