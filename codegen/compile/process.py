@@ -60,7 +60,8 @@ def _started(jobs: Sequence[Job], folder: Path, limit: float) -> subprocess.Pope
     asked.write_text(to_json(jobs))
     with asked.open() as stdin, log.open("a") as stderr:
         return subprocess.Popen(
-            [sys.executable, "-m", __package__ + ".worker", str(log), str(limit)],
+            # -P: in a clone, the folder `shardwright` at hand is not the package
+            [sys.executable, "-P", "-m", __package__ + ".worker", str(log), str(limit)],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,

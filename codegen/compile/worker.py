@@ -1,6 +1,6 @@
 """The process that runs compilers: jobs as JSON on stdin, one line of JSON on stdout for each.
 
-Started by `process` as `python -m shardwright.codegen.compile.worker LOG SECONDS`, with the
+Started by `process` as `python -P -m shardwright.codegen.compile.worker LOG SECONDS`, with the
 environment that the compiler needs. What modules and compilers print goes to the file LOG. A job
 that takes longer than SECONDS ends the process.
 """

@@ -52,7 +52,8 @@ class _Worker:
         with tempfile.NamedTemporaryFile(prefix="shardwright-verify-", delete=False) as log:
             self._log = Path(log.name)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __package__ + ".worker", backend, str(self._log)],
+            # -P: in a clone, the folder `shardwright` at hand is not the package
+            [sys.executable, "-P", "-m", __package__ + ".worker", backend, str(self._log)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

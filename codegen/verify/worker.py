@@ -1,6 +1,6 @@
 """The process that runs emitted modules: JSON lines in, JSON lines out, one for each case.
 
-Started by `pool` as `python -m shardwright.codegen.verify.worker BACKEND LOG`, with the
+Started by `pool` as `python -P -m shardwright.codegen.verify.worker BACKEND LOG`, with the
 environment that the backend needs. What modules and runtimes print goes to the file LOG.
 """
 
