@@ -232,6 +232,10 @@ def test_a_saved_kernel_says_how_it_is_launched(done: SimpleNamespace, target: s
         assert about["threads"] == 64 * about["warps"]
     kinds = [argument["type"] for argument in about["arguments"]]
     assert kinds == ["*i64", "*i16", "i32", "i32", "*i8", "*i8"]
+    assert about["arguments"][0]["value"] == (
+        "device address, a multiple of 16: the address of each source shard, "
+        "also a multiple of 16, as int64, by source position"
+    )
 
 
 @pytest.mark.parametrize("name", [*COMPILED, "for_gpu_only"])

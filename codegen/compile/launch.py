@@ -10,11 +10,14 @@ from shardwright.codegen.compile.saving import lines_of
 from shardwright.ir.dtypes import DTYPES
 
 ALIGNMENT = 16
-"""Bytes that divide the addresses of `peers` and `out`, as torch allocates them."""
+"""Bytes that divide the addresses of `peers`, of `out` and of every source shard.
+
+The kernel moves as many at once. The module copies a shard that lies otherwise before it launches.
+"""
 
 _MEANING = {
-    "peers": f"device address, a multiple of {ALIGNMENT}: the addresses of the source shards, "
-    "as int64, by source position",
+    "peers": f"device address, a multiple of {ALIGNMENT}: the address of each source shard, "
+    f"also a multiple of {ALIGNMENT}, as int64, by source position",
     "out": f"device address, a multiple of {ALIGNMENT}: the target shard",
     "receiver": "position of the device in the target mesh",
     "me": "position of the device in the source mesh, -1 if it is not in it",
