@@ -15,6 +15,8 @@ from shardwright.codegen.toml import read_text
 from shardwright.ir.errors import InputError
 
 FILE = "manifest.json"
+PLAN = "plan.json"
+"""A file that every bundle has."""
 VERSION = 1
 
 
@@ -108,11 +110,25 @@ def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
         return folder, read_manifest(folder).names()
     if folder.name in read_manifest(folder.parent).names():
         return folder.parent, (folder.name,)
+    _refuse_without_manifest(folder, str(path))
     raise InputError(
         "holds no bundles" if folder.is_dir() else "no such folder",
         argument=str(path),
         expected=f"a folder with a {FILE} that `shardwright emit` wrote, or one bundle in it",
     )
+
+
+def _refuse_without_manifest(folder: Path, path: str) -> None:
+    """Raises InputError where a root, or one bundle, is complete but for the manifest."""
+    root = folder.parent if (folder / PLAN).is_file() else folder
+    bundles = sorted(plan.parent.name for plan in root.glob(f"*/{PLAN}"))
+    if bundles and not (root / FILE).is_file():
+        raise InputError(
+            f"{FILE} is missing",
+            argument=path,
+            got=f"no {root / FILE} beside {', '.join(bundles)}",
+            expected="that file, which `shardwright emit` of the same reshards writes again",
+        )
 
 
 def _entry(path: Path, name: str, data: dict[str, Any]) -> Entry:

@@ -361,6 +361,22 @@ def test_paths_without_bundles(root: Path) -> None:
     )
 
 
+def test_a_manifest_that_is_gone(root: Path) -> None:
+    (root / "manifest.json").unlink()
+    (root / "notes").mkdir()
+    for path in (root, root / "b"):
+        assert message(lambda path=path: check(path)) == (
+            f"{path}: manifest.json is missing\n"
+            f"got: no {root}/manifest.json beside a, b\n"
+            "expected: that file, which `shardwright emit` of the same reshards writes again"
+        )
+    sw.emit(reshard()).write(root / "a")
+    sw.emit(reshard(12)).write(root / "b")
+    assert [str(problem) for problem in check(root)] == [
+        "notes: an orphan: manifest.json lists no bundle of this name"
+    ]
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "bundles": []}']
 )

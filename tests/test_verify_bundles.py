@@ -235,7 +235,7 @@ def test_a_module_that_is_gone(tmp_path: Path) -> None:
     module.unlink()
     (report,) = verify(tmp_path)
     assert report.verdict == "failed"
-    assert report.detail == f"FileNotFoundError: [Errno 2] No such file or directory: '{module}'"
+    assert report.detail == f"the module is missing: {module}"
 
 
 def test_meshes_too_large_to_run_are_not_called_right(tmp_path: Path) -> None:

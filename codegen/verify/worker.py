@@ -59,6 +59,8 @@ def _verdict(runner: ModuleType, case: Case) -> dict[str, object]:
 
 def load(path: Path) -> ModuleType:
     """Import a module by its path, under a name of its own."""
+    if not path.is_file():
+        raise MismatchError(f"the module is missing: {path}")
     name = f"emitted_{next(_numbers)}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
