@@ -19,9 +19,10 @@ def write_bundles(
 ) -> tuple[Path, ...]:
     """Write bundles, given as descriptions and the texts of their files, below `root`.
 
-    Returns the files that changed. Texts go to temporary names first and are moved when all are
-    on disk, the manifest last; bundles of `root` that are not given stay as they are. Raises
-    InputError, with nothing changed, for a folder that cannot be written or holds other things.
+    Returns the files that changed, among them those removed because their bundle no longer has
+    them. Texts go to temporary names first and are moved when all are on disk, the manifest last;
+    bundles of `root` that are not given stay as they are. Raises InputError, with nothing changed,
+    for a folder that cannot be written or holds other things.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -57,13 +58,14 @@ def _write(
     texts = {root / d.name / name: text for d, files in bundles for name, text in files.items()}
     changed = {path: text for path, text in texts.items() if _differs(path, text)}
     _replace(changed)
-    for path in _stale(root, before, after):
-        path.unlink(missing_ok=True)
+    removed = tuple(path for path in _stale(root, before, after) if os.path.lexists(path))
+    for path in removed:
+        path.unlink()
     listing, listed = root / manifest.FILE, after.to_json()
     if _differs(listing, listed):
         changed[listing] = listed
         _replace({listing: listed})
-    return tuple(changed)
+    return (*changed, *removed)
 
 
 def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:

@@ -159,7 +159,8 @@ def test_writers_at_the_same_time_keep_each_other(tmp_path: Path) -> None:
 def test_a_bundle_with_fewer_backends_loses_their_files(tmp_path: Path) -> None:
     sw.emit(reshard()).write(tmp_path / "a")
     (tmp_path / "a/notes.txt").write_text("mine")
-    sw.emit(reshard(), backends=("triton_gpu",)).write(tmp_path / "a")
+    changed = sw.emit(reshard(), backends=("triton_gpu",)).write(tmp_path / "a")
+    assert tmp_path / "a/pallas_tpu.py" in changed
     assert set(tree(tmp_path / "a")) == FILES - {"pallas_tpu.py"} | {"notes.txt"}
 
 

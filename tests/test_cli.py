@@ -59,6 +59,16 @@ def test_emit_one_of_a_file(tables: Path, tmp_path: Path) -> None:
     assert not (root / "second/pallas_tpu.py").exists()
 
 
+def test_emit_says_what_it_removes(tmp_path: Path) -> None:
+    ok("emit", *flags(name="a"), "-o", tmp_path)
+    assert ok("emit", *flags(name="a", backends="triton_gpu"), "-o", tmp_path) == (
+        f"{tmp_path}/a: 3 files written, pallas_tpu.py removed\n"
+    )
+    assert ok("emit", *flags(name="a", backends="triton_gpu"), "-o", tmp_path) == (
+        f"{tmp_path}/a: unchanged\n"
+    )
+
+
 def test_the_command_in_a_bundle_makes_it_again(tables: Path, tmp_path: Path) -> None:
     root = tmp_path / "generated"
     ok("emit", tables, "-o", root, "--strategy", "direct", "--backends", "triton_gpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -37,9 +38,16 @@ def emit(given: Given, output: Output = Path("generated")) -> None:
             raise error.named("--output") if error.argument == "output" else error from None
     for description in descriptions:
         folder = output / description.name
-        count = sum(path.parent == folder for path in changed)
-        files = "1 file" if count == 1 else f"{count} files"
-        print(f"{folder}: " + (f"{files} written" if count else "unchanged"))
+        print(f"{folder}: {_said([path for path in changed if path.parent == folder])}")
+
+
+def _said(changed: Sequence[Path]) -> str:
+    """What became of a bundle's files."""
+    removed = [path.name for path in changed if not path.exists()]
+    written = len(changed) - len(removed)
+    parts = [f"{written} file{'' if written == 1 else 's'} written"] if written else []
+    parts += [f"{', '.join(removed)} removed"] if removed else []
+    return ", ".join(parts) or "unchanged"
 
 
 def _files(given: Given, description: Description) -> dict[str, str]:
