@@ -45,8 +45,8 @@ class Bundle:
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, whose last part is its name, and note it in the
-        manifest beside that folder. The files that changed, removed ones too; nothing is written on an
-        error."""
+        manifest beside that folder. The files that changed, removed ones too; nothing is written
+        on an error."""
         folder = Path(os.path.abspath(path))
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)

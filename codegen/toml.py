@@ -18,7 +18,8 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 def load_toml(path: str | Path) -> tuple[Description, ...]:
     """The descriptions of a TOML file, in its order.
 
-    Keys of a table are the command line's flags with underscores. Names differ from each other.
+    Keys of a table are the command line's flags with underscores. Names differ from each other,
+    in more than case.
     """
     path = Path(path)
     text = read_text(path)
@@ -27,16 +28,23 @@ def load_toml(path: str | Path) -> tuple[Description, ...]:
     found: dict[str, Description] = {}
     for table, place in zip(tables, places, strict=True):
         description = _described(path, text, table, place)
-        if description.name in found:
-            error = InputError(
-                "two reshards of one name",
-                argument="name",
-                got=description.name,
-                expected="a name of its own for each reshard",
-            )
+        folder = description.name.casefold()  # as file systems have it that ignore case
+        if folder in found:
+            error = _not_distinct(description.name, found[folder].name)
             raise _located(error, path, text, table, place)
-        found[description.name] = description
+        found[folder] = description
     return tuple(found.values())
+
+
+def _not_distinct(name: str, other: str) -> InputError:
+    same = name == other
+    return InputError(
+        "two reshards of one name" if same else "two reshards whose names differ only in case",
+        argument="name",
+        got=name if same else f"{name} beside {other}",
+        expected="a name of its own for each reshard"
+        + ("" if same else ", for file systems that ignore case too"),
+    )
 
 
 def read_text(path: Path) -> str:

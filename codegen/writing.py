@@ -22,7 +22,8 @@ def write_bundles(
     Returns the files that changed, among them those removed because their bundle no longer has
     them. Texts go to temporary names first and are moved when all are on disk, the manifest last;
     bundles of `root` that are not given stay as they are. Raises InputError, with nothing changed,
-    for a folder that cannot be written or holds other things.
+    for a folder that cannot be written or holds other things, and for names that differ only in
+    case.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -55,6 +56,8 @@ def _write(
     for description, files in bundles:
         _check_ours(root / description.name, files, before)
     after = before.updated(tuple(Entry.of(description, files) for description, files in bundles))
+    for description, _ in bundles:
+        _check_case(description.name, after)
     texts = {root / d.name / name: text for d, files in bundles for name, text in files.items()}
     changed = {path: text for path, text in texts.items() if _differs(path, text)}
     _replace(changed)
@@ -66,6 +69,18 @@ def _write(
         changed[listing] = listed
         _replace({listing: listed})
     return (*changed, *removed)
+
+
+def _check_case(name: str, after: Manifest) -> None:
+    """Some file systems would take two such folders for one."""
+    alike = [n for n in after.names() if n != name and n.casefold() == name.casefold()]
+    if alike:
+        raise InputError(
+            "two bundles whose names differ only in case",
+            argument="name",
+            got=f"{name} beside {alike[0]}",
+            expected="names that differ in more, for file systems that ignore case",
+        )
 
 
 def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:

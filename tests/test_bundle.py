@@ -176,6 +176,16 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+def test_names_that_differ_only_in_case(root: Path) -> None:
+    before = tree(root)
+    assert message(lambda: sw.emit(reshard()).write(root / "A")) == (
+        "name: two bundles whose names differ only in case\n"
+        "got: A beside a\n"
+        "expected: names that differ in more, for file systems that ignore case"
+    )
+    assert tree(root) == before
+
+
 def test_an_interrupted_emission_can_be_repeated(tmp_path: Path) -> None:
     sw.emit(reshard()).write(tmp_path / "a")
     whole = tree(tmp_path)

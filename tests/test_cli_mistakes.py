@@ -169,6 +169,21 @@ def test_an_output_that_cannot_be_written(tables: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_name_that_differs_only_in_case(tables: Path, tmp_path: Path) -> None:
+    ok("emit", *flags(name="First"), "-o", tmp_path / "out")
+    said = (
+        "two bundles whose names differ only in case\n"
+        "got: {} beside {}\n"
+        "expected: names that differ in more, for file systems that ignore case"
+    )
+    assert mistake("emit", tables, "-o", tmp_path / "out") == (
+        "name: " + said.format("first", "First")
+    )
+    assert mistake("emit", *flags(name="FIRST"), "-o", tmp_path / "out") == (
+        "--name: " + said.format("FIRST", "First")
+    )
+
+
 @pytest.mark.parametrize("command", ["check", "verify"])
 def test_a_folder_without_bundles(command: str, tmp_path: Path) -> None:
     assert mistake(command, tmp_path) == (

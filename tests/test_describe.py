@@ -289,6 +289,18 @@ def test_toml_two_reshards_of_one_name(tmp_path: Path) -> None:
     )
 
 
+def test_toml_two_names_that_differ_only_in_case(tmp_path: Path) -> None:
+    assert problem(tmp_path, TABLE + TABLE.replace("transpose_2x3", "Transpose_2x3")) == exactly(
+        """
+        reshards.toml, line 9, name: two reshards whose names differ only in case
+          name = "Transpose_2x3"
+                  ^^^^^^^^^^^^^
+        got: Transpose_2x3 beside transpose_2x3
+        expected: a name of its own for each reshard, for file systems that ignore case too
+        """
+    )
+
+
 def test_toml_that_looks_like_a_table_inside_a_text_only_loses_the_line(tmp_path: Path) -> None:
     text = TABLE.replace('"float32"', '"""\n[[reshard]]\n"""')
     assert problem(tmp_path, text).splitlines()[0] == (

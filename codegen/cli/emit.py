@@ -35,7 +35,8 @@ def emit(given: Given, output: Output = Path("generated")) -> None:
         try:
             changed = write_bundles(output, bundles)
         except InputError as error:
-            raise error.named("--output") if error.argument == "output" else error from None
+            flags = ("output",) if given.file else ("output", "name")
+            raise error.named(f"--{error.argument}") if error.argument in flags else error from None
     for description in descriptions:
         folder = output / description.name
         print(f"{folder}: {_said([path for path in changed if path.parent == folder])}")
