@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -21,6 +22,11 @@ def tables(tmp_path: Path) -> Path:
     path = tmp_path / "reshards.toml"
     path.write_text(TABLES)
     return path
+
+
+def test_the_version() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert ok("--version") == f"shardwright {project['version']}\n"
 
 
 def test_emit_from_flags(tmp_path: Path) -> None:

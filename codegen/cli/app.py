@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -31,12 +32,28 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="From two shardings of one tensor to kernels a person can read.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"shardwright {version('shardwright')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    """From two shardings of one tensor to kernels a person can read."""
+
+
 for _command in (emit, plan, show, verify, compile, check):
     app.command()(_command)
 app.command(hidden=True)(demo)
