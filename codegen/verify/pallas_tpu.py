@@ -21,24 +21,28 @@ from shardwright.codegen.verify import compare, poison
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.interpreter import observed
+from shardwright.codegen.verify.kernel_trace import trace
+from shardwright.codegen.verify.protocol import check_protocol
 
+PROTOCOL = ("hints", "windows", "protocol")
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Execute the module on every bit plane; the names of the checks passed."""
+    protocol = inspect(module, case)
     with _wide_integers(case.dtype):
         execution = _Execution(module, case)
         for each in compare.runs(case):
             result = execution.once(each)
         execution.pad_and_unpad(each, result)
-    return CHECKS
+    return (*protocol, *CHECKS)
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Nothing of a Pallas kernel can be run without moving its tensors."""
-    del module, case
-    return ()
+    """The kernel's events at full size: hints, windows and protocol; nothing is moved."""
+    check_protocol(trace(module, len(case.devices())))
+    return PROTOCOL
 
 
 class _Execution:
@@ -68,7 +72,8 @@ class _Execution:
             )
 
         same_order = tuple(self.case.source.device_ids) == tuple(self.case.target.device_ids)
-        return jax.jit(reshard) if same_order else reshard
+        wanted = self.module.target_sharding(self.target_mesh)
+        return jax.jit(reshard, out_shardings=wanted) if same_order else reshard
 
     def once(self, run: Run) -> Any:
         """Execute, compare every device's shard with the oracle, and return the result."""

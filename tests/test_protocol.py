@@ -1,0 +1,148 @@
+"""What neither interpreter nor compiler sees of a Pallas kernel: planted in emitted modules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from cases import describe, random_reshard
+
+from shardwright.codegen.backends import pallas_tpu
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.kernel_trace import Copy, Event, Signal, Wait, Window, trace
+from shardwright.codegen.verify.protocol import check_protocol
+from shardwright.codegen.verify.worker import load
+from shardwright.ir import Mesh, Reshard
+
+MESH = Mesh({"x": 2, "y": 4})
+# Tiles that are aligned go from shard to shard, others through slots.
+ALIGNED = Reshard(
+    (1024, 2048), "float32", MESH.sharding('[{"x"}, {"y"}]'), MESH.sharding('[{"y"}, {"x"}]')
+)
+UNEVEN = Reshard(
+    (1025, 2047), "int8", MESH.sharding('[{"x"}, {"y"}]'), MESH.sharding('[{"y"}, {"x"}]')
+)
+
+
+def events(
+    reshard: Reshard, folder: Path, *edits: tuple[str, str]
+) -> tuple[tuple[Event, ...], ...]:
+    """The events of the module of a reshard, after edits of its text, each of which must apply."""
+    pytest.importorskip("jax")
+    made = plan(reshard)
+    text = pallas_tpu.render(made, "shardwright emit")
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "pallas_tpu.py"
+    path.write_text(text)
+    return trace(load(path), made.devices)
+
+
+def fault(reshard: Reshard, folder: Path, *edits: tuple[str, str]) -> str:
+    """What the check says of an edited module."""
+    with pytest.raises(MismatchError) as caught:
+        check_protocol(events(reshard, folder, *edits))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_emitted_kernels_keep_the_protocol(seed: int, tmp_path: Path) -> None:
+    check_protocol(events(random_reshard(seed), tmp_path))
+
+
+def test_copies_are_the_transfers_of_the_plan(tmp_path: Path) -> None:
+    """Where tiles go from shard to shard, each copy is a transfer, at full size."""
+    moved = plan(ALIGNED).transfers()
+    planned = {
+        (s, r, tuple(map(tuple, read)), tuple(map(tuple, write)))
+        for s, r, read, write in zip(
+            moved.sender.tolist(),
+            moved.receiver.tolist(),
+            moved.source.tolist(),
+            moved.target.tolist(),
+            strict=True,
+        )
+    }
+    copied = {
+        (rank, event.to, _ends(event.read), _ends(event.write))
+        for rank, own in enumerate(events(ALIGNED, tmp_path))
+        for event in own
+        if isinstance(event, Copy)
+    }
+    assert copied == planned, describe(ALIGNED)
+
+
+def _ends(window: Window) -> tuple[tuple[int, int], ...]:
+    return tuple((start, start + size) for start, size in window.ranges)
+
+
+@pytest.mark.parametrize("reshard", [ALIGNED, UNEVEN], ids=["aligned", "slots"])
+def test_a_missing_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
+    """Nobody waits to be told: no race that the interpreter could see, and it compiles."""
+    wait = "pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))"
+    found = fault(reshard, tmp_path, (wait, "None"))
+    assert found.startswith("barrier: rank 0 writes into rank ")
+    assert " after 0 of " in found
+
+
+@pytest.mark.parametrize("reshard", [ALIGNED, UNEVEN], ids=["aligned", "slots"])
+def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
+    found = fault(
+        reshard,
+        tmp_path,
+        ("semaphore_wait(barrier, expected)", "semaphore_wait(barrier, expected - 1)"),
+    )
+    assert found.startswith("barrier: rank 0 writes into rank ")
+    assert re.search(r" after (\d) of \d signals$", found)
+
+
+def test_a_signal_to_a_wrong_peer_is_found(tmp_path: Path) -> None:
+    wrong = (
+        "_each_incoming(receiver, me, tell)",
+        "_each_incoming(receiver, me, lambda s, p: tell((s + 1) % 8, p))",
+    )
+    assert "which has not told it that it may" in fault(ALIGNED, tmp_path, wrong)
+
+
+@pytest.mark.parametrize("reshard", [ALIGNED, UNEVEN], ids=["aligned", "slots"])
+def test_missing_waits_are_found(reshard: Reshard, tmp_path: Path) -> None:
+    sends = fault(reshard, tmp_path, ("push(*piece).wait_send()", "None"))
+    assert sends.startswith("semaphore 'sent' of rank 0: gets ")
+    receives = fault(reshard, tmp_path, ("_each_incoming(receiver, me, arrive)", "pass"))
+    assert receives.startswith("semaphore 'received' of rank 0: gets ")
+
+
+def test_overlapping_writes_are_found(tmp_path: Path) -> None:
+    wrong = ("_number(own, senders(receiver))", "0")
+    assert fault(UNEVEN, tmp_path, wrong).startswith("two copies write one place of 'y' of rank ")
+
+
+def test_a_false_hint_is_found(tmp_path: Path) -> None:
+    divisors = "DIVISORS = (256, 512)"
+    assert fault(ALIGNED, tmp_path, (divisors, "DIVISORS = (384, 512)")).startswith("false hint: ")
+
+
+def test_a_window_outside_its_buffer_is_found(tmp_path: Path) -> None:
+    wrong = ("LOCAL_TARGET_SHAPE = (256, 1024)", "LOCAL_TARGET_SHAPE = (256, 512)")
+    found = fault(ALIGNED, tmp_path, wrong)
+    assert found == "window outside its buffer: y[(0, 256), (512, 512)] of [256, 512]"
+
+
+def test_a_deadlock_is_found() -> None:
+    """Two devices that wait for each other before they tell each other."""
+    window = Window("y", ((0, 1),))
+    traces = tuple(
+        (
+            Wait("barrier", 1),
+            Signal("barrier", 1 - rank, 1),
+            Copy(window, window, 1 - rank, "sent", "received"),
+            Wait("sent", 1),
+            Wait("received", 1),
+        )
+        for rank in range(2)
+    )
+    with pytest.raises(MismatchError, match=r"deadlock: rank 0 never gets past Wait"):
+        check_protocol(traces)
