@@ -31,6 +31,7 @@ Tested with triton 3.9.0 and torch 2.13.0.
 """
 
 import contextlib
+import functools
 import itertools
 import math
 import os
@@ -157,7 +158,7 @@ def holder(a0, a1, a2, receiver):
 
 @triton.jit
 def pull_kernel(
-    peers,  # int64 [source positions]: the address of every source shard
+    peers,  # int64 [source positions]: the address, a multiple of 16, of every source shard
     out,  # the target shard
     receiver,  # position of this device in the target mesh
     me,  # its position in the source mesh, -1 if it is not in it
@@ -202,7 +203,9 @@ def pull_kernel(
     write = write * (to_end1 - to1) + at1 - to1
     read = read * (from_end2 - from2) + at2 - from2
     write = write * (to_end2 - to2) + at2 - to2
+    # Source shards start at multiples of 16 bytes: Triton reads as many at once where tiles do too.
     source = tl.load(peers + sender).to(tl.pointer_type(tl.int16))
+    source = tl.multiple_of(source, 16)
     column = tl.arange(0, BLOCK2)
     row = tl.arange(0, BLOCK1)[:, None]
     column = column[None, :]
@@ -250,20 +253,28 @@ def _check(shard, device_id):
         raise ValueError(f"source shard of device {device_id}: expected a contiguous tensor")
 
 
+@torch.no_grad()
 def reshard_local(shards):
     """The target shards, from source shards that one address space holds.
 
     `shards`: contiguous tensors of shape `source_shape(id)`, sorted by device id of the source
-    mesh. Returns new tensors of shape `target_shape(id)`, sorted by device id of the target mesh.
-    Raises ValueError for a wrong number of shards, a wrong shape or dtype.
+    mesh. Returns new tensors of shape `target_shape(id)`, sorted by device id of the target mesh,
+    each on the device of the source shard of its id, else of the first position's. They carry no
+    gradient. Raises ValueError for a wrong number of shards, a wrong shape, dtype or device.
     """
     if len(shards) != len(SOURCE_IDS):
         raise ValueError(f"got {len(shards)} source shards, expected {len(SOURCE_IDS)}")
     held = dict(zip(sorted(SOURCE_IDS), shards, strict=True))
     for device_id, shard in held.items():
         _check(shard, device_id)
-    by_position = [held[device_id] for device_id in SOURCE_IDS]
+    by_position = [_aligned(held[device_id]) for device_id in SOURCE_IDS]
     homes = {shard.device for shard in shards}
+    if len({home.type for home in homes}) > 1:
+        raise ValueError(
+            f"source shards on {sorted(map(str, homes))}, expected all on GPUs or all on the CPU"
+        )
+    for reader, owner in itertools.permutations(homes, 2):
+        _let_read(reader, owner)
     _join_streams(homes)
     outputs = []
     for device_id in sorted(TARGET_IDS):
@@ -273,6 +284,23 @@ def reshard_local(shards):
         outputs.append(out)
     _join_streams(homes)
     return outputs
+
+
+def _aligned(shard):
+    """The shard, copied if it starts where the kernel cannot read 16 bytes at once."""
+    return shard if shard.data_ptr() % 16 == 0 else shard.clone()
+
+
+@functools.cache
+def _let_read(reader, owner):
+    """Lets kernels on one GPU read the memory of another.
+
+    A kernel faults on a peer's memory until its access is enabled; torch enables that of the GPU
+    that copies, which for copies between GPUs is the source.
+    """
+    if not torch.cuda.can_device_access_peer(reader, owner):
+        raise ValueError(f"{reader} cannot read the memory of {owner}: use `reshard`")
+    torch.empty(1, device=owner).copy_(torch.empty(1, device=reader))
 
 
 def _join_streams(devices):
@@ -356,12 +384,15 @@ def _at(shard, within, box):
     return shard[tuple(slice(low - start, high - start) for low, high, start in ends)]
 
 
+@torch.no_grad()
 def reshard(shard, group=None):
     """This device's target shard, exchanged with the other processes of a process group.
 
     Rank r is the r-th id of the sorted union of both meshes. `shard` is None on a rank outside the
     source mesh; the result is None on a rank outside the target mesh. Every process of the group
-    calls this. Raises ValueError for a group of another size, a wrong shape or dtype.
+    calls this. The result is on the shard's device; without a shard, on the current GPU if the
+    group uses NCCL, else on the CPU. It carries no gradient. Raises ValueError for a group of
+    another size, a wrong shape or dtype.
     """
     if dist.get_world_size(group) != len(RANKS):
         raise ValueError(f"group of {dist.get_world_size(group)} ranks, expected {len(RANKS)}")
@@ -394,7 +425,8 @@ def reshard(shard, group=None):
 
 
 def _default_device(group):
-    on_gpu = dist.get_backend(group) == "nccl"
+    # get_backend does not tell of a group made without naming one: gloo and NCCL side by side.
+    on_gpu = "cuda:nccl" in dist.get_backend_config(group)
     return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
 

@@ -30,6 +30,7 @@ import math
 import os
 
 if __name__ == "__main__":
+    # One device more than there are: the interpreter needs a thread that no device holds.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=5")
 
@@ -88,12 +89,15 @@ REPLICAS = 1
 PIECES = 1
 # Tiles are not aligned to the tiling of TPU memory, so they travel in slots that are: XLA packs
 # each tile at the start of a slot, slots are pushed, and XLA unpacks them. A tile fits WINDOW.
+# The largest takes 85.33 times its bytes on the wire and in the slots.
 WINDOW = (4, 3)
 SLOT = (8, 128)
 OUT_SLOTS = 1
 IN_SLOTS = 1
 
-# Kernels with different ids may be in flight at once; this one is derived from the description.
+# A device may enter the next kernel while its peers are still in this one. That is safe after the
+# same kernel, and after kernels of other ids. The id is a hash of the description: where a program
+# uses several of these modules, see that their ids differ.
 COLLECTIVE_ID = 25496
 LOGICAL = pl.DeviceIdType.LOGICAL
 
@@ -441,9 +445,13 @@ def _moved(order, x, interpret):
     me = jnp.clip(_source_position(rank, order), 0, 3)
     receiver = jnp.clip(_target_position(rank, order), 0, 3)
     x = _pack(x, me)
+    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
+    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
+    if not interpret:
+        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
     y = pl.pallas_call(
         _kernel,
-        out_shape=jax.ShapeDtypeStruct((IN_SLOTS, *SLOT), x.dtype),
+        out_shape=pltpu.HBM((IN_SLOTS, *SLOT), x.dtype),
         in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pltpu.HBM)],
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
         scratch_shapes=[pltpu.SemaphoreType.DMA] * 2,
@@ -462,16 +470,28 @@ def _exchange(order, x, interpret):
     return y[None]
 
 
+def _mapped(function, mesh, in_specs, out_specs):
+    """The function over the shards of a mesh, whichever mesh is set where it is called."""
+    # Without the types of the mesh's axes, so that it takes arrays with and without them.
+    mesh = Mesh(mesh.devices, mesh.axis_names)
+    mapped = jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+    def call(*arrays):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return mapped(*arrays)
+
+    return call
+
+
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _program(stacked, mesh, interpret):
-    order = jnp.array(ORDER, jnp.int32)
-    return jax.shard_map(
-        lambda order, shard: _exchange(order, shard[0], interpret),
-        mesh=mesh,
-        in_specs=(P(), P("device")),
-        out_specs=P("device"),
-        check_vma=False,
-    )(order, stacked)
+    rows = P("device")
+    exchange = _mapped(
+        lambda order, shard: _exchange(order, shard[0], interpret), mesh, (P(), rows), rows
+    )
+    return exchange(jnp.array(ORDER, jnp.int32), stacked)
 
 
 def reshard(x, mesh, *, target_mesh=None, interpret=False):
@@ -495,16 +515,26 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False):
     union = Mesh(np.array(devices), ("device",))
     x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
     held = {shard.device: shard.data for shard in x.addressable_shards}
-    empty = np.zeros(LOCAL_SOURCE_SHAPE, x.dtype)
-    shards = [jax.device_put(held.get(device, empty), device)[None] for device in devices]
-    rows = NamedSharding(union, P("device"))
-    shape = (len(devices), *LOCAL_SOURCE_SHAPE)
-    stacked = jax.make_array_from_single_device_arrays(shape, rows, shards)
-    moved = {s.device: s.data for s in _program(stacked, union, interpret).addressable_shards}
+    # Each process gives and takes the shards of its own devices; a device outside the source mesh
+    # gives zeros, which are not read.
+    shards = [
+        held[device] if device in held else jnp.zeros(LOCAL_SOURCE_SHAPE, DTYPE, device=device)
+        for device in devices
+        if device.process_index == jax.process_index()
+    ]
+    stacked = jax.make_array_from_single_device_arrays(
+        (len(devices), *LOCAL_SOURCE_SHAPE),
+        NamedSharding(union, P("device")),
+        [shard[None] for shard in shards],
+        dtype=x.dtype,
+    )
+    moved = _program(stacked, union, interpret)
+    arrived = {shard.device: shard.data for shard in moved.addressable_shards}
     return jax.make_array_from_single_device_arrays(
         PADDED_TARGET_SHAPE,
         NamedSharding(target, TARGET_SPEC),
-        [moved[device][0] for device in target.devices.flat],
+        [arrived[device][0] for device in target.local_devices],
+        dtype=x.dtype,
     )
 
 
@@ -539,6 +569,8 @@ def _mesh_of(axes, ids, ranks):
 def _self_check():
     """Moves numbered elements in interpret mode if they are few, else traces the program."""
     ranks = sorted({*SOURCE_IDS, *TARGET_IDS})
+    if len(jax.devices()) < len(ranks):
+        raise SystemExit(f"got {len(jax.devices())} devices, expected {len(ranks)}")
     mesh, target_mesh = (
         _mesh_of(axes, ids, ranks)
         for axes, ids in ((SOURCE_AXES, SOURCE_IDS), (TARGET_AXES, TARGET_IDS))

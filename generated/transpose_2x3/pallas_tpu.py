@@ -32,6 +32,7 @@ import math
 import os
 
 if __name__ == "__main__":
+    # One device more than there are: the interpreter needs a thread that no device holds.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=7")
 
@@ -41,7 +42,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 __all__ = [
@@ -90,12 +91,15 @@ REPLICAS = 1
 PIECES = 1
 # Tiles are not aligned to the tiling of TPU memory, so they travel in slots that are: XLA packs
 # each tile at the start of a slot, slots are pushed, and XLA unpacks them. A tile fits WINDOW.
+# The largest takes 256.00 times its bytes on the wire and in the slots.
 WINDOW = (2, 2)
 SLOT = (8, 128)
 OUT_SLOTS = 4
 IN_SLOTS = 4
 
-# Kernels with different ids may be in flight at once; this one is derived from the description.
+# A device may enter the next kernel while its peers are still in this one. That is safe after the
+# same kernel, and after kernels of other ids. The id is a hash of the description: where a program
+# uses several of these modules, see that their ids differ.
 COLLECTIVE_ID = 7499
 LOGICAL = pl.DeviceIdType.LOGICAL
 
@@ -439,9 +443,13 @@ def _moved(x, interpret):
     """What the kernel makes of a source shard: the target shard, its padding left unwritten."""
     me = receiver = lax.axis_index(("x", "y"))
     x = _pack(x, me)
+    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
+    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
+    if not interpret:
+        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
     y = pl.pallas_call(
         _kernel,
-        out_shape=jax.ShapeDtypeStruct((IN_SLOTS, *SLOT), x.dtype),
+        out_shape=pltpu.HBM((IN_SLOTS, *SLOT), x.dtype),
         in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
         scratch_shapes=[pltpu.SemaphoreType.DMA] * 3,
@@ -460,24 +468,40 @@ def _exchange(x, interpret):
     return y[None]
 
 
+def _mapped(function, mesh, in_specs, out_specs):
+    """The function over the shards of a mesh, whichever mesh is set where it is called."""
+    # Without the types of the mesh's axes, so that it takes arrays with and without them.
+    mesh = Mesh(mesh.devices, mesh.axis_names)
+    mapped = jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+    def call(*arrays):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return mapped(*arrays)
+
+    return call
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _program(x, source_mesh, target_mesh, interpret):
     # The two meshes list the same devices in the same order: stacking the target shards by device
     # and taking them off again only renames the axes, and moves nothing.
-    stacked = jax.shard_map(
-        lambda shard: _exchange(shard, interpret),
-        mesh=source_mesh,
-        in_specs=SOURCE_SPEC,
-        out_specs=P(source_mesh.axis_names),
-        check_vma=False,
-    )(x)
-    return jax.shard_map(
-        lambda shard: shard[0],
-        mesh=target_mesh,
-        in_specs=P(target_mesh.axis_names),
-        out_specs=TARGET_SPEC,
-        check_vma=False,
-    )(stacked)
+    rows, out_rows = P(source_mesh.axis_names), P(target_mesh.axis_names)
+    exchange = _mapped(lambda shard: _exchange(shard, interpret), source_mesh, SOURCE_SPEC, rows)
+    y = _mapped(lambda shard: shard[0], target_mesh, out_rows, TARGET_SPEC)(exchange(x))
+    if AxisType.Explicit in target_mesh.axis_types:
+        return jax.sharding.reshard(y, NamedSharding(target_mesh, TARGET_SPEC))
+    return y
+
+
+@_program.defjvp
+def _no_derivative(source_mesh, target_mesh, interpret, primals, tangents):
+    raise NotImplementedError(
+        "reshard has no derivative of its own: its gradient is the reshard from the target to the "
+        "source; emit that one too and join the two with jax.custom_vjp"
+    )
 
 
 def reshard(x, mesh, *, target_mesh=None, interpret=False):
@@ -485,15 +509,30 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False):
 
     `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
     never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
-    its padding zero. `target_mesh`: by default the devices of `mesh`, in its order. `interpret`: a
-    bool or `pltpu.InterpretParams`. Raises ValueError for a wrong shape, dtype or mesh.
+    its padding zero; a jit around that returns it needs that as its `out_shardings`, or XLA may
+    shard its result anew. `target_mesh`: by default the devices of `mesh`, in its order.
+    `interpret`: a bool or `pltpu.InterpretParams`. Raises ValueError for a wrong shape, dtype or
+    mesh.
     """
     _expect(x, PADDED_SOURCE_SHAPE, "source array")
     target_mesh = mesh if target_mesh is None else target_mesh
     if list(target_mesh.devices.flat) != list(mesh.devices.flat):
         raise ValueError("target_mesh: expected the devices of mesh, in the same order")
     source_mesh = _refined(mesh, SOURCE_AXES, "source")
-    return _program(x, source_mesh, _refined(target_mesh, TARGET_AXES, "target"), interpret)
+    target_mesh = _refined(target_mesh, TARGET_AXES, "target")
+    if isinstance(x, jax.core.Tracer):
+        return _program(x, source_mesh, target_mesh, interpret)
+    x = jax.device_put(x, NamedSharding(source_mesh, SOURCE_SPEC))
+    return _compiled(source_mesh, target_mesh, interpret)(x)
+
+
+@functools.cache
+def _compiled(source_mesh, target_mesh, interpret):
+    # XLA chooses the sharding of a program's result where it is not told.
+    return jax.jit(
+        lambda x: _program(x, source_mesh, target_mesh, interpret),
+        out_shardings=NamedSharding(target_mesh, TARGET_SPEC),
+    )
 
 
 def _mesh_of(axes, ids, ranks):
@@ -505,6 +544,8 @@ def _mesh_of(axes, ids, ranks):
 def _self_check():
     """Moves numbered elements in interpret mode if they are few, else traces the program."""
     ranks = sorted({*SOURCE_IDS, *TARGET_IDS})
+    if len(jax.devices()) < len(ranks):
+        raise SystemExit(f"got {len(jax.devices())} devices, expected {len(ranks)}")
     mesh, target_mesh = (
         _mesh_of(axes, ids, ranks)
         for axes, ids in ((SOURCE_AXES, SOURCE_IDS), (TARGET_AXES, TARGET_IDS))
