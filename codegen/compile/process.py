@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 from shardwright.codegen.compile.job import Job, to_json
 from shardwright.codegen.compile.report import GpuCode, Outcome, TpuCode
+from shardwright.codegen.processes import command, ending
 
 # What must be set before a compiler is imported; None: what must not be. The TPU compiler works
 # for any topology, whatever the machine at hand is said to be. Neither uses what it compiled
@@ -60,8 +59,7 @@ def _started(jobs: Sequence[Job], folder: Path, limit: float) -> subprocess.Pope
     asked.write_text(to_json(jobs))
     with asked.open() as stdin, log.open("a") as stderr:
         return subprocess.Popen(
-            # -P: in a clone, the folder `shardwright` at hand is not the package
-            [sys.executable, "-P", "-m", __package__ + ".worker", str(log), str(limit)],
+            command(__package__ + ".worker", str(log), str(limit)),
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -92,8 +90,8 @@ def _epitaph(code: int, folder: Path, limit: float) -> str:
     said = [line.strip() for line in (folder / "log").read_text(errors="replace").splitlines()]
     if any(line.startswith("Timeout (") for line in said):
         return f"no result after {limit:g} s"
-    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return ": ".join(["the compiler's process ended with " + how, *[s for s in said if s][-1:]])
+    how = "the compiler's process ended with " + ending(code)
+    return ": ".join([how, *[s for s in said if s][-1:]])
 
 
 def _end(process: subprocess.Popen[str]) -> None:

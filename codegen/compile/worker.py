@@ -1,17 +1,15 @@
 """The process that runs compilers: jobs as JSON on stdin, one line of JSON on stdout for each.
 
-Started by `process` as `python -P -m shardwright.codegen.compile.worker LOG SECONDS`, with the
-environment that the compiler needs. What modules and compilers print goes to the file LOG. A job
-that takes longer than SECONDS ends the process.
+Started by `process` with the arguments LOG SECONDS and the environment that the compiler needs.
+What modules and compilers print goes to the file LOG. A job that takes longer
+than SECONDS ends the process.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import importlib
-import io
 import json
-import os
 import re
 import sys
 from dataclasses import asdict
@@ -20,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from shardwright.codegen.compile.job import Job, from_json
+from shardwright.codegen.processes import own_stdout
 from shardwright.codegen.verify import worker as verifier
 from shardwright.ir.errors import InputError
 
@@ -33,7 +32,7 @@ _PREAMBLE = re.compile(
 
 def main(log: Path, limit: float) -> None:
     """Answer all jobs, in order."""
-    answers = _own_stdout(log)
+    answers = own_stdout(log)
     for job in from_json(sys.stdin.read()):
         # A compiler that hangs does not return to Python: a thread of C's ends the process.
         faulthandler.dump_traceback_later(limit, exit=True)
@@ -67,15 +66,6 @@ def brief(error: Exception) -> str:
         return f"{lines[-1].removesuffix('.')}, {lines[0].removesuffix(':')} of the kernel"
     said = _PREAMBLE.sub("", lines[0], count=1)
     return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
-
-
-def _own_stdout(log: Path) -> io.TextIOWrapper:
-    """Keep stdout for answers; let everything that prints, at file level too, print to `log`."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    target = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    for descriptor in (1, 2):
-        os.dup2(target, descriptor)
-    return answers
 
 
 if __name__ == "__main__":

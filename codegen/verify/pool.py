@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -15,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from shardwright.codegen.processes import command, ending
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.report import Progress, Report
 
@@ -52,8 +51,7 @@ class _Worker:
         with tempfile.NamedTemporaryFile(prefix="shardwright-verify-", delete=False) as log:
             self._log = Path(log.name)
         self._process = subprocess.Popen(
-            # -P: in a clone, the folder `shardwright` at hand is not the package
-            [sys.executable, "-P", "-m", __package__ + ".worker", backend, str(self._log)],
+            command(__package__ + ".worker", backend, str(self._log)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -112,8 +110,7 @@ class _Worker:
         """How the process ended and the last thing it said."""
         if line:  # it still runs, but does not speak the protocol
             self._process.kill()
-        code = self._process.wait()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        how = ending(self._process.wait())
         said = self._log.read_text(errors="replace").splitlines()
         last = [text.strip() for text in (*said, line) if text.strip()][-1:]
         return ": ".join([f"the process that ran it ended with {how}", *last])

@@ -1,14 +1,13 @@
 """The process that runs emitted modules: JSON lines in, JSON lines out, one for each case.
 
-Started by `pool` as `python -P -m shardwright.codegen.verify.worker BACKEND LOG`, with the
-environment that the backend needs. What modules and runtimes print goes to the file LOG.
+Started by `pool` with the arguments BACKEND LOG and the environment that the backend needs. What
+modules and runtimes print goes to the file LOG.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import io
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 
+from shardwright.codegen.processes import own_stdout
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError
@@ -28,7 +28,7 @@ _numbers = count()
 
 def main(backend: str, log: Path) -> None:
     """Serve cases until stdin ends."""
-    answers = _own_stdout(log)
+    answers = own_stdout(log)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     runner = importlib.import_module(f"shardwright.codegen.verify.{backend}")
     answers.write(json.dumps({"ready": backend}) + "\n")
@@ -91,15 +91,6 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
-
-
-def _own_stdout(log: Path) -> io.TextIOWrapper:
-    """Keep stdout for answers; let everything that prints, at file level too, print to `log`."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    target = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    for descriptor in (1, 2):
-        os.dup2(target, descriptor)
-    return answers
 
 
 if __name__ == "__main__":

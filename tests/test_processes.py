@@ -1,0 +1,27 @@
+"""Worker processes run the package that started them, wherever they start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from shardwright.codegen.processes import command, ending
+
+
+def test_another_package_of_the_name_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "shardwright").mkdir()
+    (tmp_path / "shardwright" / "__init__.py").write_text("raise OSError('the wrong one')")
+    result = subprocess.run(
+        command("shardwright", "--version"),
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("shardwright ")
+
+
+def test_how_a_process_ended() -> None:
+    assert [ending(code) for code in (0, 3, -9)] == ["exit code 0", "exit code 3", "SIGKILL"]
