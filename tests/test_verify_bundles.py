@@ -121,7 +121,8 @@ def large() -> Reshard:
 
 
 DETAILS = {
-    "pallas_tpu": "twin 11x4; at full size: constants, index functions, transfers, text",
+    "pallas_tpu": "twin 11x4; at full size: constants, index functions, transfers, hints, windows, "
+    "protocol, text",
     "triton_gpu": (
         "twin 11x4; at full size: constants, index functions, transfers, sampled programs, text"
     ),
@@ -245,11 +246,12 @@ def test_meshes_too_large_to_run_are_not_called_right(tmp_path: Path) -> None:
         (256, 128), "int8", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
     )
     emit(reshard).write(tmp_path / "wide")
+    own = {"pallas_tpu": "hints, windows, protocol, ", "triton_gpu": ""}
     for report in verify(tmp_path):
         assert report.verdict == "skipped"
         assert report.detail == (
-            "not run: more than 64 devices; "
-            "at full size: constants, index functions, transfers, text"
+            "not run: more than 64 devices; at full size: constants, index functions, transfers, "
+            f"{own[report.backend]}text"
         )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,14 @@ def _shape(
 
 def form(text: str) -> str:
     """A module's code without its numbers and texts; equal for modules that do the same."""
-    return ast.unparse(_Form().visit(ast.parse(text)))
+    with _PARSING:
+        tree = ast.parse(text)
+    return ast.unparse(_Form().visit(tree))
+
+
+# Python 3.11 counts the depth of a tree being built per interpreter, not per thread: two parsers at
+# once end in `SystemError: AST constructor recursion depth mismatch`. Backends have threads.
+_PARSING = threading.Lock()
 
 
 class _Form(ast.NodeTransformer):
