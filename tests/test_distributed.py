@@ -19,7 +19,7 @@ from shardwright.ir import Reshard
 RANK = Path(__file__).with_name("gloo_rank.py")
 
 
-def exchange(reshards: list[Reshard], folder: Path) -> None:
+def check_exchange(reshards: list[Reshard], folder: Path) -> None:
     """Every reshard in one group of processes; results and bytes on the wire as planned."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
@@ -67,17 +67,17 @@ def run_group(world: int, cases: list[dict], folder: Path) -> list[list[dict]]:
 
 def test_pairs_of_six_by_six_over_gloo(tmp_path: Path) -> None:
     """Every eleventh pair; the slow test takes them all."""
-    exchange(all_pairs({"x": 2, "y": 3}, (6, 6))[::11], tmp_path)
+    check_exchange(all_pairs({"x": 2, "y": 3}, (6, 6))[::11], tmp_path)
 
 
 @pytest.mark.slow
 def test_all_pairs_of_six_by_six_over_gloo(tmp_path: Path) -> None:
-    exchange(all_pairs({"x": 2, "y": 3}, (6, 6)), tmp_path)
+    check_exchange(all_pairs({"x": 2, "y": 3}, (6, 6)), tmp_path)
 
 
 def test_random_over_gloo(tmp_path: Path) -> None:
     few = [r for r in map(random_reshard, range(40)) if devices(r) <= 6]
-    exchange(few, tmp_path)
+    check_exchange(few, tmp_path)
 
 
 def test_two_meshes_over_gloo(tmp_path: Path) -> None:
@@ -88,4 +88,4 @@ def test_two_meshes_over_gloo(tmp_path: Path) -> None:
         sides = reshard.source.mesh.device_ids, reshard.target.mesh.device_ids
         if set(sides[0]) != set(sides[1]) and devices(reshard) <= 8:
             one_sided.append(reshard)
-    exchange(one_sided[:10], tmp_path)
+    check_exchange(one_sided[:10], tmp_path)

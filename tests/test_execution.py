@@ -11,9 +11,10 @@ from shardwright.codegen.backends import BACKENDS
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.ir import Mesh, Reshard, Sharding
+from shardwright.ir.dtypes import DTYPES
 
 
-def check(backend: str, reshards: list[Reshard], folder: Path) -> None:
+def check_modules(backend: str, reshards: list[Reshard], folder: Path) -> None:
     """Emit the module of every reshard and verify it; all that fail are named."""
     pytest.importorskip("jax" if backend == "pallas_tpu" else "triton")
     cases = []
@@ -28,24 +29,24 @@ def check(backend: str, reshards: list[Reshard], folder: Path) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_pairs_of_six_by_six(backend: str, tmp_path: Path) -> None:
     """Every eleventh of the 121 pairs of 6x6 on 2x3; the slow test takes them all."""
-    check(backend, all_pairs({"x": 2, "y": 3}, (6, 6))[::11], tmp_path)
+    check_modules(backend, all_pairs({"x": 2, "y": 3}, (6, 6))[::11], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_all_pairs_of_six_by_six(backend: str, tmp_path: Path) -> None:
-    check(backend, all_pairs({"x": 2, "y": 3}, (6, 6)), tmp_path)
+    check_modules(backend, all_pairs({"x": 2, "y": 3}, (6, 6)), tmp_path)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_random(backend: str, tmp_path: Path) -> None:
-    check(backend, [random_reshard(seed) for seed in range(24)], tmp_path)
+    check_modules(backend, [random_reshard(seed) for seed in range(24)], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_more_random(backend: str, tmp_path: Path) -> None:
-    check(backend, [random_reshard(seed) for seed in range(1000, 1200)], tmp_path)
+    check_modules(backend, [random_reshard(seed) for seed in range(1000, 1200)], tmp_path)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -59,7 +60,7 @@ def test_scalars_and_single_devices(backend: str, tmp_path: Path) -> None:
         Reshard((1, 3), "float32", alone.sharding("[{}, {}]"), pair.sharding('[{"x"}, {}]')),
         Reshard((4,), "float32", alone.sharding("[{}]"), alone.sharding("[{}]")),
     ]
-    check(backend, reshards, tmp_path)
+    check_modules(backend, reshards, tmp_path)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -67,4 +68,17 @@ def test_rank_eight(backend: str, tmp_path: Path) -> None:
     mesh = Mesh({"x": 2, "y": 3})
     source = mesh.sharding('[{}, {"x"}, {}, {}, {"y"}, {}, {}, {}]')
     target = mesh.sharding('[{"y"}, {}, {}, {}, {}, {}, {"x"}, {}]')
-    check(backend, [Reshard((3, 2, 1, 2, 5, 1, 3, 2), "int16", source, target)], tmp_path)
+    check_modules(backend, [Reshard((3, 2, 1, 2, 5, 1, 3, 2), "int16", source, target)], tmp_path)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_dtype(backend: str, tmp_path: Path) -> None:
+    """Every dtype the backend takes, uneven, with replicas that share the sending."""
+    mesh = Mesh({"x": 4, "y": 2})
+    source, target = mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{"y"}, {}]')
+    reshards = []
+    for dtype in DTYPES:
+        if backend == "triton_gpu" or dtype != "float64":
+            reshards.append(Reshard((7, 3), dtype, source, target))
+    assert len(reshards) == len(DTYPES) - (backend == "pallas_tpu")
+    check_modules(backend, reshards, tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shlex
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from cases import all_pairs, describe, random_reshard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import held_by
+from typer.testing import CliRunner
 
+from shardwright.codegen.cli import app
+from shardwright.codegen.describe import Description
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.holders import Loads, candidates
 from shardwright.ir import Mesh, Reshard
@@ -86,7 +90,7 @@ def lacking(reshard: Reshard) -> dict[int, int]:
     return missing
 
 
-def check(reshard: Reshard) -> dict:
+def check_plan(reshard: Reshard) -> dict:
     """All that a direct plan promises, from its JSON."""
     made = json.loads(plan(reshard).to_json())
     received, sent = replayed(reshard, made["steps"])
@@ -105,14 +109,14 @@ def test_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[int, 
     """A part of all ordered pairs; the slow test takes them all."""
     pairs = all_pairs(axes, shape)
     for reshard in pairs[:: 1 + len(pairs) // 150]:
-        check(reshard)
+        check_plan(reshard)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("axes", "shape"), MATRICES)
 def test_all_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[int, ...]) -> None:
     for reshard in all_pairs(axes, shape):
-        check(reshard)
+        check_plan(reshard)
 
 
 @settings(max_examples=300, deadline=None)
@@ -121,7 +125,7 @@ def test_random_reshards(seed: int) -> None:
     """Sub-axes, both splits, other axes, permuted ids, other device sets."""
     reshard = random_reshard(seed)
     try:
-        check(reshard)
+        check_plan(reshard)
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {describe(reshard)}") from error
 
@@ -160,7 +164,7 @@ def test_replicas_share_the_sending() -> None:
     reshard = Reshard(
         (64, 8), "float32", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{"y"}, {}]')
     )
-    moved = check(reshard)
+    moved = check_plan(reshard)
     assert moved["sent_max"] == moved["bound_sent_max"]
 
 
@@ -210,5 +214,18 @@ def test_orders_of_devices_do_not_matter_to_the_bytes() -> None:
         reshard = Reshard(
             (4, 4), "int8", mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
         )
-        totals.add(check(reshard)["received_total"])
+        totals.add(check_plan(reshard)["received_total"])
     assert totals == {8}
+
+
+def test_a_dozen_through_the_command_line() -> None:
+    """`plan --json` prints what `to_json` says, for uneven pairs on 2x3 and two meshes."""
+    reshards = all_pairs({"x": 2, "y": 3}, (7, 5))[::12]
+    reshards += [random_reshard(seed) for seed in (3, 8, 11)]
+    assert len(reshards) >= 12
+    for reshard in reshards:
+        words = Description.of(reshard, "case").command().split(" --name ")[0]
+        arguments = shlex.split(words)[2:]
+        result = CliRunner().invoke(app, ["plan", *arguments, "--json"])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout) == json.loads(plan(reshard).to_json())
