@@ -54,15 +54,8 @@ def _split(a: sympy.Expr, n: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 
 def _common_factor(
     a: sympy.Expr, n: sympy.Expr
-) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr] | None:
-    """`(q, r, m, g)` without g: a = g*q + r, n = g*m, 0 <= r < g, for the largest such g."""
-    found = _factored(a, n)
-    return None if found is None else found[:3]
-
-
-def _factored(
-    a: sympy.Expr, n: sympy.Expr
 ) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:
+    """`(q, r, m, g)` with a = g*q + r, n = g*m, 0 <= r < g, for the first such g; or None."""
     for g in _candidate_factors(a, n):
         m = quotient(n, g)
         if m is None or g == 1:
@@ -121,7 +114,7 @@ def _remainder_of_remainder(a: sympy.Expr, n: sympy.Expr) -> sympy.Expr | None:
 
 
 def _remainder_common_factor(a: sympy.Expr, n: sympy.Expr) -> sympy.Expr | None:
-    found = _factored(a, n)
+    found = _common_factor(a, n)
     return None if found is None else found[3] * Mod(found[0], found[2]) + found[1]
 
 
