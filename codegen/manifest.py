@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,3 +141,19 @@ def _entry(path: Path, name: str, data: dict[str, Any]) -> Entry:
 
 def _without_name(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key != "name"}
+
+
+def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Description]:
+    """The descriptions of the bundles at roots and bundle folders, by root and name, each once.
+
+    Raises InputError as `located` does.
+    """
+    found: dict[tuple[Path, str], Description] = {}
+    for path in paths:
+        root, names = located(path)
+        manifest = read_manifest(root)
+        for name in names:
+            entry = manifest.entry(name)
+            assert entry is not None  # `located` took the names from the manifest
+            found[root, name] = entry.description
+    return found

@@ -11,7 +11,7 @@ from shardwright.codegen.compile.process import outcomes
 from shardwright.codegen.compile.report import Code, Outcome, Progress, Report, Verdict
 from shardwright.codegen.compile.targets import REQUIRES, Target, parse_targets, require
 from shardwright.codegen.describe import Description
-from shardwright.codegen.manifest import located, read_manifest
+from shardwright.codegen.manifest import described
 from shardwright.ir.errors import InputError
 
 
@@ -83,17 +83,9 @@ def compiled(
 
 
 def _tasks(paths: Iterable[str | Path], targets: Sequence[Target]) -> list[_Task]:
-    bundles: dict[tuple[Path, str], Description] = {}  # a bundle named twice is compiled once
-    for path in paths:
-        root, names = located(path)
-        manifest = read_manifest(root)
-        for name in names:
-            entry = manifest.entry(name)
-            assert entry is not None  # `located` took the names from the manifest
-            bundles[root, name] = entry.description
     return [
         _Task(root, description, target)
-        for (root, _), description in bundles.items()
+        for (root, _), description in described(paths).items()
         for target in targets
     ]
 

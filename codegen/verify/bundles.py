@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.describe import Description
-from shardwright.codegen.manifest import located, read_manifest
+from shardwright.codegen.manifest import described
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.pool import REQUIRES, Runner
 from shardwright.codegen.verify.report import Progress, Report
@@ -57,17 +57,12 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
             raise InputError(
                 "no such backend", argument="backends", got=backend, expected=one_of(REQUIRES)
             )
-    jobs: dict[Job, None] = {}  # a bundle named twice is run once
-    for path in paths:
-        root, names = located(path)
-        manifest = read_manifest(root)
-        for name in names:
-            entry = manifest.entry(name)
-            assert entry is not None  # `located` took the names from the manifest
-            for backend in entry.description.backends:
-                if backends is None or backend in backends:
-                    jobs[Job(entry.description, backend, root)] = None
-    return list(jobs)
+    return [
+        Job(description, backend, root)
+        for (root, _), description in described(paths).items()
+        for backend in description.backends
+        if backends is None or backend in backends
+    ]
 
 
 def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
