@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from shardwright.codegen.chips import TOPOLOGIES
 from shardwright.codegen.compile.report import GpuCode, Outcome, Progress, Report, TpuCode, Verdict
-from shardwright.codegen.compile.targets import ARCHITECTURES, TOPOLOGIES
+from shardwright.codegen.compile.targets import ARCHITECTURES
 
 __all__ = [
     "ARCHITECTURES",

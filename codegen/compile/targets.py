@@ -6,22 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from shardwright.codegen.chips import TOPOLOGIES
 from shardwright.ir.errors import InputError, one_of
-
-_FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-
-TOPOLOGIES = tuple(
-    f"{generation}:{layout}"
-    for generation, layouts in {
-        "v4": ("2x2x1", "2x2x2", "4x4x4"),
-        "v5e": _FLAT,
-        "v5p": ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "8x8x8"),
-        "v6e": _FLAT,
-        "tpu7x": ("2x2x1", "2x2x2", "4x4x4"),
-    }.items()
-    for layout in layouts
-)
-"""Slices that the TPU compiler knows: a generation, and how its chips are laid out."""
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 """GPU architectures: NVIDIA's `sm_` names and AMD's `gfx` names."""

@@ -1,0 +1,103 @@
+"""TPU generations: what a device has, and how the chips of a slice are linked.
+
+Where the figures come from:
+
+[compiler]  the TPU compiler of libtpu 0.0.42, asked for too much: how much HBM it says there is,
+            and what it cuts `vmem_limit_bytes` down to. tests/test_compile_tpu.py asks it again.
+[cloud]     docs.cloud.google.com/tpu/docs/{v4, v5e, v5p, v6e, tpu7x}: tables of specifications;
+            bandwidths in GB/s a chip, that of the interconnect over all links and both ways.
+[book]      jax-ml.github.io/scaling-book/tpus: bandwidth of a v4 link, and which links wrap
+            around: any axis of 16 on v5e and v6e, axes of full 4x4x4 cubes on the others.
+[pallas]    docs.jax.dev/en/latest/pallas/tpu/distributed.html, "Routing": on v5e "devices can
+            only route to a power of 2 offset from themselves".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shardwright.ir.errors import InputError, one_of
+
+GIB = 2**30
+_FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+# Without 4x4x8 and its like: Google Cloud twists their tori.
+_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "8x8x8")
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One generation. Bytes and bandwidths are a JAX device's, which is a core on v4 and tpu7x.
+
+    `devices`: JAX devices a chip. `vmem_bytes`: what one kernel may take at most.
+    `hbm_bandwidth`, `link_bandwidth`: bytes a second, the latter over one link of the
+    interconnect, one way. `layouts`: slices that the compiler knows, as chips along the torus.
+    """
+
+    generation: str
+    devices: int
+    hbm_bytes: int
+    vmem_bytes: int
+    hbm_bandwidth: float
+    link_bandwidth: float
+    power_of_two_offsets: bool
+    layouts: tuple[str, ...]
+
+
+# devices, hbm_bytes, vmem_bytes: [compiler]; hbm_bandwidth: [cloud]; link_bandwidth: [cloud] over
+# 4 links of a flat torus or 6 of a deep one and over both ways, but v4's: [book].
+CHIPS = (
+    Chip("v4", 2, 61 * GIB // 4, 16 * 2**20, 1200e9 / 2, 45e9, False, _CUBES),
+    Chip("v5e", 1, 63 * GIB // 4, 128 * 2**20, 819e9, 400e9 / 4 / 2, True, _FLAT),
+    Chip("v5p", 1, 9574 * GIB // 100, 67_043_328, 2765e9, 1200e9 / 6 / 2, False, _CUBES),
+    Chip("v6e", 1, 125 * GIB // 4, 134_152_192, 1638e9, 800e9 / 4 / 2, False, _FLAT),
+    Chip("tpu7x", 2, 379 * GIB // 4, 64 * 2**20, 7380e9 / 2, 1200e9 / 6 / 2, False, _CUBES),
+)
+
+TOPOLOGIES = tuple(f"{chip.generation}:{layout}" for chip in CHIPS for layout in chip.layouts)
+"""Slices that the TPU compiler knows: a generation, and how its chips are laid out."""
+
+
+@dataclass(frozen=True)
+class Torus:
+    """The chips of a slice along each dimension, and whether its ends are linked to each other."""
+
+    sizes: tuple[int, ...]
+    wraps: tuple[bool, ...]
+
+    @property
+    def chips(self) -> int:
+        """How many there are."""
+        return math.prod(self.sizes)
+
+
+def chip_of(topology: str) -> Chip:
+    """The generation of a topology's chips. Raises InputError for a name not in TOPOLOGIES."""
+    generation, _ = _split(topology)
+    return next(chip for chip in CHIPS if chip.generation == generation)
+
+
+def torus_of(topology: str) -> Torus:
+    """How a topology's chips are linked. Raises InputError for a name not in TOPOLOGIES.
+
+    >>> torus_of("v5e:8x16")
+    Torus(sizes=(8, 16), wraps=(False, True))
+    """
+    _, layout = _split(topology)
+    sizes = tuple(map(int, layout.split("x")))
+    if len(sizes) == 2:
+        return Torus(sizes, tuple(size == 16 for size in sizes))
+    cubes = all(size % 4 == 0 for size in sizes)
+    return Torus(sizes, (cubes,) * len(sizes))
+
+
+def _split(topology: str) -> tuple[str, str]:
+    if topology not in TOPOLOGIES:
+        raise InputError(
+            "no such TPU topology",
+            argument="topology",
+            got=topology,
+            expected=one_of(TOPOLOGIES),
+        )
+    generation, layout = topology.split(":")
+    return generation, layout
