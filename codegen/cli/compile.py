@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardwright.codegen.cli.progress import bar
-from shardwright.codegen.cli.tables import console, shown
+from shardwright.codegen.cli.tables import console, ratio, shown
 from shardwright.codegen.compile import GpuCode, Report, TpuCode, compile_bundles
 from shardwright.ir.errors import InputError
 
@@ -102,27 +102,58 @@ def _row(report: Report) -> tuple[str, str, str]:
 
 
 def _tpu(reports: list[Report]) -> Table:
-    """Seconds to compile, and bytes of code and of temporary memory a device."""
-    columns = ("lower s", "compile s", "code B", "temp B")
-    compared = any(report.xla is not None for report in reports)
-    table = _table((*columns, "XLA s", "XLA code B") if compared else columns)
+    """What the module takes a device, and beside it what XLA's own reshard takes."""
+    table = _table(("s", "code", "temp", "VMEM", "wire"))
+    table.caption = (
+        "Bytes of a device, K is 1024; wire: what the busiest receives over the least possible."
+    )
+    if compared := any(report.xla is not None for report in reports):
+        for column in ("XLA\ns", "XLA\ncode", "XLA\nwire"):
+            table.add_column(column, justify="right")
     for report in reports:
-        code, cells = report.code, ("-",) * 4
-        if isinstance(code, TpuCode):
-            seconds = (f"{code.lower_seconds:.2f}", f"{code.compile_seconds:.2f}")
-            cells = (*seconds, str(code.code_bytes), str(code.temporary_bytes))
-        table.add_row(*_row(report), *cells, *(_xla(report) if compared else ()))
+        table.add_row(*_row(report), *_ours(report), *(_xla(report) if compared else ()))
     return table
 
 
-def _xla(report: Report) -> tuple[str, str]:
-    """XLA's seconds and bytes of code beside ours."""
+def _ours(report: Report) -> tuple[str, ...]:
+    code = report.code
+    if not isinstance(code, TpuCode):
+        return ("-",) * 5
+    sizes = (code.code_bytes, code.temporary_bytes, code.vmem_bytes)
+    return (_seconds(code), *map(_size, sizes), _wire(code, report))
+
+
+def _xla(report: Report) -> tuple[str, ...]:
     if report.xla is None:
-        return "-", "-"
+        return ("-",) * 3
     code = report.xla.code
     if not isinstance(code, TpuCode):
-        return "-", "failed"
-    return f"{code.lower_seconds + code.compile_seconds:.2f}", str(code.code_bytes)
+        return "-", "failed", "-"
+    return _seconds(code), _size(code.code_bytes), _wire(code, report)
+
+
+def _seconds(code: TpuCode) -> str:
+    """Of lowering and compiling together."""
+    return f"{code.lower_seconds + code.compile_seconds:.2f}"
+
+
+def _wire(code: TpuCode, report: Report) -> str:
+    moved, bound = code.wire_bytes, report.bound_bytes
+    if moved is None or bound is None:
+        return "-"
+    if moved and not bound:
+        return _size(moved)
+    return ratio(moved, bound) if moved < 10 * bound else f"{moved / bound:.0f}"
+
+
+def _size(size: int | None) -> str:
+    """Bytes in the largest unit of which there are ten: `64K`, `5120K`, `12M`."""
+    if size is None:
+        return "-"
+    for power, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if size >= 10 << power:
+            return f"{size / 2**power:.0f}{unit}"
+    return str(size)
 
 
 def _gpu(reports: list[Report]) -> Table:

@@ -12,6 +12,7 @@ from shardwright.codegen.compile.report import Code, Outcome, Progress, Report, 
 from shardwright.codegen.compile.targets import REQUIRES, Target, parse_targets, require
 from shardwright.codegen.describe import Description
 from shardwright.codegen.manifest import described
+from shardwright.codegen.planner import plan
 from shardwright.ir.errors import InputError
 
 
@@ -52,8 +53,12 @@ class _Task:
     def _report(
         self, verdict: Verdict, detail: str, code: Code | None, xla: Outcome | None
     ) -> Report:
-        name, backend = self.description.name, self.target.backend
-        return Report(name, self.target.name, backend, verdict, detail, code, xla)
+        name, target = self.description.name, self.target
+        bound = self._bound() if target.backend == "pallas_tpu" else None
+        return Report(name, target.name, target.backend, verdict, detail, code, xla, bound)
+
+    def _bound(self) -> int:
+        return plan(self.description.reshard()).traffic.bound_received_max
 
 
 def compiled(

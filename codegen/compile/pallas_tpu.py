@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ from jax import export
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from shardwright.codegen.compile import hlo, memory
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.compile.saving import lines_of, save
@@ -40,8 +41,9 @@ class _Program:
 
 def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """What the compiler makes of `reshard`; with `job.files`, the program is saved too."""
+    memory.check(module, job.target, getattr(module, "STAGING_BYTES", 0))
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
-    code = _compiled(program)
+    code = replace(_compiled(program), wire_bytes=getattr(module, "WIRE_BYTES", None))
     if job.files is not None:
         save(job.files, _artifacts(module, job, program))
     return code
@@ -51,6 +53,7 @@ def compile_xla(module: ModuleType, job: Job) -> TpuCode:
     """What the compiler makes of XLA's own reshard between the same padded arrays."""
     if job.nested:
         raise InputError("XLA knows no nested split")
+    memory.check(module, job.target, 0)
     source, target = _meshes(module, job.target)
     shape, padded = module.SHAPE, module.PADDED_TARGET_SHAPE
 
@@ -92,12 +95,16 @@ def _compiled(program: _Program) -> TpuCode:
     start = time.perf_counter()
     lowered = program.jit().lower(program.argument)
     lowered_at = time.perf_counter()
-    memory = lowered.compile().memory_analysis()
+    compiled = lowered.compile()
+    compiled_at = time.perf_counter()
+    sizes, text = compiled.memory_analysis(), compiled.as_text()
     return TpuCode(
         lower_seconds=lowered_at - start,
-        compile_seconds=time.perf_counter() - lowered_at,
-        code_bytes=memory.generated_code_size_in_bytes,
-        temporary_bytes=memory.temp_size_in_bytes,
+        compile_seconds=compiled_at - lowered_at,
+        code_bytes=sizes.generated_code_size_in_bytes,
+        temporary_bytes=sizes.temp_size_in_bytes,
+        vmem_bytes=hlo.vmem_bytes(text),
+        wire_bytes=hlo.received_bytes(text, len(program.argument.sharding.device_set)),
     )
 
 

@@ -13,13 +13,17 @@ Verdict = Literal["ok", "failed", "skipped"]
 class TpuCode:
     """What the TPU compiler made of a program; bytes are a device's.
 
-    `lower_seconds` is tracing and lowering in JAX, `compile_seconds` the compiler.
+    `lower_seconds` is tracing and lowering in JAX, `compile_seconds` the compiler. `vmem_bytes`:
+    the most that one Pallas kernel takes, None for a program without. `wire_bytes`: what the
+    busiest device receives, padding included; None for a module that does not state it.
     """
 
     lower_seconds: float
     compile_seconds: float
     code_bytes: int
     temporary_bytes: int
+    vmem_bytes: int | None = None
+    wire_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class Report:
 
     `skipped` means that the bundle has no module for such a target. `detail` says in one line why
     a module failed or was skipped. `xla` is what XLA makes of the same reshard, where it was asked:
-    its outcome does not bear on the verdict.
+    its outcome does not bear on the verdict. `bound_bytes`: what the busiest device of a TPU
+    topology has to receive at least.
     """
 
     name: str
@@ -66,6 +71,7 @@ class Report:
     detail: str = ""
     code: Code | None = None
     xla: Outcome | None = None
+    bound_bytes: int | None = None
 
 
 Progress = Callable[[int, int, Report | None], None]
