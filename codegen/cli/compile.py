@@ -141,7 +141,7 @@ def _wire(code: TpuCode, report: Report) -> str:
     moved, bound = code.wire_bytes, report.bound_bytes
     if moved is None or bound is None:
         return "-"
-    if moved and not bound:
+    if not bound:
         return _size(moved)
     return ratio(moved, bound) if moved < 10 * bound else f"{moved / bound:.0f}"
 

@@ -73,6 +73,7 @@ def _whole(module: ModuleType, topology: str) -> _Program:
     return _Program(
         lambda x: module.reshard(x, mesh, target_mesh=target_mesh),
         _argument(module, module.PADDED_SOURCE_SHAPE, module.source_sharding(mesh)),
+        module.target_sharding(target_mesh),
     )
 
 
@@ -92,6 +93,8 @@ def _argument(module: ModuleType, shape: tuple[int, ...], sharding: Any) -> jax.
 
 
 def _compiled(program: _Program) -> TpuCode:
+    # What JAX traced for an earlier program, perhaps with other widths of integers, is no help.
+    jax.clear_caches()
     start = time.perf_counter()
     lowered = program.jit().lower(program.argument)
     lowered_at = time.perf_counter()
