@@ -1,21 +1,33 @@
-"""Everything that is measured, one table each: `python -m bench [NAME ...]`."""
+"""Everything that is measured, one table each: `python -m bench [NAME[:COUNT] ...]`.
+
+COUNT is how many random cases to take, where there are some: `tpu_compile:20` for a short run.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-from bench import balance, speed
+from bench import balance, speed, tpu_compile
 
-TABLES = {"speed": speed.main, "balance": balance.main}
+TABLES: dict[str, Callable[..., None]] = {
+    "speed": speed.main,
+    "balance": balance.main,
+    "tpu_compile": tpu_compile.main,
+}
+COUNTED = ("tpu_compile",)
 
 
-def main(names: list[str]) -> None:
+def main(words: list[str]) -> None:
     """Print the tables named, or all."""
-    unknown = [name for name in names if name not in TABLES]
+    asked = [word.partition(":") for word in words or TABLES]
+    unknown = [name for name, _, _ in asked if name not in TABLES]
     if unknown:
         raise SystemExit(f"no such table: {', '.join(unknown)}; there are {', '.join(TABLES)}")
-    for name in names or TABLES:
-        TABLES[name]()
+    for name, colon, count in asked:
+        if colon and not (name in COUNTED and count.isdecimal()):
+            raise SystemExit(f"{name}{colon}{count}: a count is for {', '.join(COUNTED)}")
+        TABLES[name](*([int(count)] if colon else []))
 
 
 main(sys.argv[1:])
