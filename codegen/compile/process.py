@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,9 @@ _ENVIRONMENT: dict[str, dict[str, str | None]] = {
     },
     "triton_gpu": {"TRITON_INTERPRET": None, "TRITON_ALWAYS_COMPILE": "1"},
 }
+
+# What a compiler in C++ writes when a check of its own fails; after it come stack and reports.
+_FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ \S+\] (.*?) *$", re.MULTILINE)
 
 
 def outcomes(jobs: Sequence[Job], time_limit: float) -> Iterator[Outcome]:
@@ -86,12 +90,14 @@ def _answers(process: subprocess.Popen[str]) -> Iterator[Outcome]:
 
 
 def _epitaph(code: int, folder: Path, limit: float) -> str:
-    """How a process ended that was not done, and the last thing it said."""
-    said = [line.strip() for line in (folder / "log").read_text(errors="replace").splitlines()]
+    """How a process ended that was not done, and why: the check in the compiler that failed, or
+    the last thing it said."""
+    text = (folder / "log").read_text(errors="replace")
+    said = [line.strip() for line in text.splitlines() if line.strip()]
     if any(line.startswith("Timeout (") for line in said):
         return f"no result after {limit:g} s"
     how = "the compiler's process ended with " + ending(code)
-    return ": ".join([how, *[s for s in said if s][-1:]])
+    return ": ".join([how, *(_FATAL.findall(text) or said)[-1:]])
 
 
 def _end(process: subprocess.Popen[str]) -> None:
