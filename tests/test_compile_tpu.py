@@ -187,6 +187,49 @@ def test_the_table_sets_the_module_beside_xla() -> None:
     ]
 
 
+COMPOSED = """
+import sys
+from pathlib import Path
+import jax
+from shardwright.codegen.compile.pallas_tpu import _argument, _meshes
+from shardwright.codegen.verify.worker import load
+there, back = (load(Path(path)) for path in sys.argv[1:])
+mesh, _ = _meshes(there, "v5e:2x4")
+def program(x):
+    y = there.reshard(x, mesh)
+    return there.reshard(back.reshard(y, mesh), mesh)
+x = _argument(there, there.PADDED_SOURCE_SHAPE, there.source_sharding(mesh))
+compiled = jax.jit(program, out_shardings=there.target_sharding(mesh)).lower(x).compile()
+print(there.COLLECTIVE_ID, back.COLLECTIVE_ID, compiled.as_text().count('"tpu_custom_call"'))
+"""
+
+
+@pytest.mark.parametrize("name", ["transpose", "primes"])
+def test_two_modules_and_one_twice_compile_as_one_program(tmp_path: Path, name: str) -> None:
+    skip_without_the_compiler()
+    there = CASES[name].reshard()
+    back = sw.Reshard(there.shape, there.dtype, there.target, there.source)
+    for folder, reshard in (("there", there), ("back", back)):
+        sw.emit(reshard, backends=("pallas_tpu",)).write(tmp_path / folder)
+    modules = [str(tmp_path / folder / "pallas_tpu.py") for folder in ("there", "back")]
+    first, second, kernels = map(int, asked_of_the_compiler(COMPOSED, tmp_path, *modules).split())
+    assert first != second
+    assert kernels >= 3
+
+
+def asked_of_the_compiler(program: str, folder: Path, *words: str) -> str:
+    """What a Python program prints that the TPU compiler is there for."""
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program, *words],
+        env=_environment("pallas_tpu", folder),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 CONFIRM = """
 import json, re, sys
 import jax, numpy
@@ -222,15 +265,8 @@ def test_the_compiler_knows_the_chips_as_they_are_stated(tmp_path: Path) -> None
     """Devices, extents of the torus, VMEM that a kernel may ask for, HBM of a device."""
     skip_without_the_compiler()
     asked = [f"{chip.generation}:{chip.layouts[1]}" for chip in CHIPS]
-    result = subprocess.run(
-        [sys.executable, "-c", CONFIRM, *asked],
-        env=_environment("pallas_tpu", tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    for topology, chip, line in zip(asked, CHIPS, result.stdout.splitlines(), strict=True):
+    said = asked_of_the_compiler(CONFIRM, tmp_path, *asked)
+    for topology, chip, line in zip(asked, CHIPS, said.splitlines(), strict=True):
         devices, sizes, vmem, hbm = json.loads(line)
         torus = torus_of(topology)
         assert devices == torus.chips * chip.devices

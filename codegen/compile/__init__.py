@@ -44,10 +44,10 @@ def compile_bundles(
     `paths` are roots, folders with a manifest, or bundles in one. One report for each bundle and
     target, in this order. A topology takes the Pallas module, whose meshes are laid over its first
     devices, and unless `xla` is false XLA's own reshard beside it; an architecture takes the Triton
-    module. `save` names a folder for what was compiled: `save/bundle/target.*`. Raises InputError
-    for a path without bundles, an unknown target (argument "targets"), a compiler that is not
-    installed (the same), and a folder that cannot be written or has to take two bundles of one
-    name (argument "save").
+    module. What no device of a topology can hold fails before its compiler is asked. `save` names
+    a folder for what was compiled: `save/bundle/target.*`. Raises InputError for a path without
+    bundles, an unknown target (argument "targets"), a compiler that is not installed (the same),
+    and a folder that cannot be written or has to take two bundles of one name (argument "save").
     """
     from shardwright.codegen.compile.bundles import compiled
 
