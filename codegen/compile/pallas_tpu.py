@@ -43,10 +43,18 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """What the compiler makes of `reshard`; with `job.files`, the program is saved too."""
     memory.check(module, job.target, getattr(module, "STAGING_BYTES", 0))
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
-    code = replace(_compiled(program), wire_bytes=getattr(module, "WIRE_BYTES", None))
+    code = _with_kernels(_compiled(program), module)
     if job.files is not None:
         save(job.files, _artifacts(module, job, program))
     return code
+
+
+def _with_kernels(code: TpuCode, module: ModuleType) -> TpuCode:
+    """The code with what its kernels move, which only the module says, beside XLA's collectives, of
+    which a module should have none."""
+    stated = getattr(module, "WIRE_BYTES", None)
+    moved = None if stated is None else stated + (code.wire_bytes or 0)
+    return replace(code, wire_bytes=moved)
 
 
 def compile_xla(module: ModuleType, job: Job) -> TpuCode:
