@@ -97,7 +97,7 @@ def _kernel(x, y, *semaphores):
 UNKNOWN_NAME = """
 @triton.jit
 def pull_kernel(peers, out, receiver, me, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr,
-                D: tl.constexpr):
+                D: tl.constexpr, E: tl.constexpr, F: tl.constexpr):
     tl.store(out, missing)
 
 
@@ -175,8 +175,12 @@ def test_figures_for_a_gpu(done: SimpleNamespace, name: str, target: str) -> Non
     assert code.registers is not None
     assert 0 < code.registers <= 255
     assert code.stack_bytes == 0
-    assert 0 <= code.wide_loads <= code.loads
-    assert code.loads > 0
+    aligned = name in ("aligned", "other_devices")
+    # In PTX the first load is that of the peer's address.
+    address = int(target == "sm_90")
+    assert (code.wide_loads == code.loads - address > 0) == aligned
+    assert (code.wide_stores == code.stores > 0) == aligned
+    assert code.looped_divisions == 0
     binary = done.saved / name / f"{target}.{'cubin' if target == 'sm_90' else 'hsaco'}"
     assert binary.stat().st_size == code.binary_bytes
 
@@ -425,14 +429,32 @@ def test_folders_that_cannot_take_what_is_saved(root: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("assembly", "counts"),
+    ("assembly", "loads", "stores"),
     [
-        ("ld.global.v4.b32 { %r1 }\n@%p1 ld.global.b16 { %rs1 }\nst.global.v4.b32 [x]", (1, 2)),
-        ("ld.global.L1::evict_last.v2.b64 { }\nld.global.nc.v2.b32 { }\nld.param.b64", (1, 2)),
-        ("ld.global.v8.b32 { }\nld.shared.v4.b32 { }", (1, 1)),
-        ('.amdgcn_target "x"\nglobal_load_dwordx4 v[2:5]\nbuffer_load_ushort v0\n', (1, 2)),
-        ('.amdgcn_target "x"\nglobal_store_dwordx4 v0\ns_load_dwordx4 s[0:3]\n', (0, 0)),
+        ("ld.global.v4.b32 { }\n@%p1 ld.global.b16 { }\nst.global.v4.b32 [x]", (16, 2), (16,)),
+        ("ld.global.L1::evict_last.v2.b64 { }\nld.global.nc.v2.b32 { }\nld.param.b64", (16, 8), ()),
+        ("ld.global.v8.b32 { }\nld.shared.v4.b32 { }\n@%p1 st.global.b8 [x]", (32,), (1,)),
+        ('.amdgcn_target "x"\nglobal_load_dwordx4 v[2:5]\nbuffer_load_ushort v0\n', (16, 2), ()),
+        ('.amdgcn_target "x"\nglobal_store_dwordx4 v0\ns_load_dwordx4 s[0:3]\n', (), (16,)),
+        ('.amdgcn_target "x"\nglobal_store_short_d16_hi v0\nflat_store_b64 v0\n', (), (2, 8)),
     ],
 )
-def test_loads_are_counted(assembly: str, counts: tuple[int, int]) -> None:
-    assert resources.loads(assembly) == counts
+def test_loads_and_stores_are_counted(
+    assembly: str, loads: tuple[int, ...], stores: tuple[int, ...]
+) -> None:
+    assert resources.widths(assembly, "ld") == loads
+    assert resources.widths(assembly, "st") == stores
+    assert resources.wide(loads) == (sum(size >= 16 for size in loads), len(loads))
+
+
+@pytest.mark.parametrize(
+    ("assembly", "divisions"),
+    [
+        ("div.s32 %r1, %r2, %r3;\n$L__BB0_1:\nrem.u32 %r1, %r2, %r3;\n@%p1 bra $L__BB0_1;", (1, 2)),
+        ("$L__BB0_1:\nadd.s32 %r1;\n@%p1 bra $L__BB0_2;\ndiv.u64 %r1;\n$L__BB0_2:\n", (0, 1)),
+        ("div.full.f32 %f1, %f2, %f3;", (0, 0)),
+        (".LBB0_1:\n\tv_rcp_iflag_f32_e32 v1, v1\n\ts_cbranch_scc1 .LBB0_1\n", (1, 1)),
+    ],
+)
+def test_divisions_are_counted(assembly: str, divisions: tuple[int, int]) -> None:
+    assert resources.divisions(assembly) == divisions

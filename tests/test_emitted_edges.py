@@ -168,14 +168,6 @@ def test_two_meshes_over_two_processes(tmp_path: Path) -> None:
         output(process)
 
 
-def test_results_of_torch_carry_no_gradient(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("triton")
-    module = loaded(SAME_AXES, "triton_gpu", tmp_path)
-    shards = [torch.ones(module.source_shape(i), requires_grad=True) for i in range(8)]
-    assert not any(out.requires_grad for out in module.reshard_local(shards))
-
-
 def test_shards_of_one_kind_of_device(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
@@ -269,35 +261,6 @@ def test_a_module_with_slots_says_what_they_cost(
     reshard = Reshard(shape, "bfloat16", GRID.sharding(source), GRID.sharding(target))
     text = BACKENDS["pallas_tpu"].render(plan(reshard), "shardwright emit")
     assert f"# The largest takes {times} times its bytes on the wire and in the slots.\n" in text
-
-
-def test_kernels_read_sixteen_bytes_at_a_time(tmp_path: Path) -> None:
-    """Of tiles that start at multiples of 16 bytes; shards elsewhere are copied first."""
-    torch = pytest.importorskip("torch")
-    triton = pytest.importorskip("triton")
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    from shardwright.codegen.compile import launch
-
-    rows, columns = GRID.sharding('[{"x"}, {}]'), GRID.sharding('[{}, {"x"}]')
-    module = loaded(Reshard((256, 256), "bfloat16", rows, columns), "triton_gpu", tmp_path)
-    names = module.pull_kernel.arg_names
-    source = ASTSource(
-        fn=module.pull_kernel,
-        signature={name: launch.types(module).get(name, "constexpr") for name in names},
-        constexprs={(names.index(k),): v for k, v in launch.constants(module).items()},
-    )
-    loads = re.findall(
-        r"ld\.global\S*", triton.compile(source, GPUTarget("cuda", 90, 32)).asm["ptx"]
-    )
-    assert loads[0].startswith("ld.global.b64")
-    assert all(load.startswith("ld.global.v4.b32") for load in loads[1:])
-    shifted = torch.arange(65, dtype=torch.bfloat16)[1:]
-    assert module._aligned(shifted).data_ptr() % 16 == 0
-    assert module._aligned(shifted).equal(shifted)
-    straight = torch.zeros(64)
-    assert module._aligned(straight) is straight
 
 
 COMPILED = """

@@ -1,11 +1,18 @@
-"""The Triton module: one pull kernel a device, a program for each block of a tile."""
+"""The Triton module: kernels that copy tiles, a program a block, and the code around them."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
+import sympy
+
+from shardwright.codegen.backends.gpu_moves import Form, Moves
+from shardwright.codegen.backends.gpu_placements import placements
+from shardwright.codegen.backends.gpu_text import FIELDS, Rows
 from shardwright.codegen.backends.widths import refuse_wide
+from shardwright.codegen.forms import index_functions
 from shardwright.codegen.module import ModuleText, as_vectors, module_text, refuse_common
 from shardwright.codegen.render import render as render_template
 from shardwright.codegen.render import unpacked
@@ -13,46 +20,73 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 from shardwright.ir.printers import TRITON
 
-# Elements a program copies at most, and columns of its block: a row of 1024 elements is long
-# enough to be read in full sectors, and 2048 elements leave several blocks a multiprocessor.
-BLOCK_ELEMENTS = 2048
-BLOCK_COLUMNS = 1024
+NAME = "triton_gpu"
+TURNS = (
+    "# The source shard to read: the device's own first, and on from there, so that devices that",
+    "# start together do not all read from one.",
+)
 # From this many bytes in a shard, offsets are computed in 64 bits.
 WIDE_BYTES = 2**31
 
 
 @dataclass(frozen=True)
 class DimText:
-    """One tensor dimension as the kernel's text needs it; `modulo` picks its digit of a number."""
+    """One tensor dimension as the kernel's text needs it."""
 
     axis: int
-    block: int
-    modulo_count: str
     split: bool
-    may_be_empty: bool
+
+
+@dataclass(frozen=True)
+class GroupText:
+    """Neighbouring dimensions that are contiguous on both sides, named by the first."""
+
+    axis: int
+    axes: str
 
 
 @dataclass(frozen=True)
 class TritonText(ModuleText):
     """Everything the template prints."""
 
+    plan: str
     dims: tuple[DimText, ...]
-    blocks: int
+    groups: tuple[GroupText, ...]
+    groups_text: str
+    form: Form
+    block: str
+    aligned: str
+    unaligned: str
+    unit_bytes: int
     pieces: int
     cut_axis: int
     replicas: int
     some_local: bool
-    wide: bool
+    entry: int
+    unpack_program: tuple[str, ...]
+    unpack_pull_program: tuple[str, ...]
+    choose_comment: tuple[str, ...]
     unpack_senders: tuple[str, ...]
+    unpack_own: tuple[str, ...]
+    choose_shard: tuple[str, ...]
     unpack_target: tuple[str, ...]
     unpack_tile: tuple[str, ...]
-    unpack_own: tuple[str, ...]
     unpack_from: tuple[str, ...]
     unpack_to: tuple[str, ...]
+    measure: tuple[str, ...]
+    load_outer: tuple[str, ...]
+    outer_lines: tuple[str, ...]
+    hints: tuple[str, ...]
+    all_hints: tuple[str, ...]
+    copy_call: tuple[str, ...]
     shard_args: str
-    torch_element: str
-    triton_element: str
-    elements: int
+    source_multiple: str
+    differentiable: bool
+    reverse: str
+    source_placements: str | None
+    target_placements: str | None
+    source_mesh_shape: str
+    target_mesh_shape: str
 
     jit: bool = True
     tested: str = "Tested with triton 3.9.0 and torch 2.13.0."
@@ -63,39 +97,17 @@ class TritonText(ModuleText):
         return ", piece" if self.pieces > 1 else ""
 
     @property
-    def block_text(self) -> str:
-        """The block's shape as a tuple."""
-        return repr(tuple(dim.block for dim in self.dims))
+    def placement_names(self) -> str:
+        """What a module imports to name placements."""
+        said = f"{self.source_placements} {self.target_placements}"
+        return ", ".join(
+            name for name in ("DTensor", "Replicate", "Shard") if name in said + "DTensor"
+        )
 
     @property
-    def first_read(self) -> str:
-        """The start of a block along the first dimension of the source shard."""
-        return "(at0 - from0).to(tl.int64)" if self.wide else "at0 - from0"
-
-    @property
-    def first_write(self) -> str:
-        """The start of a block along the first dimension of the target shard."""
-        return "(at0 - to0).to(tl.int64)" if self.wide else "at0 - to0"
-
-    @property
-    def row_axis(self) -> int | None:
-        """The dimension of a block's rows; None for vectors."""
-        return self.dims[-2].axis if len(self.dims) > 1 else None
-
-    @property
-    def column_axis(self) -> int:
-        """The dimension of a block's columns, contiguous in memory."""
-        return self.dims[-1].axis
-
-    @property
-    def blocked(self) -> tuple[DimText, ...]:
-        """The dimensions a program's block spans: the last two."""
-        return self.dims[-2:]
-
-    @property
-    def minor_to_major(self) -> tuple[DimText, ...]:
-        """The dimensions, the fastest varying first."""
-        return tuple(reversed(self.dims))
+    def has_placements(self) -> bool:
+        """Whether both sides can be said as placements of a DTensor."""
+        return self.source_placements is not None and self.target_placements is not None
 
 
 def refuse(plan: Plan) -> None:
@@ -114,25 +126,40 @@ def triton_text(plan: Plan, command: str) -> TritonText:
     exchange = as_vectors(plan.exchange)
     common = module_text(plan, command, TRITON)
     axes = range(len(common.axes))
-    bits = 8 * common.itemsize
+    moves = Moves(exchange, common.itemsize)
+    rows = Rows(moves, _widest_shard(exchange) * common.itemsize >= WIDE_BYTES)
+    counted = any(count != 1 for _, count in _met(exchange))
     return TritonText(
         **vars(common),
-        dims=_dims(exchange),
-        blocks=_blocks(exchange),
+        plan=plan_hash(plan),
+        dims=tuple(DimText(axis, exchange.dims[axis].source.parts > 1) for axis in axes),
+        groups=tuple(GroupText(group[0], repr(group)) for group in moves.groups),
+        groups_text=repr(moves.groups),
+        form=moves.form,
+        block=repr(moves.block),
+        aligned=repr((moves.unit_elements, moves.lanes, *moves.blocks(moves.unit_elements))),
+        unaligned=repr((1, 1, *moves.blocks(1))),
+        unit_bytes=moves.unit,
         pieces=exchange.rule.pieces,
         cut_axis=exchange.rule.cut,
         replicas=exchange.target.replicas,
         some_local=_some_local(plan),
-        wide=_widest_shard(exchange) * common.itemsize >= WIDE_BYTES,
+        entry=FIELDS + 3 * len(rows.outer),
+        unpack_program=rows.program,
+        unpack_pull_program=rows.program
+        if counted or exchange.rule.pieces > 1
+        else rows.program[:1],
+        choose_comment=TURNS if counted else ("# The one source shard that it meets.",),
         unpack_senders=unpacked(
             [f"{n}{k}" for k in axes for n in ("first", "count")], "senders(receiver)"
         ),
+        unpack_own=_unpack_own(exchange, _some_local(plan)),
+        choose_shard=_choose_shard(exchange),
         unpack_target=unpacked([f"b{k}" for k in axes], "target_shard(receiver)"),
         unpack_tile=unpacked(
             [f"{n}{k}" for k in axes for n in ("lo", "hi")],
             f"tile({', '.join([f'a{k}' for k in axes] + [f'b{k}' for k in axes])})",
         ),
-        unpack_own=unpacked([f"own{k}" for k in axes], "source_shard(me)"),
         unpack_from=unpacked(
             [f"{n}{k}" for k in axes for n in ("from", "from_end")],
             f"source_range({', '.join(f'a{k}' for k in axes)})",
@@ -140,50 +167,63 @@ def triton_text(plan: Plan, command: str) -> TritonText:
         unpack_to=unpacked(
             [f"{n}{k}" for k in axes for n in ("to", "to_end")], "target_box(receiver)"
         ),
+        measure=rows.measure,
+        load_outer=rows.load_outer,
+        outer_lines=rows.outer_lines,
+        hints=rows.hints,
+        all_hints=rows.all_hints,
+        copy_call=rows.copy_call,
         shard_args=", ".join(f"a{k}" for k in axes),
-        torch_element="torch.uint8" if bits == 8 else f"torch.int{bits}",
-        triton_element="tl.uint8" if bits == 8 else f"tl.int{bits}",
-        elements=math.prod(plan.reshard.shape),
+        source_multiple="LANES * UNIT" + (f" * {common.itemsize}" if common.itemsize > 1 else ""),
+        differentiable=common.dtype.startswith(("float", "bfloat")),
+        reverse=f"{NAME}_backward.py",
+        source_placements=placements(plan.reshard.source, plan.exchange.source),
+        target_placements=placements(plan.reshard.target, plan.exchange.target),
+        source_mesh_shape=repr(tuple(size for _, size in plan.reshard.source.mesh.axes)),
+        target_mesh_shape=repr(tuple(size for _, size in plan.reshard.target.mesh.axes)),
     )
 
 
-def block_shape(widest: tuple[int, ...]) -> tuple[int, ...]:
-    """The block of a program for tiles of at most these extents: powers of two over the last two
-    dimensions, as many columns as fit first; one index of every other dimension."""
-    columns = min(_power_of_two(widest[-1]), BLOCK_COLUMNS)
-    if len(widest) == 1:
-        return (columns,)
-    rows = min(_power_of_two(widest[-2]), BLOCK_ELEMENTS // columns)
-    return (*(1 for _ in widest[:-2]), rows, columns)
+def plan_hash(plan: Plan) -> str:
+    """A text that two plans share only if they move the same; ranks compare it."""
+    reshard = plan.reshard
+    ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
+    said = repr((reshard, ids, plan.strategy, plan.exchange.rule))
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
-def _power_of_two(extent: int) -> int:
-    return 1 << (extent - 1).bit_length()
+def _unpack_own(exchange: Exchange, some_local: bool) -> tuple[str, ...]:
+    """Lines that find the source shard of this device; none where nothing needs it."""
+    counted = any(count != 1 for _, count in _met(exchange))
+    if not counted and not some_local:
+        return ()
+    names = [f"own{axis}" for axis in range(len(exchange.dims))]
+    return unpacked(names, "source_shard(tl.where(me >= 0, me, receiver))")
 
 
-def _widest(exchange: Exchange) -> tuple[int, ...]:
-    return tuple(tiles.max_width for tiles in exchange.dims)
+def _choose_shard(exchange: Exchange) -> tuple[str, ...]:
+    """Lines that take the index of the source shard off the number of a tile, minor to major.
+
+    Along each dimension the first of `count` is the own one, modulo `count`: the remainder of
+    `own - first`, with `first * (count - 1)` for `-first` so that nothing is negative.
+    """
+    lines = []
+    for axis, (first, count) in reversed(tuple(enumerate(_met(exchange)))):
+        if count == 1:
+            lines.append(f"a{axis} = first{axis}")
+            continue
+        turn = f"number % count{axis} + own{axis}" if axis else "number + own0"
+        turn += "" if first == 0 else f" + first{axis} * (count{axis} - 1)"
+        lines.append(f"a{axis} = first{axis} + ({turn}) % count{axis}")
+        if axis:
+            lines.append(f"number = number // count{axis}")
+    return tuple(lines)
 
 
-def _dims(exchange: Exchange) -> tuple[DimText, ...]:
-    block = block_shape(_widest(exchange))
-    cut = exchange.rule.cut if exchange.rule.pieces > 1 else None
-    return tuple(
-        DimText(
-            axis=axis,
-            block=block[axis],
-            modulo_count=f" % count{axis}" if axis else "",
-            split=tiles.source.parts > 1,
-            may_be_empty=axis == cut or not tiles.is_flat,
-        )
-        for axis, tiles in enumerate(exchange.dims)
-    )
-
-
-def _blocks(exchange: Exchange) -> int:
-    """Blocks of the largest tile that can occur."""
-    widest = _widest(exchange)
-    return math.prod(-(-w // b) for w, b in zip(widest, block_shape(widest), strict=True))
+def _met(exchange: Exchange) -> tuple[tuple[sympy.Expr, sympy.Expr], ...]:
+    """Per dimension the first and the count that `senders` returns."""
+    (senders,) = (f for f in index_functions(exchange) if f.name == "senders")
+    return tuple(zip(senders.results[::2], senders.results[1::2], strict=True))
 
 
 def _some_local(plan: Plan) -> bool:

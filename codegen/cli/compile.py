@@ -158,16 +158,20 @@ def _size(size: int | None) -> str:
 
 def _gpu(reports: list[Report]) -> Table:
     """What the one binary for all devices uses; registers and stack are a thread's."""
-    table = _table(("seconds", "registers", "stack B", "shared B", "binary B", "16 B loads"))
+    columns = ("seconds", "registers", "stack B", "shared B", "binary B")
+    table = _table((*columns, "16 B loads", "stores", "divisions"))
     table.caption = (
-        "One binary serves all devices: positions are arguments. The stack takes spilled registers."
+        "One binary serves all devices: positions are arguments. The stack takes spilled "
+        "registers. Divisions: of integers, in loops and in all."
     )
     cells: tuple[str, ...]
     for report in reports:
-        code, cells = report.code, ("-",) * 6
+        code, cells = report.code, ("-",) * 8
         if isinstance(code, GpuCode):
             used = ("-" if n is None else str(n) for n in (code.registers, code.stack_bytes))
             sizes = (str(code.shared_bytes), str(code.binary_bytes))
-            cells = (f"{code.seconds:.2f}", *used, *sizes, f"{code.wide_loads} of {code.loads}")
+            wide = f"{code.wide_loads} of {code.loads}", f"{code.wide_stores} of {code.stores}"
+            divided = f"{code.looped_divisions}, {code.divisions}"
+            cells = (f"{code.seconds:.2f}", *used, *sizes, *wide, divided)
         table.add_row(*_row(report), *cells)
     return table

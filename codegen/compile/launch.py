@@ -12,7 +12,8 @@ from shardwright.ir.dtypes import DTYPES
 ALIGNMENT = 16
 """Bytes that divide the addresses of `peers`, of `out` and of every source shard.
 
-The kernel moves as many at once. The module copies a shard that lies otherwise before it launches.
+The kernel moves as many at once. The module launches another specialisation for shards that lie
+otherwise, which is not compiled here.
 """
 
 _MEANING = {
@@ -28,7 +29,7 @@ _SCRATCH = ("global_scratch", "profile_scratch")
 
 def types(module: ModuleType) -> dict[str, str]:
     """Triton's type of each argument that is passed when the kernel runs, in order."""
-    bits = 8 * DTYPES[module.DTYPE]
+    bits = 8 * DTYPES[module.DTYPE] * module.ALIGNED[0]
     element = "u8" if bits == 8 else f"i{bits}"
     return {"peers": "*i64", "out": f"*{element}", "receiver": "i32", "me": "i32"}
 
@@ -36,8 +37,8 @@ def types(module: ModuleType) -> dict[str, str]:
 def constants(module: ModuleType) -> dict[str, int]:
     """The other arguments, which are compiled in, with the values that the module passes."""
     names = [name for name in module.pull_kernel.arg_names if name not in types(module)]
-    values = (module.BLOCKS, module.PIECES, *module.BLOCK[-2:])
-    return dict(zip(names, values, strict=True))
+    unit, lanes, *blocks = module.ALIGNED
+    return dict(zip(names, (unit, lanes, *module.BLOCK, *blocks), strict=True))
 
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
@@ -58,7 +59,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
         **resources,
         "constants": constants(module),
         "arguments": arguments,
-        "grid": "(source shards that meet the target shard) * PIECES * BLOCKS, 1, 1",
+        "grid": "(source shards that meet the target shard) * PIECES * blocks, 1, 1",
         "launches": _launches(module),
     }
     return lines_of(about)
@@ -82,4 +83,4 @@ def _launches(module: ModuleType) -> list[dict[str, Any]]:
 
 def _programs(module: ModuleType, receiver: int) -> int:
     met = math.prod(module.senders.fn(receiver)[1::2])
-    return int(met * module.PIECES * module.BLOCKS)
+    return int(met * module.PIECES * math.prod(module.ALIGNED[2:]))

@@ -31,7 +31,8 @@ class GpuCode:
     """What Triton made of a kernel. Registers and stack are a thread's; None where the binary
     does not tell. Registers that do not suffice are spilled to the stack, so 0 means no spills.
 
-    `loads` counts the instructions that load from global memory, `wide_loads` those of 16 bytes.
+    `loads` and `stores` count the instructions that load from and store to global memory, the
+    `wide_` ones those of 16 bytes; `divisions` those of integers, `looped_` ones those in loops.
     """
 
     seconds: float
@@ -41,6 +42,10 @@ class GpuCode:
     binary_bytes: int
     wide_loads: int
     loads: int
+    wide_stores: int
+    stores: int
+    divisions: int
+    looped_divisions: int
 
 
 Code = TpuCode | GpuCode

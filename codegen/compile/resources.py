@@ -6,29 +6,67 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Literal
 
-# The loads from global memory in the words of each assembly, with what says how wide they are.
-_PTX_LOAD = re.compile(r"\bld\.global(?:\.[A-Za-z]\w*(?:::\w+)*)*?(?:\.v(\d))?\.[bfsu](\d+)\b")
-_AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(\w+)")
+# The loads and stores of global memory in the words of each assembly, and how wide they are.
+_PTX = {
+    kind: re.compile(
+        rf"(@!?%p\d+ )?{kind}\.global(?:\.[A-Za-z]\w*(?:::\w+)*)*?(?:\.v(\d))?\.[bfsu](\d+)\b"
+    )
+    for kind in ("ld", "st")
+}
+_AMD = {
+    "ld": re.compile(r"\b(?:global|buffer|flat)_load_(\w+)"),
+    "st": re.compile(r"\b(?:global|buffer|flat)_store_(\w+)"),
+}
+_AMD_BYTES = {"dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "short": 2, "byte": 1}
+_AMD_BYTES |= {"ushort": 2, "sshort": 2, "ubyte": 1, "sbyte": 1}
+_AMD_BYTES |= {"b32": 4, "b64": 8, "b96": 12, "b128": 16, "u16": 2, "i16": 2, "b16": 2}
+_AMD_BYTES |= {"u8": 1, "i8": 1, "b8": 1}
+# A hidden division: what GPUs have no instruction for, in PTX a word, on AMD a reciprocal.
+_DIVISION = re.compile(r"\b(?:div|rem)\.[us]\d+\b|\bv_rcp_iflag_f32")
+_LABEL = re.compile(r"^(\$?[.\w]+):")
+_BRANCH = re.compile(r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\$?[.\w]+)")
 
 WIDE = 16
-"""Bytes of the widest load that all architectures have."""
+"""Bytes of the widest load and store that all architectures have."""
 
 Used = tuple[int | None, int | None]
 """Registers and bytes of stack that a thread has; None where nothing tells."""
 
+Kind = Literal["ld", "st"]
 
-def loads(assembly: str) -> tuple[int, int]:
-    """How many instructions load WIDE bytes or more from global memory, and how many do at all.
 
-    In PTX the load of the peer's address is one of the latter.
+def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
+    """Bytes of each instruction that loads from (`ld`) or stores to (`st`) global memory.
+
+    In PTX the load of the peer's address is one of the former.
     """
     if "amdgcn" in assembly:
-        wide = [kind == "dwordx4" for kind in _AMD_LOAD.findall(assembly)]
-    else:
-        found = _PTX_LOAD.findall(assembly)
-        wide = [int(count or 1) * int(bits) >= 8 * WIDE for count, bits in found]
-    return sum(wide), len(wide)
+        return tuple(_AMD_BYTES[name.split("_d16")[0]] for name in _AMD[kind].findall(assembly))
+    found = _PTX[kind].findall(assembly)
+    return tuple(int(count or 1) * int(bits) // 8 for _, count, bits in found)
+
+
+def wide(bytes_each: tuple[int, ...]) -> tuple[int, int]:
+    """How many of these instructions take WIDE bytes or more, and how many there are."""
+    return sum(size >= WIDE for size in bytes_each), len(bytes_each)
+
+
+def divisions(assembly: str) -> tuple[int, int]:
+    """How many divisions of integers stand in loops, and how many at all.
+
+    A loop is what lies between a label and a branch back to it.
+    """
+    lines = assembly.splitlines()
+    labels = {found[1]: row for row, line in enumerate(lines) if (found := _LABEL.match(line))}
+    looped: set[int] = set()
+    for row, line in enumerate(lines):
+        branch = _BRANCH.search(line)
+        if branch and labels.get(branch[1], row) < row:
+            looped.update(range(labels[branch[1]], row))
+    rows = [row for row, line in enumerate(lines) if _DIVISION.search(line)]
+    return sum(row in looped for row in rows), len(rows)
 
 
 def of_assembly(assembly: str) -> Used:

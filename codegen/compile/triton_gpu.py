@@ -48,15 +48,21 @@ def _code(compiled: Any, seconds: float) -> GpuCode:
         registers, stack = resources.of_cubin(compiled.metadata.name, binary, cuobjdump)
     else:
         registers, stack = resources.of_assembly(assembly)
-    wide, loads = resources.loads(assembly)
+    wide_loads, loads = resources.wide(resources.widths(assembly, "ld"))
+    wide_stores, stores = resources.wide(resources.widths(assembly, "st"))
+    looped, divisions = resources.divisions(assembly)
     return GpuCode(
         seconds=seconds,
         registers=registers,
         stack_bytes=stack,
         shared_bytes=compiled.metadata.shared,
         binary_bytes=len(binary),
-        wide_loads=wide,
+        wide_loads=wide_loads,
         loads=loads,
+        wide_stores=wide_stores,
+        stores=stores,
+        divisions=divisions,
+        looped_divisions=looped,
     )
 
 

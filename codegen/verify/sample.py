@@ -167,6 +167,8 @@ class _Copies:
     def _store(self, ptrs: Any, value: Any, mask: Any, policy: Any) -> None:
         del policy
         addresses, enabled = accessed(ptrs, mask)
+        if not enabled.any():
+            return
         if not _within(self._reserved, addresses[enabled]):
             self._refuse("a kernel stores to memory outside every shard")
         if id(value.data) not in self._loaded:

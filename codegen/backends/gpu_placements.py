@@ -1,0 +1,28 @@
+"""Shardings as the placements of a torch DTensor, where they can be said so."""
+
+from __future__ import annotations
+
+from shardwright.ir.layout import Layout
+from shardwright.ir.mesh import AxisRef
+from shardwright.ir.sharding import Sharding
+
+
+def placements(sharding: Sharding, layout: Layout) -> str | None:
+    """`(Shard(0), Replicate())`, a placement for each mesh axis; None where DTensor has no words.
+
+    It splits a dimension over whole axes, in the order of the mesh, chunk by chunk: what is split
+    over several axes and does not divide is split as `nested`.
+    """
+    names = list(sharding.mesh.names)
+    placed = ["Replicate()"] * len(names)
+    for number, (dim, split) in enumerate(zip(sharding.dims, layout.dims, strict=True)):
+        order = [names.index(ref.name) for ref in dim.axes if ref == AxisRef(ref.name)]
+        if len(order) < len(dim.axes) or order != sorted(order):
+            return None
+        if len(order) > 1 and split.is_flat and not split.is_even:
+            return None
+        for axis in order:
+            placed[axis] = f"Shard({number})"
+    if not placed:
+        return None
+    return f"({', '.join(placed)})" if len(placed) > 1 else f"({placed[0]},)"

@@ -1,0 +1,70 @@
+"""Reshards for the GPU kernels: each form of moving, with and without rows and outer groups."""
+
+from __future__ import annotations
+
+from shardwright.codegen.backends.gpu_moves import Moves
+from shardwright.codegen.module import as_vectors
+from shardwright.codegen.planner import plan
+from shardwright.ir import Mesh, Reshard
+from shardwright.ir.dtypes import DTYPES
+
+
+def make(
+    axes: dict[str, int],
+    shape: tuple[int, ...],
+    source: str,
+    target: str,
+    target_mesh: Mesh | None = None,
+    dtype: str = "float32",
+    **splits: str,
+) -> Reshard:
+    """A reshard on a mesh with these axes, or to another mesh."""
+    mesh = Mesh(axes)
+    wanted = (target_mesh or mesh).sharding(target)
+    return Reshard(shape, dtype, mesh.sharding(source), wanted, **splits)
+
+
+def moves(reshard: Reshard) -> Moves:
+    """How the kernels of a reshard move it."""
+    return Moves(as_vectors(plan(reshard).exchange), DTYPES[reshard.dtype])
+
+
+PAIR = {"x": 2, "y": 4}
+CASES = {
+    # Every byte in lines of 16.
+    "flat": make({"x": 2, "y": 4}, (64, 8), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]'),
+    "columns": make({"x": 4, "y": 2}, (64, 64), '[{"x"}, {}]', '[{}, {"y"}]', dtype="bfloat16"),
+    "heads": make({"x": 4}, (16, 8, 32), '[{"x"}, {}, {}]', '[{}, {"x"}, {}]', dtype="int8"),
+    "outer": make(
+        {"x": 2, "y": 2, "z": 2},
+        (4, 6, 8, 32),
+        '[{"x"}, {"y"}, {"z"}, {}]',
+        '[{"y"}, {"z"}, {}, {"x"}]',
+    ),
+    "nested": make(
+        {"x": 2, "y": 2}, (33, 32), '[{"x", "y"}, {}]', '[{}, {"y"}]', source_split="nested"
+    ),
+    # Lines but for the ends, in all rows or in some.
+    "tail": make({"x": 2}, (1002,), '[{"x"}]', '[{"x"}]', Mesh({"x": 2}, [1, 0])),
+    "skew": make({"x": 25}, (4000,), '[{"x"}]', '[{"t"}]', Mesh({"t": 4}), dtype="int8"),
+    "rows": make(PAIR, (20, 1023), '[{}, {"x"}]', '[{"x"}, {"y"}]'),
+    "planes": make(PAIR, (5, 6, 511), '[{"y"}, {}, {"x"}]', '[{}, {"x"}, {"y"}]', dtype="int16"),
+    # Units.
+    "pairs": make({"x": 4}, (10, 200), '[{"x"}, {}]', '[{}, {"x"}]', dtype="int8"),
+    "bytes": make({"x": 3}, (9, 7), '[{"x"}, {}]', '[{}, {"x"}]', dtype="bool"),
+    "uneven": make(
+        {"x": 2, "y": 2, "z": 2},
+        (7, 13, 29),
+        '[{"x"}, {"y", "z"}, {}]',
+        '[{}, {"z"}, {"y", "x"}]',
+    ),
+}
+FORMS = {
+    name: form
+    for form, names in (
+        ("lines", ("flat", "columns", "heads", "outer", "nested")),
+        ("mixed", ("tail", "skew", "rows", "planes")),
+        ("units", ("pairs", "bytes", "uneven")),
+    )
+    for name in names
+}
