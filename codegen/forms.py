@@ -204,6 +204,20 @@ def _target_position(target: Layout) -> IndexFunction:
     )
 
 
+def source_at(exchange: Exchange) -> IndexFunction:
+    """Which source shard holds an element; for backends that put shards together from blocks."""
+    elements = tuple(Index(f"i{axis}", dim.extent) for axis, dim in enumerate(exchange.source.dims))
+
+    def derive(body: Body) -> tuple[Value, ...]:
+        return tuple(
+            dim.owner(element, body.named(axis))
+            for axis, (dim, element) in enumerate(zip(exchange.source.dims, elements, strict=True))
+        )
+
+    doc = "Index of the source shard, per dimension, that holds an element of the tensor."
+    return _function("source_at", elements, doc, derive)
+
+
 def _holder(exchange: Exchange) -> IndexFunction:
     shard = _shards(exchange.source, "a")
     receiver = _position(exchange.target, "receiver")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.facts import facts, title
-from shardwright.codegen.forms import index_functions
+from shardwright.codegen.forms import IndexFunction, index_functions
 from shardwright.codegen.render import INDENT, WIDTH, exploded, function_lines
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
@@ -56,8 +56,10 @@ class ModuleText:
     same_order: bool
 
 
-def module_text(plan: Plan, command: str, printer: Printer) -> ModuleText:
-    """The common parts of a module, printed for a target."""
+def module_text(
+    plan: Plan, command: str, printer: Printer, more: tuple[IndexFunction, ...] = ()
+) -> ModuleText:
+    """The common parts of a module, printed for a target; `more`: index functions of its own."""
     reshard, exchange = plan.reshard, as_vectors(plan.exchange)
     return ModuleText(
         title=title(plan),
@@ -78,7 +80,7 @@ def module_text(plan: Plan, command: str, printer: Printer) -> ModuleText:
                 f.doc,
                 tuple(function_lines(printer, f)),
             )
-            for f in index_functions(exchange)
+            for f in (*index_functions(exchange), *more)
         ),
         axes=tuple(range(len(exchange.dims))),
         scalar=not reshard.shape,

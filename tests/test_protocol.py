@@ -17,13 +17,23 @@ from shardwright.codegen.verify.worker import load
 from shardwright.ir import Mesh, Reshard
 
 MESH = Mesh({"x": 2, "y": 4})
-# Tiles that are aligned go from shard to shard, others through slots.
+# Tiles that are aligned go from shard to shard, others through windows, thin ones in slots.
 ALIGNED = Reshard(
     (1024, 2048), "float32", MESH.sharding('[{"x"}, {"y"}]'), MESH.sharding('[{"y"}, {"x"}]')
 )
 UNEVEN = Reshard(
     (1025, 2047), "int8", MESH.sharding('[{"x"}, {"y"}]'), MESH.sharding('[{"y"}, {"x"}]')
 )
+
+THIN = Reshard(
+    (160, 160),
+    "float32",
+    MESH.sharding('[{"x", "y"}, {}]'),
+    MESH.sharding('[{}, {"x", "y"}]'),
+)
+FLAT = Reshard((5001,), "bfloat16", MESH.sharding('[{"x"}]'), MESH.sharding('[{"y"}]'))
+FORMS = {"direct": ALIGNED, "windows": UNEVEN, "slots": THIN, "vector": FLAT}
+in_every_form = pytest.mark.parametrize("reshard", FORMS.values(), ids=FORMS)
 
 
 def events(
@@ -79,7 +89,7 @@ def _ends(window: Window) -> tuple[tuple[int, int], ...]:
     return tuple((start, start + size) for start, size in window.ranges)
 
 
-@pytest.mark.parametrize("reshard", [ALIGNED, UNEVEN], ids=["aligned", "slots"])
+@in_every_form
 def test_a_missing_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
     """Nobody waits to be told: no race that the interpreter could see, and it compiles."""
     wait = "pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))"
@@ -88,7 +98,7 @@ def test_a_missing_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
     assert " after 0 of " in found
 
 
-@pytest.mark.parametrize("reshard", [ALIGNED, UNEVEN], ids=["aligned", "slots"])
+@in_every_form
 def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
     found = fault(
         reshard,
@@ -100,24 +110,24 @@ def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
 
 
 def test_a_signal_to_a_wrong_peer_is_found(tmp_path: Path) -> None:
-    wrong = (
-        "_each_incoming(receiver, me, tell)",
-        "_each_incoming(receiver, me, lambda s, p: tell((s + 1) % 8, p))",
-    )
+    wrong = ("device = sender", "device = (sender + 1) % 8")
     assert "which has not told it that it may" in fault(ALIGNED, tmp_path, wrong)
 
 
-@pytest.mark.parametrize("reshard", [ALIGNED, UNEVEN], ids=["aligned", "slots"])
+@in_every_form
 def test_missing_waits_are_found(reshard: Reshard, tmp_path: Path) -> None:
-    sends = fault(reshard, tmp_path, ("push(*piece).wait_send()", "None"))
-    assert sends.startswith("semaphore 'sent' of rank 0: gets ")
-    receives = fault(reshard, tmp_path, ("_each_incoming(receiver, me, arrive)", "pass"))
-    assert receives.startswith("semaphore 'received' of rank 0: gets ")
+    sends = fault(reshard, tmp_path, ("(copy.wait_send)", "(lambda: None)"))
+    assert sends.startswith("semaphore 'sent")
+    assert " of rank 0: gets " in sends
+    receives = fault(reshard, tmp_path, ("_each(_incoming_count(receiver), arrive)", "pass"))
+    assert receives.startswith("semaphore 'received' of rank ")
 
 
 def test_overlapping_writes_are_found(tmp_path: Path) -> None:
-    wrong = ("_number(own, senders(receiver))", "0")
-    assert fault(UNEVEN, tmp_path, wrong).startswith("two copies write one place of 'y' of rank ")
+    wrong = ("_number(source_shard(me), senders(receiver), piece)", "0")
+    assert fault(THIN, tmp_path, wrong).startswith("two copies write one place of 'y' of rank ")
+    found = fault(FLAT, tmp_path, ("+ before * step", ""))
+    assert found.startswith("two copies write one place of 'stage' of rank ")
 
 
 def test_a_false_hint_is_found(tmp_path: Path) -> None:
@@ -133,7 +143,7 @@ def test_a_window_outside_its_buffer_is_found(tmp_path: Path) -> None:
 
 def test_a_deadlock_is_found() -> None:
     """Two devices that wait for each other before they tell each other."""
-    window = Window("y", ((0, 1),))
+    window = Window("y", ((0, 1),), (1,))
     traces = tuple(
         (
             Wait("barrier", 1),

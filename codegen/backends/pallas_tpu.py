@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.tpu_forms import Slots, divisors, is_aligned
+from shardwright.codegen.backends.tpu_forms import Choice, Form, choose
+from shardwright.codegen.backends.tpu_traffic import Figures
 from shardwright.codegen.backends.widths import refuse_wide
 from shardwright.codegen.module import (
     ModuleText,
@@ -26,6 +27,8 @@ from shardwright.ir.sharding import Sharding
 # Collective ids are 16-bit signed numbers in the interpreter.
 COLLECTIVE_IDS = 2**15
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
+# What elements are moved as, where they are not moved as what they are.
+MOVED = {"bool": "int8", "float16": "int16"}
 
 
 @dataclass(frozen=True)
@@ -38,22 +41,16 @@ class PallasText(ModuleText):
     target_spec: str
     padded_source_shape: str
     padded_target_shape: str
-    kernel_target_shape: str
+    view_target_shape: str
     kernel_axes: str
     replicas: int
     pieces: int
     cut_axis: int
-    staged: bool
-    divisors: tuple[int, ...]
-    window: str
-    slot: str
-    slot_rows: int
-    slot_padding: str
-    out_slots: int
-    in_slots: int
-    pack_padding: str
-    unpack_shape: str
-    kernel_out_shape: str
+    view: str
+    inverse_view: str
+    form: Form
+    figures: Figures
+    moved: str
     some_local: bool
     communicates: bool
     collective_id: int
@@ -68,6 +65,7 @@ class PallasText(ModuleText):
     source_uneven: bool
     target_uneven: bool
     target_short: tuple[int, ...]
+    source_parts: tuple[int, ...]
     self_check_values: int
     jit: bool = False
     tested: str = "Tested with jax 0.10.2 in TPU interpret mode."
@@ -94,9 +92,40 @@ class PallasText(ModuleText):
 
     @property
     def semaphores(self) -> tuple[str, ...]:
-        """The DMA semaphores of the kernel: local copies, sends and receives."""
+        """The DMA semaphores of a kernel that moves tiles in place or slots."""
         local = ("copied",) if self.some_local else ()
         return (*local, "sent", "received") if self.communicates else local
+
+    @property
+    def flat(self) -> bool:
+        """Whether the tensor is a vector, which is tiled otherwise than what has rows."""
+        return len(self.axes) == 1
+
+    @property
+    def transposed(self) -> bool:
+        """Whether kernels take the dimensions in another order than the tensor's."""
+        return self.form.view != self.axes
+
+    @property
+    def word(self) -> str:
+        """The integer type through which elements become 32-bit words, "self" if they are some."""
+        return {4: "self", 2: "int16", 1: "int8"}[min(DTYPES[self.dtype], 4)]
+
+    @property
+    def collective(self) -> str:
+        """The collective id that the program passes to its kernel, which has one if it sends."""
+        return "COLLECTIVE_ID" if self.communicates else "None"
+
+    @property
+    def unpack_specs(self) -> str:
+        """Where the windows' sources stand in memory."""
+        return ", ".join("in_hbm" for _ in self.unpack_refs.split(", "))
+
+    @property
+    def unpack_refs(self) -> str:
+        """Where windows take the parts of the target shard from."""
+        local = ("x",) if self.some_local else ()
+        return ", ".join((*local, "stage") if self.communicates else local)
 
     @property
     def sender_rank(self) -> str:
@@ -117,18 +146,27 @@ def refuse(plan: Plan) -> None:
 
 def render(plan: Plan, command: str) -> str:
     """The text of `pallas_tpu.py`."""
-    return render_template("pallas_tpu.py.jinja", pallas_text(plan, command))
+    return render_template("pallas_tpu.py.jinja", pallas_text(plan, command, _choice(plan)))
 
 
-def pallas_text(plan: Plan, command: str) -> PallasText:
+def render_like(plan: Plan, command: str, like: Plan) -> str:
+    """The text of `pallas_tpu.py` in the form that another plan's module has, if it can have it."""
+    choice = _choice(plan, _choice(like).form)
+    return render_template("pallas_tpu.py.jinja", pallas_text(plan, command, choice))
+
+
+def _choice(plan: Plan, like: Form | None = None) -> Choice:
+    return choose(as_vectors(plan.exchange), DTYPES[plan.reshard.dtype], like)
+
+
+def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
     """The template's context."""
     exchange = as_vectors(plan.exchange)
     source, target = exchange.source, exchange.target
-    slots = Slots.of(exchange, DTYPES[plan.reshard.dtype])
-    staged = not is_aligned(exchange, DTYPES[plan.reshard.dtype])
+    view = choice.form.view
     axes = _axes(plan.reshard.source), _axes(plan.reshard.target)
     return PallasText(
-        **vars(module_text(plan, command, PALLAS)),
+        **vars(module_text(plan, command, PALLAS, choice.form.functions(exchange))),
         devices=plan.devices,
         axes_lines=(
             *_axes_line("SOURCE_AXES", axes[0]),
@@ -140,22 +178,16 @@ def pallas_text(plan: Plan, command: str) -> PallasText:
         target_spec=_spec(plan.reshard.target),
         padded_source_shape=repr(_padded_shape(plan.exchange.source)),
         padded_target_shape=repr(_padded_shape(plan.exchange.target)),
-        kernel_target_shape=repr(target.local_shape),
+        view_target_shape=repr(tuple(target.local_shape[axis] for axis in view)),
         kernel_axes=_tuple_of_names([name for name, _ in axes[0]]),
         replicas=target.replicas,
         pieces=exchange.rule.pieces,
         cut_axis=exchange.rule.cut,
-        staged=staged,
-        divisors=divisors(exchange),
-        window=repr(slots.window),
-        slot=repr(slots.slot),
-        slot_rows=slots.rows,
-        slot_padding=f"{slots.padding:.2f}",
-        out_slots=slots.outgoing,
-        in_slots=slots.incoming,
-        pack_padding=slots.pack_padding,
-        unpack_shape=repr(slots.unpack_shape),
-        kernel_out_shape="(IN_SLOTS, *SLOT)" if staged else repr(target.local_shape),
+        view=repr(view),
+        inverse_view=repr(tuple(view.index(axis) for axis in range(len(view)))),
+        form=choice.form,
+        figures=choice.figures,
+        moved=MOVED.get(plan.reshard.dtype, plan.reshard.dtype),
         some_local=plan.traffic.received_total < plan.target_bytes,
         communicates=plan.traffic.received_total > 0,
         collective_id=collective_id(plan),
@@ -169,7 +201,8 @@ def pallas_text(plan: Plan, command: str) -> PallasText:
         target_nested=_nested(target),
         source_uneven=any(dim.is_flat and not dim.is_even for dim in source.dims),
         target_uneven=any(dim.is_flat and not dim.is_even for dim in target.dims),
-        target_short=tuple(axis for axis, dim in enumerate(target.dims) if not dim.is_even),
+        target_short=_short(target) if choice.form.leaves_padding else (),
+        source_parts=tuple(dim.parts for dim in source.dims),
         self_check_values=2 if plan.reshard.dtype == "bool" else 5,
     )
 
@@ -242,6 +275,11 @@ def _order_lines(exchange: Exchange) -> tuple[str, ...]:
     positions = [positions_of(mesh, exchange.ranks) for mesh in meshes]
     table = [number for part in (*ranks, *positions) for number in part.tolist()]
     return tuple(constant_lines("ORDER", [str(number) for number in table]))
+
+
+def _short(layout: Layout) -> tuple[int, ...]:
+    """Dimensions along which some shards are shorter than the largest."""
+    return tuple(axis for axis, dim in enumerate(layout.dims) if not dim.is_even)
 
 
 def _range_lines(side: str, layout: Layout) -> list[str]:

@@ -42,10 +42,21 @@ class Wait:
 
 @dataclass(frozen=True)
 class Window:
-    """A box of a buffer: (start, size) per dimension."""
+    """A box of a buffer of a shape: (start, size) per dimension."""
 
     buffer: str
     ranges: tuple[tuple[int, int], ...]
+    shape: tuple[int, ...]
+
+    def checked(self) -> Window:
+        """Itself; raises MismatchError if it reaches out of the buffer."""
+        for (start, size), extent in zip(self.ranges, self.shape, strict=True):
+            if start < 0 or size < 0 or start + size > extent:
+                raise MismatchError(
+                    f"window outside its buffer: {self.buffer}{list(self.ranges)} "
+                    f"of {list(self.shape)}"
+                )
+        return self
 
     @property
     def elements(self) -> int:
@@ -78,31 +89,81 @@ def trace(module: ModuleType, devices: int) -> tuple[tuple[Event, ...], ...]:
 
 def _run(module: ModuleType, rank: int) -> tuple[Event, ...]:
     recorder = _Recorder(rank)
-    names = list(inspect.signature(module._kernel).parameters)
-    arguments: dict[str, Any] = {name: name for name in names}
-    arguments["x"], arguments["y"] = (_Ref(name, shape) for name, shape in _buffers(module))
-    if "order" in arguments:
-        arguments["order"] = module.ORDER
     try:
         # Where a device is not in a mesh, its position there may divide by zero: it is not used.
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
-            module._kernel(**arguments)
+            if hasattr(module, "_kernel"):
+                module._kernel(**_arguments(module, module._kernel))
+            for block in np.ndindex(getattr(module, "BLOCKS", (0,))):
+                recorder.block = block
+                module._unpack_kernel(**_arguments(module, module._unpack_kernel))
     except (FloatingPointError, OverflowError) as error:
         raise MismatchError(f"an index does not fit 32 bits: {error}") from error
     return tuple(recorder.events)
 
 
-def _buffers(module: ModuleType) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The shapes of the kernel's input and output."""
+def _arguments(module: ModuleType, kernel: Callable[..., None]) -> dict[str, Any]:
+    """What stands for each parameter of a kernel: buffers, the table of ranks, semaphores."""
+    shapes = _shapes(module)
+    given: dict[str, Any] = {}
+    for name in inspect.signature(kernel).parameters:
+        given[name] = _Ref(name, shapes[name]) if name in shapes else _Semaphores(name)
+    if "order" in given:
+        given["order"] = module.ORDER
+    return given
+
+
+def _shapes(module: ModuleType) -> dict[str, tuple[int, ...]]:
+    """The shapes of the kernels' buffers; of those in HBM what memory has room for."""
     if hasattr(module, "SLOT"):
-        shapes = ((module.OUT_SLOTS, *module.SLOT), (module.IN_SLOTS, *module.SLOT))
-    else:
-        shapes = (module.LOCAL_SOURCE_SHAPE or (1,), module.LOCAL_TARGET_SHAPE or (1,))
-    return ("x", shapes[0]), ("y", shapes[1])
+        return {"x": (module.OUT_SLOTS, *module.SLOT), "y": (module.IN_SLOTS, *module.SLOT)}
+    x, y = (
+        tuple((shape or (1,))[axis] for axis in module.VIEW)
+        for shape in (module.LOCAL_SOURCE_SHAPE, module.LOCAL_TARGET_SHAPE)
+    )
+    if not hasattr(module, "UNIT"):
+        return {"x": x, "y": y}
+    units = zip(x, module.UNIT, strict=True)
+    return {
+        "x": tuple(-(-extent // unit) * unit for extent, unit in units),
+        "y": module.CHUNK,
+        "stage": getattr(module, "STAGE", ()),
+        "windows": _two(module.WINDOW),
+        "chunks": _two(module.CHUNK),
+    }
+
+
+@dataclass(frozen=True)
+class _Span:
+    """What `pl.ds` says."""
+
+    start: int
+    size: int
+
+
+def _two(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of two windows or chunks; those of a vector lie one after the other."""
+    return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
+
+
+class _Semaphores:
+    """A semaphore, or several of a name: `semaphores.at[number]` is one of them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def at(self) -> _Semaphores:
+        return self
+
+    def __getitem__(self, number: object) -> str:
+        return f"{self.name}[{number}]"
 
 
 class _Ref:
-    """A buffer: `ref.at[...]` is a window in it."""
+    """A buffer: `ref.at[...]` is a window in it. What is stored in it is of no interest."""
+
+    dtype = None
 
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
         self.name, self.shape = name, shape
@@ -115,20 +176,17 @@ class _Ref:
         keys = key if isinstance(key, tuple) else (key,)
         whole = [slice(None)] * (len(self.shape) - len(keys))
         pairs = zip((*keys, *whole), self.shape, strict=True)
-        ranges = tuple(_range(one, extent) for one, extent in pairs)
-        for (start, size), extent in zip(ranges, self.shape, strict=True):
-            if start < 0 or size < 0 or start + size > extent:
-                raise MismatchError(
-                    f"window outside its buffer: {self.name}{list(ranges)} of {list(self.shape)}"
-                )
-        return Window(self.name, ranges)
+        return Window(self.name, tuple(_range(one, extent) for one, extent in pairs), self.shape)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        pass
 
 
 def _range(key: object, extent: int) -> tuple[int, int]:
     if isinstance(key, slice):
         return 0, extent
-    if isinstance(key, tuple):
-        return int(key[0]), int(key[1])
+    if isinstance(key, _Span):
+        return int(key.start), int(key.size)
     return int(key), 1  # type: ignore[call-overload]
 
 
@@ -137,32 +195,48 @@ class _Recorder:
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
+        self.block: tuple[int, ...] = ()
         self.events: list[Event] = []
 
     def signal(self, semaphore: str, amount: int, *, device_id: int, **_: object) -> None:
         self.events.append(Signal(semaphore, int(device_id), int(amount)))
 
-    def wait(self, semaphore: str, amount: int) -> None:
-        self.events.append(Wait(semaphore, int(amount)))
+    def wait(self, semaphore: object, amount: int) -> None:
+        self.events.append(Wait(_named(semaphore), int(amount)))
+
+    def start(self, copy: Copy) -> None:
+        """A copy as an event. Raises MismatchError if its windows are wrong."""
+        if copy.read.checked().elements != copy.write.checked().elements:
+            raise MismatchError(f"copy between windows of two sizes: {copy.read} and {copy.write}")
+        self.events.append(copy)
 
     def remote(
-        self, read: Window, write: Window, sent: str, received: str, *, device_id: int, **_: object
+        self,
+        read: Window,
+        write: Window,
+        sent: object,
+        received: object,
+        *,
+        device_id: int,
+        **_: object,
     ) -> SimpleNamespace:
-        copy = Copy(read, write, int(device_id), sent, received)
+        copy = Copy(read, write, int(device_id), _named(sent), _named(received))
         return SimpleNamespace(
-            start=lambda: self.events.append(copy),
+            start=lambda: self.start(copy),
             wait_send=lambda: self.wait(sent, read.elements),
             wait_recv=lambda: self.wait(received, write.elements),
         )
 
-    def local(self, read: Window, write: Window, semaphore: str) -> SimpleNamespace:
-        if read.elements != write.elements:
-            raise MismatchError(f"copy between windows of two sizes: {read} and {write}")
-        copy = Copy(read, write, self.rank, "", semaphore)
+    def local(self, read: Window, write: Window, semaphore: object) -> SimpleNamespace:
+        copy = Copy(read, write, self.rank, "", _named(semaphore))
         return SimpleNamespace(
-            start=lambda: self.events.append(copy),
-            wait=lambda: self.wait(semaphore, write.elements),
+            start=lambda: self.start(copy),
+            wait=lambda: self.wait(semaphore, write.checked().elements),
         )
+
+
+def _named(semaphore: object) -> str:
+    return semaphore.name if isinstance(semaphore, _Semaphores) else str(semaphore)
 
 
 def _multiple_of(value: int, divisor: int) -> int:
@@ -190,11 +264,12 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
     """The module with its names for jax bound to stand-ins, and back."""
     stand_ins = {
         "pl": SimpleNamespace(
-            ds=lambda start, size: (start, size),
+            ds=_Span,
             when=_when,
             multiple_of=_multiple_of,
             semaphore_signal=recorder.signal,
             semaphore_wait=recorder.wait,
+            program_id=lambda axis: np.int32(recorder.block[axis]),
         ),
         "pltpu": SimpleNamespace(
             get_barrier_semaphore=lambda: BARRIER,
@@ -206,11 +281,16 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
             int32=np.int32,
             where=lambda condition, a, b: a if condition else b,
             logical_not=lambda value: not value,
+            zeros=lambda shape, dtype: None,
             minimum=min,
             maximum=max,
         ),
         "np": SimpleNamespace(int32=np.int32),
+        # What is computed in VMEM has no events.
+        "_pass": lambda *_: None,
+        "_merge": lambda *_: None,
     }
+    stand_ins = {name: one for name, one in stand_ins.items() if hasattr(module, name)}
     before = {name: getattr(module, name) for name in stand_ins}
     for name, stand_in in stand_ins.items():
         setattr(module, name, stand_in)

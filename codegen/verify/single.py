@@ -43,7 +43,7 @@ def _not_as_it_is(description: Description, case: Case, runner: Runner, folder: 
         return full
     if len(case.devices()) > MAX_DEVICES:
         return _not_run(full, f"more than {MAX_DEVICES} devices")
-    found = _twin(description, case, text)
+    found = _twin(description, case, bundle, text)
     if found is None:
         return _not_run(full, "its smallest twin is too large too")
     result = runner.run(_twin_case(case, *found, folder))
@@ -56,12 +56,14 @@ def _not_as_it_is(description: Description, case: Case, runner: Runner, folder: 
     return dataclasses.replace(result, detail=f"{name}; {_checked(full)}", checks=checks)
 
 
-def _twin(description: Description, case: Case, text: str) -> tuple[Reshard, str] | None:
+def _twin(
+    description: Description, case: Case, bundle: Bundle, text: str
+) -> tuple[Reshard, str] | None:
     """The smallest twin whose module has the form of `text`, else the smallest, with its module."""
     smallest = None
     for small in twins(description.reshard(), case.source, case.target):
         shrunk = dataclasses.replace(description, shape=small.shape)
-        found = small, _text(emit_described(shrunk), shrunk, case.backend)
+        found = small, _text(emit_described(shrunk), shrunk, case.backend, bundle)
         if form(found[1]) == form(text):
             return found
         smallest = smallest or found
@@ -103,7 +105,15 @@ def _twin_case(case: Case, small: Reshard, text: str, folder: Path) -> Case:
     return Case.of(small, case.name, case.backend, module)
 
 
-def _text(bundle: Bundle, description: Description, backend: str) -> str:
-    """The text of a module as it would be emitted now."""
-    text: str = BACKENDS[backend].render(bundle.plan, description.command())
+def _text(
+    bundle: Bundle, description: Description, backend: str, like: Bundle | None = None
+) -> str:
+    """The text of a module as it would be emitted now; `like`: in the form of this one's, where
+    the backend has several and chooses by size."""
+    module, command = BACKENDS[backend], description.command()
+    text: str
+    if like is not None and hasattr(module, "render_like"):
+        text = module.render_like(bundle.plan, command, like.plan)
+    else:
+        text = module.render(bundle.plan, command)
     return text
