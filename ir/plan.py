@@ -1,4 +1,4 @@
-"""Plans: a sequence of steps, each one exchange or one collective of the basis; their JSON."""
+"""Plans: a sequence of steps (`ir/steps.py`), what they move, and their JSON."""
 
 from __future__ import annotations
 
@@ -7,28 +7,39 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from shardwright.ir.dtypes import DTYPES
-from shardwright.ir.exchange import Exchange
-from shardwright.ir.identities import simplify
-from shardwright.ir.index import Index, Value
-from shardwright.ir.printers import PYTHON
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange, ids_of
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
+from shardwright.ir.steps import (
+    ExchangeStep,
+    MoveStep,
+    ReduceStep,
+    Step,
+    closed_forms,
+    reduction_forms,
+    rows,
+)
 from shardwright.ir.transfers import Transfers, enumerate_transfers
+
+__all__ = [
+    "ENUMERATED_DEVICES",
+    "ExchangeStep",
+    "MoveStep",
+    "Plan",
+    "Prediction",
+    "ReduceStep",
+    "Step",
+    "Traffic",
+    "closed_forms",
+    "format_plan",
+]
 
 # Above this many devices a plan is stated in closed form unless transfers are asked for.
 ENUMERATED_DEVICES = 512
-
-
-@dataclass(frozen=True)
-class ExchangeStep:
-    """All transfers at once; every device receives exactly what it lacks."""
-
-    exchange: Exchange
-
-
-# The steps a plan may hold. Collectives of the basis join this union with their planner.
-Step = ExchangeStep
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,25 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """What a cost model says of a plan. Seconds; bytes of the largest shards.
+
+    `least_seconds`: no sequence of basis steps takes less, so that it is below `seconds` where the
+    search was not exact (None for a direct plan). `peak_bytes`: the most that a device holds of the
+    tensor at once, before and after a step. `memory_bytes`: the most that it may (None: no shard in
+    between is larger than the larger one of source and target). `why`: where that could not be met.
+    """
+
+    topology: str
+    seconds: float
+    step_seconds: tuple[float, ...]
+    least_seconds: float | None
+    peak_bytes: int
+    memory_bytes: int | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """A reshard, the strategy that was chosen, its steps and its traffic."""
 
@@ -55,14 +85,27 @@ class Plan:
     strategy: str
     steps: tuple[Step, ...]
     traffic: Traffic
+    prediction: Prediction | None = None
 
     @property
     def exchange(self) -> Exchange:
-        """The one exchange of a direct plan."""
-        return self.steps[0].exchange
+        """The one exchange of a direct plan. Raises InputError for a plan of another strategy."""
+        if len(self.steps) == 1 and isinstance(self.steps[0], ExchangeStep):
+            return self.steps[0].exchange
+        raise InputError(
+            "only a direct plan is one exchange",
+            argument="strategy",
+            got=f"{self.strategy}, {self.ops or 'no steps'}",
+            expected="direct",
+        )
+
+    @property
+    def ops(self) -> str:
+        """The names of the steps, in order."""
+        return ", ".join(step.op for step in self.steps)
 
     def transfers(self) -> Transfers:
-        """Every transfer of the plan, enumerated."""
+        """Every transfer of a direct plan, enumerated."""
         return enumerate_transfers(self.exchange)
 
     @property
@@ -74,30 +117,55 @@ class Plan:
     @property
     def devices(self) -> int:
         """How many devices take part, on either side."""
-        return int(self.exchange.ranks.size)
+        meshes = (self.reshard.source.mesh, self.reshard.target.mesh)
+        return int(np.union1d(*map(ids_of, meshes)).size)
 
     def to_dict(self, transfers: bool | None = None) -> dict[str, Any]:
         """The object of `plan --json`. `transfers`: enumerate; None means up to 512 devices."""
         wanted = self.devices <= ENUMERATED_DEVICES if transfers is None else transfers
-        step: dict[str, Any] = {"op": "exchange", "transfers": None}
-        if wanted:
-            step["transfers"] = _rows(self.transfers())
-        else:
-            step["closed_forms"] = closed_forms(self.exchange)
         reshard = self.reshard
-        return {
+        found = {
             "shape": list(reshard.shape),
             "dtype": reshard.dtype,
             "source": _side(reshard.source, reshard.source_split),
             "target": _side(reshard.target, reshard.target_split),
             "strategy": self.strategy,
-            "steps": [step],
+            "steps": [self._step(step, wanted) for step in self.steps],
             "bytes": asdict(self.traffic),
         }
+        if self.prediction is not None:
+            found["prediction"] = asdict(self.prediction)
+        return found
+
+    def _step(self, step: Step, transfers: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {"op": step.op}
+        if not isinstance(step, ExchangeStep):
+            found["axes"] = list(map(str, step.ends.axes))
+            found["before"] = self._sharding(step.ends.before, step.ends.before_split)
+            found["after"] = self._sharding(step.ends.after, step.ends.after_split)
+        found["transfers"] = rows(step.phases()) if transfers else None
+        if not transfers:
+            found["closed_forms"] = _forms(step)
+        return found
+
+    def _sharding(self, sharding: Sharding, split: str) -> str | dict[str, Any]:
+        """A sharding as text where mesh and split go without saying: those of both sides."""
+        reshard = self.reshard
+        ends = {
+            (reshard.source.mesh, reshard.source_split),
+            (reshard.target.mesh, reshard.target_split),
+        }
+        return str(sharding) if ends == {(sharding.mesh, split)} else _side(sharding, split)
 
     def to_json(self, transfers: bool | None = None) -> str:
         """`to_dict` as JSON text, one transfer a line, ending in a newline."""
         return format_plan(self.to_dict(transfers))
+
+
+def _forms(step: Step) -> dict[str, Any]:
+    if isinstance(step, ReduceStep):
+        return reduction_forms(step.reduction)
+    return closed_forms(step.exchange)
 
 
 def _side(sharding: Sharding, split: str) -> dict[str, Any]:
@@ -108,39 +176,6 @@ def _side(sharding: Sharding, split: str) -> dict[str, Any]:
         "sharding": str(sharding),
         "split": split,
     }
-
-
-def _rows(transfers: Transfers) -> list[dict[str, Any]]:
-    columns = (
-        transfers.sender.tolist(),
-        transfers.receiver.tolist(),
-        transfers.tensor.tolist(),
-        transfers.source.tolist(),
-        transfers.target.tolist(),
-    )
-    names = ("from", "to", "tensor", "source", "target")
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def closed_forms(exchange: Exchange) -> dict[str, Any]:
-    """An exchange as Python expressions: in `position` of either mesh; for the holder, in the
-    source shard a0, a1, ..., the receiver's position in the target mesh, and the piece."""
-    shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(exchange.source.dims))
-    receiver = Index("receiver", exchange.target.mesh.size)
-    piece = Index("piece", exchange.rule.pieces)
-    forms: dict[str, Any] = {}
-    for side, layout in (("source", exchange.source), ("target", exchange.target)):
-        position = Index("position", layout.mesh.size)
-        box = layout.box(position)[layout.hidden :]
-        forms[f"{side}_shard"] = [_python(index) for index in layout.index(position)]
-        forms[f"{side}_range"] = [[_python(end) for end in ends] for ends in box]
-    forms["holder"] = _python(exchange.holder(shard, receiver, piece))
-    forms["pieces"] = exchange.rule.pieces
-    return forms
-
-
-def _python(expr: Value) -> str:
-    return PYTHON.text(simplify(expr))
 
 
 def format_plan(plan: dict[str, Any]) -> str:

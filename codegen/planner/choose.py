@@ -2,20 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from shardwright.codegen.planner.basis_plan import plan_basis
 from shardwright.codegen.planner.direct import plan_direct
-from shardwright.ir.errors import InputError, check_type
+from shardwright.codegen.planner.links import Network
+from shardwright.codegen.planner.presets import check_devices, topology_of
+from shardwright.codegen.planner.topology import Topology
+from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
-# `auto` takes the strategy that moves least; an exchange reaches the lower bound.
-STRATEGIES = ("auto", "direct")
+# `auto` is the cheapest of the others under a topology; without one, what moves least: an exchange
+# reaches the lower bound, and only a reshard that adds partial sums needs the basis.
+STRATEGIES = ("auto", "direct", "basis")
+# What a backend executes beside `direct`.
+EXECUTES = {"jax_xla": ("direct", "basis")}
 
 
-def plan(reshard: Reshard, strategy: str = "auto") -> Plan:
-    """The plan of a reshard. Raises InputError for an unknown strategy or one that cannot do it."""
+def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
+    """The strategies that every one of the backends executes."""
+    each = [EXECUTES.get(backend, ("direct",)) for backend in backends]
+    return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
+
+
+def plan(
+    reshard: Reshard,
+    strategy: str = "auto",
+    *,
+    topology: str | Topology | None = None,
+    memory_limit: int | None = None,
+    among: tuple[str, ...] = STRATEGIES[1:],
+) -> Plan:
+    """The plan of a reshard.
+
+    `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/planner/presets.py`), a TOML file, or
+    a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold at once.
+    `among`: what `auto` chooses from. Raises InputError for an unknown strategy or one that cannot
+    do it, a topology that lacks devices, and a limit below what source and target take together.
+    """
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     if strategy not in STRATEGIES:
         raise InputError(
-            "no such strategy", argument="strategy", got=strategy, expected=" or ".join(STRATEGIES)
+            "no such strategy", argument="strategy", got=strategy, expected=one_of(STRATEGIES)
         )
-    return plan_direct(reshard)
+    network = None if topology is None else network_of(reshard, topology)
+    if strategy == "direct" or (strategy == "auto" and among == ("direct",)):
+        return plan_direct(reshard, network=network, memory_limit=memory_limit)
+    if strategy == "basis":
+        return plan_basis(reshard, network or default_network(reshard), memory_limit)
+    if reshard.source.unreduced != reshard.target.unreduced:
+        return plan_basis(reshard, network or default_network(reshard), memory_limit)
+    direct = plan_direct(reshard, network=network, memory_limit=memory_limit)
+    if network is None:
+        return direct
+    try:
+        basis = plan_basis(reshard, network, memory_limit)
+    except InputError:  # what the basis cannot do, an exchange can
+        return direct
+    return basis if _seconds(basis) < _seconds(direct) else direct
+
+
+def _seconds(plan: Plan) -> float:
+    return plan.prediction.seconds if plan.prediction else 0.0
+
+
+def default_network(reshard: Reshard) -> Network:
+    """What steps are priced on where no topology is given: one switch."""
+    return network_of(reshard, "switch")
+
+
+def network_of(reshard: Reshard, topology: str | Topology) -> Network:
+    """A topology with the devices of a reshard. Raises InputError where it has fewer."""
+    found = topology_of(topology) if isinstance(topology, str) else topology
+    meshes = (reshard.source.mesh, reshard.target.mesh)
+    devices = 1 + max(max(mesh.device_ids) for mesh in meshes)
+    check_devices(found, devices)
+    return Network(found, devices)

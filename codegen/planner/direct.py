@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from shardwright.codegen.planner.flows import flows
 from shardwright.codegen.planner.holders import Loads, choose_rule
+from shardwright.codegen.planner.links import Network
+from shardwright.codegen.planner.memory import check_limit, shard_bytes
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule
-from shardwright.ir.plan import ExchangeStep, Plan, Traffic
+from shardwright.ir.plan import ExchangeStep, Plan, Prediction, Traffic
 from shardwright.ir.reshard import Reshard
 
 
-def plan_direct(reshard: Reshard, rule: HolderRule | None = None) -> Plan:
-    """The exchange of a reshard; `rule` overrides the choice of holders.
+def plan_direct(
+    reshard: Reshard,
+    rule: HolderRule | None = None,
+    *,
+    network: Network | None = None,
+    memory_limit: int | None = None,
+) -> Plan:
+    """The exchange of a reshard; `rule` overrides the choice of holders, `network` prices it.
 
     Raises InputError where the target lacks an unreduced axis of the source: an exchange moves
     values, it does not add them.
@@ -23,10 +32,19 @@ def plan_direct(reshard: Reshard, rule: HolderRule | None = None) -> Plan:
             got=str(reshard.source),
             expected="a target with the same unreduced axes as the source",
         )
+    check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)
     chosen = rule or choose_rule(loads)
     traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
-    return Plan(reshard, "direct", (ExchangeStep(Exchange.of(reshard, chosen)),), traffic)
+    exchange = Exchange.of(reshard, chosen)
+    prediction = None
+    if network is not None:
+        seconds = network.seconds(network.total(flows(exchange, DTYPES[reshard.dtype])))
+        peak = sum(shard_bytes(reshard))
+        prediction = Prediction(
+            str(network.topology), seconds, (seconds,), None, peak, memory_limit
+        )
+    return Plan(reshard, "direct", (ExchangeStep(exchange),), traffic, prediction)
 
 
 def _traffic(loads: Loads, rule: HolderRule, itemsize: int) -> Traffic:

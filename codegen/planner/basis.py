@@ -1,0 +1,299 @@
+"""The basis of reshardings as a graph: normalised shardings, and the collectives between them.
+
+A state is a sharding in digits of the mesh position, (stride, size), so that sub-axes of either
+mesh, and of two meshes over one order of devices, are one language. Contiguous neighbours are one
+digit: `"x":(1)2, "x":(2)3` is `"x"`, and can be cut again at any border of either mesh.
+
+    slice           a dimension is split further over digits that are free; nothing moves
+    all_gather      the minor-most digits of a dimension become free
+    all_to_all      the minor-most digits of a dimension become those of another
+    permute         any other sharding with as many parts of every dimension
+    reduce_scatter  unreduced digits become the minor-most of a dimension
+    all_reduce      unreduced digits become free
+
+`layer` says in which order of devices the digits are read: 0 the source's, 1 the target's where
+that is another; only a permute goes from one to the other.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from shardwright.codegen.planner.cost import Pair
+from shardwright.ir.exchange import same_devices
+from shardwright.ir.layout import merge_digits
+from shardwright.ir.mesh import Digit, Mesh
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import Sharding
+
+Digits = tuple[Pair, ...]
+
+# On meshes of up to so many prime factors, every sub-axis may be used on the way.
+FINE_FACTORS = 4
+
+
+class State(NamedTuple):
+    """A normalised sharding."""
+
+    layer: int
+    dims: tuple[Digits, ...]
+    unreduced: Digits
+
+
+class Move(NamedTuple):
+    """A step of the basis but a permute: what it is called, over which digits, where it ends."""
+
+    op: str
+    digits: Digits
+    after: State
+
+
+@functools.cache
+def merged(digits: Digits) -> Digits:
+    """Contiguous neighbours (major to minor) as one digit."""
+    joined = merge_digits(tuple(Digit(*pair) for pair in digits))
+    return tuple((digit.stride, digit.size) for digit in joined)
+
+
+def ordered(digits: Digits) -> Digits:
+    """Digits by stride, major first, contiguous ones as one."""
+    return merged(tuple(sorted(digits, reverse=True)))
+
+
+@functools.cache
+def parts_of(digits: Digits) -> int:
+    """Into how many parts digits split."""
+    return math.prod(size for _, size in digits)
+
+
+def product_of(state: State) -> tuple[int, ...]:
+    """Into how many parts each dimension is split."""
+    return _product_of(state.dims)
+
+
+@functools.cache
+def _product_of(dims: tuple[Digits, ...]) -> tuple[int, ...]:
+    return tuple(map(parts_of, dims))
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The states and moves of a reshard whose meshes have the same devices."""
+
+    reshard: Reshard
+
+    @cached_property
+    def layers(self) -> int:
+        """How many orders of devices there are."""
+        return 1 if same_devices(self.reshard.source.mesh, self.reshard.target.mesh) else 2
+
+    @property
+    def size(self) -> int:
+        """How many devices."""
+        return self.reshard.source.mesh.size
+
+    @cached_property
+    def start(self) -> State:
+        """The source."""
+        return _state(self.reshard.source, 0)
+
+    @cached_property
+    def goal(self) -> State:
+        """The target."""
+        return _state(self.reshard.target, self.layers - 1)
+
+    @cached_property
+    def kept(self) -> Digits:
+        """The unreduced digits of the target: they stay."""
+        return self.goal.unreduced
+
+    def meshes(self, layer: int) -> tuple[Mesh, ...]:
+        """The meshes whose axes name the digits of a layer."""
+        both = (self.reshard.source.mesh, self.reshard.target.mesh)
+        return tuple(dict.fromkeys(both)) if self.layers == 1 else (both[layer],)
+
+    @cached_property
+    def is_fine(self) -> bool:
+        """Whether all sub-axes are used: the mesh has few prime factors."""
+        return len(primes(self.size)) <= FINE_FACTORS
+
+    @cached_property
+    def borders(self) -> tuple[frozenset[int], ...]:
+        """Per layer where digits may be cut: at the borders of all sub-axes, or, on a mesh of many
+        prime factors, at those that the source and the target have."""
+        if self.is_fine:
+            return tuple(
+                frozenset(
+                    stride * cut
+                    for mesh in self.meshes(layer)
+                    for stride, size in _axes(mesh)
+                    for cut in divisors(size)
+                )
+                for layer in range(self.layers)
+            )
+        sides = (self.start, self.goal)
+        used = tuple(
+            {
+                end
+                for digits in (*side.dims, side.unreduced)
+                for s, k in digits
+                for end in (s, s * k)
+            }
+            | {1, self.size}
+            for side in sides
+        )
+        return (frozenset(used[0] | used[1]),) if self.layers == 1 else tuple(map(frozenset, used))
+
+    @cached_property
+    def atoms(self) -> tuple[Digits, ...]:
+        """Per layer the digits between two borders that have none between them."""
+        return tuple(
+            tuple(
+                (low, high // low)
+                for low in sorted(borders)
+                for high in sorted(borders)
+                if high > low
+                and not high % low
+                and not any(low < b < high and not b % low and not high % b for b in borders)
+            )
+            for borders in self.borders
+        )
+
+    @cached_property
+    def chain(self) -> int:
+        """The most atoms that stand beside each other: prime factors, or what is left of them."""
+        longest = 0
+        for layer in range(self.layers):
+            length = {1: 0}
+            for border in sorted(self.borders[layer]):
+                below = [length[b] for b in length if b < border and not border % b]
+                length[border] = 1 + max(below) if below else 0
+            longest = max(longest, length[self.size])
+        return longest
+
+    def free(self, used: Digits) -> Digits:
+        """The maximal digits that are not used, minor to major."""
+        gaps, at = [], 1
+        for stride, size in sorted(used):
+            if stride > at:
+                gaps.append((at, stride // at))
+            at = stride * size
+        if self.size > at:
+            gaps.append((at, self.size // at))
+        return tuple(gaps)
+
+    def within(self, layer: int, spaces: Digits) -> Iterator[Pair]:
+        """The atoms inside any of the given digits."""
+        for stride, size in spaces:
+            for atom in self.atoms[layer]:
+                top = atom[0] * atom[1]
+                if not atom[0] % stride and not (stride * size) % top and top <= stride * size:
+                    yield atom
+
+    def slices(self, state: State) -> Iterator[Move]:
+        """The slices over one atom."""
+        used = (*itertools.chain.from_iterable(state.dims), *state.unreduced)
+        for atom in self.within(state.layer, self.free(used)):
+            for dim in range(len(state.dims)):
+                yield Move("slice", (atom,), _appended(state, dim, (atom,)))
+
+    def moves(self, state: State) -> Iterator[Move]:
+        """All steps from a state but permutes."""
+        yield from self.slices(state)
+        for dim in range(len(state.dims)):
+            for kept, moved in self.tails(state, dim):
+                without = _with(state, dim, kept)
+                yield Move("all_gather", moved, without)
+                for other in range(len(state.dims)):
+                    if other != dim:
+                        yield Move("all_to_all", moved, _appended(without, other, moved))
+        yield from self._reductions(state)
+
+    def tails(self, state: State, dim: int) -> Iterator[tuple[Digits, Digits]]:
+        """The ways to cut a dimension's digits in two: what stays, and the minor-most ones."""
+        digits = state.dims[dim]
+        for i in reversed(range(len(digits))):
+            (stride, size), minor = digits[i], digits[i + 1 :]
+            for cut in range(2, size + 1):
+                if size % cut == 0 and (cut == size or stride * cut in self.borders[state.layer]):
+                    rest = () if cut == size else ((stride * cut, size // cut),)
+                    yield (*digits[:i], *rest), ((stride, cut), *minor)
+
+    def _reductions(self, state: State) -> Iterator[Move]:
+        sums = self.outside_kept(state.unreduced)
+        if not sums:
+            return
+        singles = [(atom,) for atom in self.within(state.layer, sums)]
+        whole = tuple(sorted(sums, reverse=True))
+        for digits in dict.fromkeys([*singles, *((digit,) for digit in sums), whole]):
+            left = _minus(state.unreduced, digits)
+            reduced = State(state.layer, state.dims, left)
+            yield Move("all_reduce", digits, reduced)
+            for dim in range(len(state.dims)):
+                yield Move("reduce_scatter", digits, _appended(reduced, dim, digits))
+
+    def outside_kept(self, unreduced: Digits) -> Digits:
+        """The unreduced digits that the target does not have."""
+        return _minus(unreduced, self.kept)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """The divisors, ascending."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def primes(number: int) -> tuple[int, ...]:
+    """The prime factors, ascending, as often as they divide."""
+    found, divisor = [], 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return (*found, number) if number > 1 else tuple(found)
+
+
+def _axes(mesh: Mesh) -> Digits:
+    strides = [mesh.size // math.prod(mesh.sizes[n] for n in mesh.names[: i + 1]) for i, n in
+               enumerate(mesh.names)]  # fmt: skip
+    return tuple((stride, size) for stride, (_, size) in zip(strides, mesh.axes, strict=True))
+
+
+def _state(sharding: Sharding, layer: int) -> State:
+    mesh = sharding.mesh
+    dims = tuple(
+        merged(tuple((d.stride, d.size) for d in sharding.digits(dim)))
+        for dim in range(sharding.rank)
+    )
+    unreduced = (mesh.digit(ref) for ref in sharding.unreduced)
+    return State(layer, dims, ordered(tuple((d.stride, d.size) for d in unreduced if d.size > 1)))
+
+
+def _with(state: State, dim: int, digits: Digits) -> State:
+    return State(state.layer, (*state.dims[:dim], digits, *state.dims[dim + 1 :]), state.unreduced)
+
+
+def _appended(state: State, dim: int, digits: Digits) -> State:
+    return _with(state, dim, merged((*state.dims[dim], *digits)))
+
+
+def _minus(digits: Digits, taken: Digits) -> Digits:
+    """What is left of digits when parts of them are taken out."""
+    left = []
+    for stride, size in digits:
+        at, top = stride, stride * size
+        for low, count in sorted(taken):
+            if stride <= low < top:
+                if low > at:
+                    left.append((at, low // at))
+                at = low * count
+        if top > at:
+            left.append((at, top // at))
+    return ordered(tuple(left))

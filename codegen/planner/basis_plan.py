@@ -1,0 +1,91 @@
+"""The basis plan: the cheapest sequence of collectives under a topology."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from shardwright.codegen.planner.basis import Basis
+from shardwright.codegen.planner.estimate import Estimates
+from shardwright.codegen.planner.links import Network
+from shardwright.codegen.planner.memory import check_limit
+from shardwright.codegen.planner.named import Naming
+from shardwright.codegen.planner.permutes import Permutes
+from shardwright.codegen.planner.search import Allowed, Path, Search
+from shardwright.codegen.planner.traffic import traffic_of
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.plan import Plan, Prediction
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.steps import Step
+
+
+def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> Plan:
+    """The cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
+
+    No shard in between is larger than the larger one of source and target, or, with a limit, no
+    step holds more before and after than that. Where the default cannot be met, the plan says why.
+    Raises InputError for meshes of different devices and where a limit leaves no sequence.
+    """
+    _check_devices(reshard)
+    check_limit(reshard, memory_limit)
+    basis = Basis(reshard)
+    estimates = Estimates(basis, network)
+    why = None
+    path = _search(basis, estimates, _allowed(estimates, memory_limit))
+    if path is None and memory_limit is None:
+        path = _search(basis, estimates, lambda _before, _after: True)
+        largest = max(estimates.shard_bytes(s) for s in (basis.start, basis.goal))
+        why = f"no sequence of basis steps keeps every shard within {largest:,.0f} bytes"
+    if path is None:
+        raise _none(memory_limit)
+    steps: tuple[Step, ...] = Naming(basis).steps(path.steps)
+    states = (basis.start, *(move.after for move in path.steps))
+    held = [int(estimates.shard_bytes(state)) for state in states]
+    peak = max((a + b for a, b in itertools.pairwise(held)), default=held[0])
+    prediction = Prediction(
+        str(network.topology), path.seconds, path.costs, path.bound, peak, memory_limit, why
+    )
+    return Plan(reshard, "basis", steps, traffic_of(reshard, steps), prediction)
+
+
+def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None:
+    return Search(basis, estimates, Permutes(basis, estimates), allowed).run()
+
+
+def _allowed(estimates: Estimates, memory_limit: int | None) -> Allowed:
+    size, goal = estimates.shard_bytes, estimates.basis.goal
+    largest = max(size(estimates.basis.start), size(goal))
+    if memory_limit is None:
+        return lambda _, after: after == goal or size(after) <= largest
+    return lambda before, after: size(before) + size(after) <= memory_limit
+
+
+def _check_devices(reshard: Reshard) -> None:
+    source, target = ids_of(reshard.source.mesh), ids_of(reshard.target.mesh)
+    if np.array_equal(np.sort(source), np.sort(target)):
+        return
+    shared = np.intersect1d(source, target).size
+    raise InputError(
+        "the steps of the basis need one set of devices before and after",
+        argument="strategy",
+        got=f"basis, for meshes of {source.size} and {target.size} devices that share {shared}",
+        expected="direct, which works between any two meshes",
+    )
+
+
+def _none(memory_limit: int | None) -> InputError:
+    if memory_limit is None:
+        return InputError(
+            "no sequence of basis steps makes this reshard",
+            argument="strategy",
+            got="basis",
+            expected="direct",
+        )
+    return InputError(
+        "no sequence of basis steps fits in the memory limit",
+        argument="memory_limit",
+        got=f"{memory_limit} bytes",
+        expected="strategy direct, which holds source and target only, or a larger limit",
+    )

@@ -1,0 +1,239 @@
+"""What the collectives of the basis cost on a topology.
+
+A step lasts as long as its busiest link: messages * latency + bytes / bandwidth. A group of devices
+that differ in some digits of the mesh position gathers as rings: first along one axis of the
+topology, then along the next, each device forwarding what it received (both ways at once, along a
+chain where an axis does not wrap); or in equal parts that take the axes in turn, whichever is less.
+A scatter with addition is the same in reverse, an all-reduce is both, and in an all-to-all every
+device sends to every other directly. On a torus whose axes wrap, of n devices an axis, this is the
+table of the fourth seed for an array of B bytes and a bidirectional bandwidth W of every axis:
+
+    all-gather       B (n^k - 1)/n^k / (W k)       k axes of the torus; the seed says B / (W k)
+    reduce-scatter   the same
+    all-reduce       twice
+    all-to-all       B / (4 W) along one axis (n even): a quarter
+
+Dimensions that do not divide are priced by their largest shard, which is what padded arrays move.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.codegen.planner.links import CHUNK, Flows, Load, Network
+from shardwright.codegen.planner.topology import Floats, Torus
+from shardwright.ir.index import Integers
+from shardwright.ir.layout import read_digits, write_digits
+from shardwright.ir.mesh import Digit
+
+Pair = tuple[int, int]
+"""A digit of the mesh position as (stride, size)."""
+
+# Orders of the axes of a group that are tried; a torus has up to three axes.
+MOST_CLASSES = 3
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Seconds as a function of bytes: the largest of `latency + bytes * rate` over the links."""
+
+    lines: tuple[tuple[float, float], ...]
+
+    def seconds(self, nbytes: float) -> float:
+        """How long the busiest link is busy."""
+        return max(latency + nbytes * rate for latency, rate in self.lines)
+
+
+@dataclass(frozen=True)
+class Price:
+    """The cheapest of some ways to do a collective, each a sequence of phases."""
+
+    ways: tuple[tuple[Phase, ...], ...]
+
+    def seconds(self, nbytes: float) -> float:
+        """Of a collective in which each device starts with `nbytes`."""
+        return min(sum(phase.seconds(nbytes) for phase in way) for way in self.ways)
+
+
+@dataclass
+class Prices:
+    """Prices of collectives over groups of a mesh; remembers what it has routed.
+
+    `ids[position]` is the device at a position of the mesh, `devices` one above the largest id.
+    """
+
+    network: Network
+    ids: Integers
+    _gathers: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
+    _exchanges: dict[tuple[Pair, ...], Phase] = field(default_factory=dict)
+
+    def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
+        """Seconds in which every device of a group gets the shards (bytes) of all the others."""
+        return self._gather(tuple(sorted(digits))).seconds(shard)
+
+    def reduce_scatter(self, digits: tuple[Pair, ...], shard: float) -> float:
+        """Seconds in which partial sums of `shard` bytes become sums of a part each."""
+        return self.all_gather(digits, shard / math.prod(size for _, size in digits))
+
+    def all_reduce(self, digits: tuple[Pair, ...], shard: float) -> float:
+        """Seconds in which partial sums of `shard` bytes become sums everywhere."""
+        return 2 * self.reduce_scatter(digits, shard)
+
+    def all_to_all(self, digits: tuple[Pair, ...], shard: float) -> float:
+        """Seconds in which every device sends each of a group its part of `shard` bytes."""
+        key = tuple(sorted(digits))
+        if key not in self._exchanges:
+            self._exchanges[key] = _phase(self.network, self._all_pairs(key))
+        return self._exchanges[key].seconds(shard / math.prod(size for _, size in digits))
+
+    def _gather(self, digits: tuple[Pair, ...]) -> Price:
+        if digits not in self._gathers:
+            self._gathers[digits] = self._gather_price(digits)
+        return self._gathers[digits]
+
+    def _gather_price(self, digits: tuple[Pair, ...]) -> Price:
+        classes = self._classes(digits)
+        loads = [self._forwarding(part) for part in classes]
+        sizes = [math.prod(size for _, size in part) for part in classes]
+        ways = []
+        for order in itertools.permutations(range(len(classes))):
+            before = _before(order, sizes)
+            ways.append(tuple(_phase(self.network, loads[c].scaled(before[c])) for c in order))
+        if len(classes) > 1:
+            ways.append((_phase(self.network, self._in_turns(loads, sizes)),))
+        return Price(tuple(dict.fromkeys(ways)))
+
+    def _in_turns(self, loads: list[Load], sizes: list[int]) -> Load:
+        """The load of all classes at once: equal parts of a shard, each starting with another."""
+        count, total = len(loads), self.network.nothing()
+        for first in range(count):
+            order = tuple((first + turn) % count for turn in range(count))
+            before = _before(order, sizes)
+            for c in order:
+                total = total + loads[c].scaled(before[c] / count)
+        return total
+
+    def _groups(self, digits: tuple[Pair, ...]) -> Integers:
+        """Device ids, one row a group of devices that differ in these digits only: [groups, n]."""
+        place = tuple(Digit(*pair) for pair in digits)
+        positions = np.arange(self.ids.size, dtype=np.int64)
+        bases = positions[read_digits(place, positions) == 0]
+        members = np.arange(math.prod(d.size for d in place), dtype=np.int64)
+        groups: Integers = self.ids[bases[:, None] + write_digits(place, members)[None, :]]
+        return groups
+
+    def _classes(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
+        """The digits, those that move devices along the same axes of the topology together."""
+        found: list[tuple[set[int], tuple[Pair, ...]]] = []
+        for digit in digits:
+            group = self._groups((digit,))
+            place = self.network.topology.coordinates(group.ravel())
+            place = place.reshape(*group.shape, -1)
+            axes = set(np.flatnonzero((place != place[:, :1]).any(axis=(0, 1))).tolist())
+            joined: tuple[Pair, ...] = (digit,)
+            for other_axes, others in [entry for entry in found if entry[0] & axes]:
+                found.remove((other_axes, others))
+                axes, joined = axes | other_axes, others + joined
+            found.append((axes, joined))
+        classes = [digits for _, digits in found]
+        if len(classes) > MOST_CLASSES:
+            rest = itertools.chain.from_iterable(classes[MOST_CLASSES - 1 :])
+            classes = [*classes[: MOST_CLASSES - 1], tuple(rest)]
+        return classes
+
+    def _forwarding(self, digits: tuple[Pair, ...]) -> Load:
+        """The load of a gather within groups as a ring or a chain, for a shard of one byte."""
+        groups = self._in_order(self._groups(digits))
+        n = groups.shape[1]
+        step = np.arange(n)
+        half = np.full(n, (n - 1) / 2)
+        counts = np.full(n, n // 2), np.full(n, (n - 1) // 2)
+        ring = (
+            (np.roll(groups, -1, axis=1), half, counts[0]),
+            (np.roll(groups, 1, axis=1), half, counts[1]),
+        )
+        chain = (
+            (groups[:, 1:], step[:-1] + 1.0, step[:-1] + 1),
+            (groups[:, :-1], n - step[1:] + 0.0, n - step[1:]),
+        )
+        loads = []
+        for ways, senders in (
+            (ring, (groups, groups)),
+            (chain, (groups[:, :-1], groups[:, 1:])),
+        ):
+            load = self.network.nothing()
+            for (receivers, weight, count), sender in zip(ways, senders, strict=True):
+                flows = Flows(sender.ravel(), receivers.ravel(), _tiled(weight, sender))
+                legs = self.network.topology.messages(flows.sender, flows.receiver)
+                load = load + self.network.load(flows, _tiled(count, sender) * legs)
+            loads.append(load)
+        return min(loads, key=lambda load: float((load.nbytes * self.network.per_byte).max()))
+
+    def _in_order(self, groups: Integers) -> Integers:
+        """Each row ordered by the coordinates in the topology."""
+        place = self.network.topology.coordinates(groups.ravel()).reshape(*groups.shape, -1)
+        order = np.lexsort(tuple(place[:, :, axis] for axis in reversed(range(place.shape[2]))))
+        return np.take_along_axis(groups, order, axis=1)
+
+    def _all_pairs(self, digits: tuple[Pair, ...]) -> Load:
+        """The load of one byte from every device of a group to every other.
+
+        Routes go axis by axis, so that along the axes of one class of digits as much goes as if
+        every device sent to each of its neighbours there once for every value of the other digits.
+        """
+        classes = self._classes(digits)
+        if not isinstance(self.network.topology, Torus) or len(classes) == 1:
+            return self._pairs_load(self._groups(digits))
+        total, load = math.prod(size for _, size in digits), self.network.nothing()
+        for part in classes:
+            times = total // math.prod(size for _, size in part)
+            one = self._pairs_load(self._groups(part))
+            load = load + Load(one.messages * times, one.nbytes * times)
+        return load
+
+    def _pairs_load(self, groups: Integers) -> Load:
+        size, load = groups.shape[1], self.network.nothing()
+        rows = max(1, CHUNK // size**2)
+        columns = max(1, CHUNK // (rows * size))
+        for start in range(0, groups.shape[0], rows):
+            part = groups[start : start + rows]
+            for first in range(0, size, columns):
+                senders = part[:, first : first + columns]
+                sender = np.repeat(senders, size, axis=1).ravel()
+                receiver = np.tile(part, (1, senders.shape[1])).ravel()
+                apart = sender != receiver
+                ones = np.ones(int(apart.sum()))
+                load = load + self.network.load(Flows(sender[apart], receiver[apart], ones))
+        return load
+
+
+def _tiled(row: npt.NDArray[Any], groups: Integers) -> Floats:
+    """One row for every group, flat."""
+    return np.broadcast_to(row, groups.shape).ravel().astype(np.float64)
+
+
+def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
+    """How many shards each class forwards as one, when classes are gathered in this order."""
+    found, product = {}, 1
+    for c in order:
+        found[c] = product
+        product *= sizes[c]
+    return found
+
+
+def _phase(network: Network, load: Load) -> Phase:
+    """The distinct lines of all links that are not below another everywhere."""
+    latency = load.messages * network.per_message
+    rate = load.nbytes * network.per_byte
+    lines = np.unique(np.stack([latency, rate], axis=1), axis=0)
+    kept: list[tuple[float, float]] = []
+    for fixed, slope in sorted(map(tuple, lines.tolist()), reverse=True):
+        if not kept or slope > kept[-1][1]:
+            kept.append((fixed, slope))
+    return Phase(tuple(kept))

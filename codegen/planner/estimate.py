@@ -1,0 +1,138 @@
+"""What a step of the basis costs, and the least that is still to come: what a search adds up.
+
+Lower bounds are of an ideal tensor that every digit divides evenly; prices are of the largest
+shards, which are no smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.codegen.planner.basis import (
+    Basis,
+    Digits,
+    Move,
+    State,
+    parts_of,
+    product_of,
+)
+from shardwright.codegen.planner.cost import Prices
+from shardwright.codegen.planner.links import Network
+from shardwright.codegen.planner.topology import Floats
+from shardwright.ir.exchange import ids_of, positions_of
+from shardwright.ir.index import Integers
+from shardwright.ir.layout import read_digits
+from shardwright.ir.mesh import Digit
+
+
+@dataclass
+class Estimates:
+    """Seconds of steps, and of what remains, of one reshard on one network."""
+
+    basis: Basis
+    network: Network
+    _overlaps: dict[tuple[int, int, Digits], Floats] = field(default_factory=dict)
+    _ahead: dict[State, float] = field(default_factory=dict)
+    _parts: dict[tuple[int, ...], float] = field(default_factory=dict)
+    _bytes: dict[tuple[int, ...], float] = field(default_factory=dict)
+
+    @cached_property
+    def prices(self) -> tuple[Prices, ...]:
+        """Prices by layer."""
+        reshard = self.basis.reshard
+        meshes = (reshard.source.mesh, reshard.target.mesh)[: self.basis.layers]
+        return tuple(Prices(self.network, ids_of(mesh)) for mesh in meshes)
+
+    def shard_bytes(self, state: State) -> float:
+        """Of the largest shard."""
+        parts = product_of(state)
+        if parts not in self._bytes:
+            pairs = zip(self.basis.reshard.shape, parts, strict=True)
+            elements = math.prod(-(-extent // count) for extent, count in pairs)
+            self._bytes[parts] = float(elements * self.basis.reshard.itemsize)
+        return self._bytes[parts]
+
+    def seconds(self, state: State, move: Move) -> float:
+        """Of a step that is no permute."""
+        if move.op == "slice":
+            return 0.0
+        price = getattr(self.prices[state.layer], move.op)
+        seconds: float = price(move.digits, self.shard_bytes(state))
+        return seconds
+
+    def least_permute(self, state: State) -> float:
+        """The least that any permute from a state costs: some device receives a whole shard."""
+        return self._at_least(self.shard_bytes(state))
+
+    def ahead(self, state: State) -> float:
+        """A lower bound on the seconds from a state to the target."""
+        if state not in self._ahead:
+            self._ahead[state] = self._at_least(self._lacking(state))
+        return self._ahead[state]
+
+    def after_permute(self, state: State) -> float:
+        """A lower bound on `ahead` of every state that a permute from this one leads to."""
+        parts = product_of(state)
+        if parts not in self._parts:
+            pairs = zip(parts, self._goal_parts, strict=True)
+            held = math.prod(1.0 / max(a, b) for a, b in pairs)
+            self._parts[parts] = self._at_least((self._goal_share - held) * self._nbytes)
+        return self._parts[parts]
+
+    def _at_least(self, nbytes: float) -> float:
+        if nbytes < 0.5:  # less than a byte is rounding
+            return 0.0
+        topology = self.network.topology
+        return topology.least_latency + nbytes / topology.ingest
+
+    @cached_property
+    def _nbytes(self) -> float:
+        return float(self.basis.reshard.nbytes)
+
+    @cached_property
+    def _goal_parts(self) -> tuple[int, ...]:
+        return product_of(self.basis.goal)
+
+    @cached_property
+    def _goal_share(self) -> float:
+        return 1.0 / math.prod(self._goal_parts)
+
+    def _lacking(self, state: State) -> float:
+        """The bytes that the device lacks most of its target shard. Where sums are to be made, no
+        device has any element of it yet."""
+        if state.unreduced != self.basis.kept:
+            return self._goal_share * self._nbytes
+        held: Floats | float = 1.0
+        for dim, digits in enumerate(state.dims):
+            held = held * self._overlap(state.layer, dim, digits)
+        return (self._goal_share - float(np.min(held))) * self._nbytes
+
+    def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
+        """By position, the share of a dimension that a device holds and shall hold."""
+        key = (layer, dim, digits)
+        if key not in self._overlaps:
+            length, goal = 1.0 / parts_of(digits), 1.0 / self._goal_parts[dim]
+            low = _index(digits, np.arange(self.basis.size, dtype=np.int64)) * length
+            wanted = _index(self.basis.goal.dims[dim], self._goal_positions[layer]) * goal
+            high = np.minimum(low + length, wanted + goal)
+            self._overlaps[key] = np.maximum(high - np.maximum(low, wanted), 0.0)
+        return self._overlaps[key]
+
+    @cached_property
+    def _goal_positions(self) -> tuple[Integers, ...]:
+        """By layer, the position in the target's order of the device at every position."""
+        own = np.arange(self.basis.size, dtype=np.int64)
+        if self.basis.layers == 1:
+            return (own,)
+        reshard = self.basis.reshard
+        return positions_of(reshard.target.mesh, ids_of(reshard.source.mesh)), own
+
+
+def _index(digits: Digits, positions: Integers) -> Integers:
+    """The shard index along a dimension at every position."""
+    index: Integers = read_digits(tuple(Digit(*pair) for pair in digits), positions)
+    return index + 0 * positions

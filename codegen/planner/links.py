@@ -1,0 +1,123 @@
+"""A topology with devices on it: what transfers cost when they are routed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.codegen.planner.topology import Floats, Topology
+from shardwright.ir.index import Integers
+
+# Transfers that are routed at once: bounds the memory, and is far beyond what a call costs.
+CHUNK = 1 << 21
+# Topologies of up to so many devices have their routes in a table (12 MB at most).
+TABLED = 64
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Transfers between devices as arrays [n]: device ids and what each carries."""
+
+    sender: Integers
+    receiver: Integers
+    weight: Floats
+
+    def chunks(self) -> Iterator[Flows]:
+        """The same in pieces of bounded size."""
+        for start in range(0, self.sender.size, CHUNK):
+            part = slice(start, start + CHUNK)
+            yield Flows(self.sender[part], self.receiver[part], self.weight[part])
+
+
+@dataclass(frozen=True)
+class Load:
+    """What each link carries in one step: messages and bytes."""
+
+    messages: Floats
+    nbytes: Floats
+
+    def __add__(self, other: Load) -> Load:
+        return Load(self.messages + other.messages, self.nbytes + other.nbytes)
+
+    def scaled(self, factor: float) -> Load:
+        """As many messages of `factor` times the bytes."""
+        return Load(self.messages, self.nbytes * factor)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A topology and how many device ids the meshes use (one above the largest)."""
+
+    topology: Topology
+    devices: int
+
+    @cached_property
+    def per_message(self) -> Floats:
+        """Seconds a message, of every link."""
+        return self.topology.latencies(self.devices)
+
+    @cached_property
+    def per_byte(self) -> Floats:
+        """Seconds a byte, of every link."""
+        return 1.0 / self.topology.bandwidths(self.devices)
+
+    @cached_property
+    def routes(self) -> Floats | None:
+        """The routes between few devices, that each transfer need not be routed anew."""
+        size = self.topology.size or self.devices
+        return self.topology.routes(self.devices) if size <= TABLED else None
+
+    def nothing(self) -> Load:
+        """Idle links."""
+        return Load(np.zeros(self.per_byte.size), np.zeros(self.per_byte.size))
+
+    def load(self, flows: Flows, messages: Floats | None = None) -> Load:
+        """The load of transfers all of which go to another device.
+
+        `messages` [n]: how many each takes; by default one, or as many as the topology needs.
+        """
+        if messages is None:
+            messages = self.topology.messages(flows.sender, flows.receiver)
+        weights = np.stack([messages, flows.weight])
+        if self.routes is not None:
+            routes = self.routes[flows.sender, flows.receiver]
+            count, nbytes = weights @ routes
+            return Load(count, nbytes)
+        count, nbytes = self.topology.load(flows.sender, flows.receiver, weights, self.devices)
+        return Load(count, nbytes)
+
+    def total(self, parts: Iterable[Flows]) -> Load:
+        """The load of transfers that come in pieces."""
+        load = self.nothing()
+        for part in parts:
+            for chunk in part.chunks():
+                load = load + self.load(chunk)
+        return load
+
+    def seconds_each(
+        self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
+    ) -> Floats:
+        """Seconds of each of k steps [k, n] whose transfers carry `nbytes` where `moving` is 1."""
+        if self.routes is None:
+            rows = zip(sender, receiver, moving > 0, strict=True)
+            flows = (Flows(s[m], r[m], np.full(int(m.sum()), nbytes)) for s, r, m in rows)
+            return np.array([self.seconds(self.load(flow)) for flow in flows])
+        messages = moving * self.topology.messages(sender.ravel(), receiver.ravel()).reshape(
+            sender.shape
+        )
+        weights = np.stack([messages, moving * nbytes], axis=1)
+        count, carried = np.moveaxis(weights @ self.routes[sender, receiver], 1, 0)
+        busy: Floats = (count * self.per_message + carried * self.per_byte).max(axis=1)
+        return busy
+
+    def link_seconds(self, load: Load) -> Floats:
+        """How long every link is busy."""
+        busy: Floats = load.messages * self.per_message + load.nbytes * self.per_byte
+        return busy
+
+    def seconds(self, load: Load) -> float:
+        """How long the busiest link is."""
+        return float(self.link_seconds(load).max(initial=0.0))

@@ -1,0 +1,181 @@
+"""Permutes: from a sharding to any other with as many parts of every dimension.
+
+Every shard moves as a whole, and each of its holders sends it to one device that shall hold it, or
+keeps it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardwright.codegen.planner.basis import (
+    Basis,
+    Digits,
+    State,
+    merged,
+    ordered,
+    parts_of,
+    product_of,
+)
+from shardwright.codegen.planner.estimate import Estimates
+from shardwright.ir.index import Integers
+from shardwright.ir.layout import read_digits
+from shardwright.ir.mesh import Digit
+
+Alike = dict[tuple[int, ...], list[State]]
+
+
+@dataclass
+class Permutes:
+    """The permutes of a basis, and their prices."""
+
+    basis: Basis
+    estimates: Estimates
+    _alike: dict[tuple[int, Digits], Alike] = field(default_factory=dict)
+    _numbers: dict[State, Integers] = field(default_factory=dict)
+    _ordered: dict[State, Integers] = field(default_factory=dict)
+
+    def all_of(self, state: State) -> Iterator[State]:
+        """Every state that a permute leads to."""
+        for layer in self._layers(state):
+            for after in self._states(layer, state.unreduced).get(product_of(state), ()):
+                if after != state:
+                    yield after
+
+    def swaps(self, state: State) -> Iterator[State]:
+        """The target, if a permute leads there, and the states in which two sub-axes of one size,
+        or two neighbours of any size, have changed places."""
+        goal = self.basis.goal
+        found: dict[State, None] = {}
+        if goal.unreduced == state.unreduced and product_of(goal) == product_of(state):
+            found[goal] = None
+        for layer in self._layers(state):
+            if layer != state.layer and self._fits(state, layer):
+                found[state._replace(layer=layer)] = None
+        for dims in self._swapped(state):
+            found[state._replace(dims=dims)] = None
+        found.pop(state, None)
+        yield from found
+
+    def seconds(self, state: State, after: list[State]) -> list[float]:
+        """What permutes from a state cost."""
+        if not after:
+            return []
+        ids = self.estimates.prices[state.layer].ids
+        have = self._number(state)
+        holders = ids[np.argsort(have, kind="stable")]
+        held = np.zeros(int(ids.max()) + 1, dtype=np.int64)
+        held[ids] = have
+        receivers = np.stack([self._receivers(other) for other in after])
+        wanted = np.sort(have)
+        moving = np.where(held[receivers] != wanted, 1.0, 0.0)
+        senders = np.broadcast_to(holders, receivers.shape)
+        nbytes = self.estimates.shard_bytes(state)
+        found: list[float] = self.estimates.network.seconds_each(
+            senders, receivers, moving, nbytes
+        ).tolist()
+        return found
+
+    def _receivers(self, state: State) -> Integers:
+        """Device ids by the number of the shard that they hold, and by position."""
+        if state not in self._ordered:
+            order = np.argsort(self._number(state), kind="stable")
+            self._ordered[state] = self.estimates.prices[state.layer].ids[order]
+        return self._ordered[state]
+
+    def digits(self, state: State, after: State) -> Digits:
+        """The digits that a permute moves: those of the dimensions that change."""
+        pairs = zip(state.dims, after.dims, strict=True)
+        changed = [(a, b) for a, b in pairs if a != b or state.layer != after.layer]
+        atoms = {
+            atom
+            for side in (0, 1)
+            for pair in changed
+            for atom in self._pieces(after.layer if side else state.layer, pair[side])
+        }
+        return ordered(tuple(atoms)) if _apart(atoms) else ordered(
+            tuple(digit for pair in changed for digit in pair[0])
+        )  # fmt: skip
+
+    def _layers(self, state: State) -> range:
+        """Where permutes lead: values that are still sums stay in their order of devices."""
+        if state.unreduced:
+            return range(state.layer, state.layer + 1)
+        return range(self.basis.layers)
+
+    def _states(self, layer: int, unreduced: Digits) -> Alike:
+        """All states of a layer by their parts, for the exact search."""
+        key = (layer, unreduced)
+        if key not in self._alike:
+            empty = State(layer, ((),) * self.basis.reshard.rank, unreduced)
+            found, ahead = {empty}, [empty]
+            while ahead:
+                for move in self.basis.slices(ahead.pop()):
+                    if move.after not in found:
+                        found.add(move.after)
+                        ahead.append(move.after)
+            alike: Alike = {}
+            for state in sorted(found):
+                alike.setdefault(product_of(state), []).append(state)
+            self._alike[key] = alike
+        return self._alike[key]
+
+    def _number(self, state: State) -> Integers:
+        """A number of the shard, and of the sum, at every position."""
+        if state not in self._numbers:
+            positions = np.arange(self.basis.size, dtype=np.int64)
+            number = np.zeros_like(positions)
+            for digits in (*state.dims, state.unreduced):
+                places = tuple(Digit(*pair) for pair in digits)
+                number = number * parts_of(digits) + read_digits(places, positions)
+            self._numbers[state] = number
+        return self._numbers[state]
+
+    def _fits(self, state: State, layer: int) -> bool:
+        """Whether the digits are sub-axes of the other order's meshes too."""
+        borders = self.basis.borders[layer]
+        return all(
+            stride in borders and stride * size in borders
+            for digits in state.dims
+            for stride, size in digits
+        )
+
+    def _pieces(self, layer: int, digits: Digits) -> Digits:
+        """Digits cut at every border, as far as one chain of borders goes."""
+        found: list[tuple[int, int]] = []
+        for stride, size in digits:
+            top, at = stride * size, stride
+            minor_first = []
+            while at < top:
+                borders = sorted(self.basis.borders[layer])
+                end = next((b for b in borders if b > at and not b % at and not top % b), top)
+                minor_first.append((at, end // at))
+                at = end
+            found += reversed(minor_first)
+        return tuple(found)
+
+    def _swapped(self, state: State) -> Iterator[tuple[Digits, ...]]:
+        used = (*itertools.chain.from_iterable(state.dims), *state.unreduced)
+        rows = [self._pieces(state.layer, digits) for digits in state.dims]
+        rows.append(self._pieces(state.layer, self.basis.free(used)))
+        places = [(i, j) for i, row in enumerate(rows) for j in range(len(row))]
+        for (i, j), (k, m) in itertools.combinations(places, 2):
+            neighbours = i == k < len(state.dims) and abs(j - m) == 1
+            if rows[i][j][1] == rows[k][m][1] or neighbours:
+                changed = [list(row) for row in rows]
+                changed[i][j], changed[k][m] = rows[k][m], rows[i][j]
+                yield tuple(merged(tuple(row)) for row in changed[:-1])
+
+
+def _apart(digits: set[tuple[int, int]]) -> bool:
+    """Whether digits do not overlap, so that they name sub-axes side by side."""
+    at = 1
+    for stride, size in sorted(digits):
+        if stride < at or stride % at:
+            return False
+        at = stride * size
+    return True

@@ -1,0 +1,166 @@
+"""The cheapest sequence of basis steps: a shortest path, found best first.
+
+Costs are seconds of the cost model; the number of steps breaks ties. The estimate of what is still
+to come is a lower bound: a device must receive all that it lacks of its target shard, in a message
+at least, and no faster than over all its links together. It is consistent, so that the first path
+that reaches the target is a cheapest one.
+
+Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
+costs, and are priced together when it comes first.
+
+A mesh of many prime factors is cut only where source and target cut it (`Basis.borders`), and where
+there still are more than THOROUGH shardings, only permutes that swap two sub-axes or end at the
+target are tried, the estimate counts GREED times, and EXPANSIONS shardings are looked at.
+`Path.bound` is what no sequence of basis steps can beat: the cost itself where all of them were
+looked at as far as need be, else the first estimate.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from shardwright.codegen.planner.basis import Basis, Move, State
+from shardwright.codegen.planner.estimate import Estimates
+from shardwright.codegen.planner.permutes import Permutes
+
+THOROUGH = 4000
+EXPANSIONS = 1000
+GREED = 3.0
+
+# Whether a step from one state to another fits in memory.
+Allowed = Callable[[State, State], bool]
+
+
+@dataclass(frozen=True)
+class Path:
+    """The steps of a path with their seconds, and a lower bound on the seconds of any path."""
+
+    steps: tuple[Move, ...]
+    costs: tuple[float, ...]
+    bound: float
+
+    @property
+    def seconds(self) -> float:
+        """How long all steps take one after another."""
+        return sum(self.costs)
+
+
+class _Entry(NamedTuple):
+    """An entry of the queue: a state reached at `cost`, or all permutes from there."""
+
+    key: float
+    steps: int
+    number: int  # the order of entering breaks ties, so that a search is always the same
+    cost: float
+    state: State
+    permutes: bool
+
+
+@dataclass
+class Search:
+    """One search over the basis of a reshard."""
+
+    basis: Basis
+    estimates: Estimates
+    permutes: Permutes
+    allowed: Allowed
+    _queue: list[_Entry] = field(default_factory=list)
+    _best: dict[State, tuple[float, int]] = field(default_factory=dict)
+    _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
+    _entered: int = 0
+
+    @cached_property
+    def thorough(self) -> bool:
+        """Whether every sharding is looked at if need be."""
+        atoms, rank = self.basis.chain, self.basis.reshard.rank
+        counts = (math.perm(atoms, k) * math.comb(k + rank - 1, k) for k in range(atoms + 1))
+        return sum(counts) * self.basis.layers <= THOROUGH
+
+    def run(self) -> Path | None:
+        """The cheapest path; None if no path fits in memory."""
+        self._reach(self.basis.start, 0.0, 0, None)
+        done: set[State] = set()
+        while self._queue:
+            entry = heapq.heappop(self._queue)
+            state, at = entry.state, (entry.cost, entry.steps)
+            if entry.permutes:
+                self._every_permute(entry)
+            elif state == self.basis.goal:
+                return self._path(state, entry.cost)
+            elif state not in done and at == self._best[state]:
+                done.add(state)
+                if self.thorough or len(done) <= EXPANSIONS:
+                    self._expand(state, *at)
+        return None
+
+    def _expand(self, state: State, cost: float, steps: int) -> None:
+        for move in self.basis.moves(state):
+            if self.allowed(state, move.after) and self._improves(move.after, cost, steps + 1):
+                total = cost + self.estimates.seconds(state, move)
+                self._reach(move.after, total, steps + 1, (state, move, total - cost))
+        ahead = self.estimates.least_permute(state) + self.estimates.after_permute(state)
+        self._push(ahead, cost, steps, state, True)
+
+    def _every_permute(self, entry: _Entry) -> None:
+        state, steps = entry.state, entry.steps + 1
+        found = self.permutes.all_of(state) if self.thorough else self.permutes.swaps(state)
+        least = entry.cost + self.estimates.least_permute(state)
+        after = [
+            other
+            for other in found
+            if self.allowed(state, other) and self._improves(other, least, steps)
+        ]
+        for other, seconds in zip(after, self.permutes.seconds(state, after), strict=True):
+            self._reach(
+                other, entry.cost + seconds, steps, (state, Move("permute", (), other), seconds)
+            )
+
+    def _improves(self, state: State, cost: float, steps: int) -> bool:
+        return (cost, steps) < self._best.get(state, (math.inf, 0))
+
+    def _reach(
+        self, state: State, cost: float, steps: int, came: tuple[State, Move, float] | None
+    ) -> None:
+        if not self._improves(state, cost, steps):
+            return
+        self._best[state] = (cost, steps)
+        if came is not None:
+            self._came[state] = came
+        self._push(self.estimates.ahead(state), cost, steps, state, False)
+
+    def _push(self, ahead: float, cost: float, steps: int, state: State, permutes: bool) -> None:
+        key = cost + ahead * (1.0 if self.thorough else GREED)
+        self._entered += 1
+        entry = _Entry(key, steps, self._entered, cost, state, permutes)
+        heapq.heappush(self._queue, entry)
+
+    def _path(self, state: State, cost: float) -> Path:
+        exact = self.basis.is_fine and self.thorough
+        bound = cost if exact else self.estimates.ahead(self.basis.start)
+        found: list[tuple[Move, float]] = []
+        while state in self._came:
+            state, move, seconds = self._came[state]
+            if move.op == "permute":
+                move = move._replace(digits=self.permutes.digits(state, move.after))
+            found.append((move, seconds))
+        found.reverse()
+        steps, costs = _slices_joined(found)
+        return Path(steps, costs, bound)
+
+
+def _slices_joined(
+    found: list[tuple[Move, float]],
+) -> tuple[tuple[Move, ...], tuple[float, ...]]:
+    """The steps with slices that follow each other as one."""
+    joined: list[tuple[Move, float]] = []
+    for move, seconds in found:
+        if joined and move.op == "slice" == joined[-1][0].op:
+            before, _ = joined.pop()
+            move = Move("slice", (*before.digits, *move.digits), move.after)
+        joined.append((move, seconds))
+    return tuple(move for move, _ in joined), tuple(seconds for _, seconds in joined)

@@ -1,0 +1,148 @@
+"""Reductions: partial sums that become sums, in transfers that add.
+
+Along the digits of unreduced axes, n terms of every sum are on n devices that differ in them only.
+
+    scatter   every device adds up, of all terms, the part that is its shard afterwards
+    in place  every device adds up one of n parts of its shard, cut along the longest dimension;
+              then the parts are copied to the devices that added others
+
+A term comes from the device with the receiver's own digits but those that name term and shard, so
+that all devices send as much where the tensor divides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.index import Integers, Value
+from shardwright.ir.layout import Layout, read_digits, write_digits
+from shardwright.ir.mesh import Digit
+from shardwright.ir.tiles import DimTiles
+from shardwright.ir.transfers import Transfers
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Two layouts over one order of devices, and the digits along which terms are added.
+
+    `before` has the unreduced digits among its hidden dimensions; `after` lacks those of `terms`.
+    """
+
+    before: Layout
+    after: Layout
+    terms: tuple[Digit, ...]
+    kept: tuple[Digit, ...]  # digits that stay unreduced
+
+    @property
+    def count(self) -> int:
+        """How many terms a sum has."""
+        return math.prod(digit.size for digit in self.terms)
+
+    def sender(self, shard: tuple[Value, ...], receiver: Value, term: Value) -> Value:
+        """The position that holds a term of a shard (per tensor dimension) for a receiver."""
+        position: Value = write_digits(self.terms, term)
+        for dim, index in zip(self.before.dims[self.before.hidden :], shard, strict=True):
+            position = position + dim.place(index)
+        own = (*self.before.free, *self.kept)
+        return position + write_digits(own, read_digits(own, receiver))
+
+    def sums(self) -> Transfers:
+        """The transfers that add, local ones too, into shards that start as zeros."""
+        if self._scatters:
+            return self._scattered()
+        return self._in_parts(lambda own, _: own)
+
+    def copies(self) -> Transfers | None:
+        """The transfers that copy sums afterwards; None where there are none."""
+        if self._scatters:
+            return None
+        copied = self._in_parts(lambda _, other: other)
+        away = ~copied.is_local
+        return Transfers(*(getattr(copied, name)[away] for name in _FIELDS))
+
+    @property
+    def _scatters(self) -> bool:
+        dims = slice(self.before.hidden, None), slice(self.after.hidden, None)
+        return self.before.dims[dims[0]] != self.after.dims[dims[1]]
+
+    def _scattered(self) -> Transfers:
+        before = self.before.dims[self.before.hidden :]
+        after = self.after.dims[self.after.hidden :]
+        positions = np.arange(self.after.mesh.size, dtype=np.int64)
+        rows = positions
+        shard = np.empty((rows.size, 0), dtype=np.int64)
+        low, high = shard, shard
+        for source, target in zip(before, after, strict=True):
+            pairs = DimTiles(source, target).pairs
+            order = np.argsort(pairs.target, kind="stable")
+            ends = np.searchsorted(pairs.target[order], np.arange(target.parts + 1))
+            wanted = target.index(rows) + 0 * rows
+            count = ends[wanted + 1] - ends[wanted]
+            first = np.cumsum(count) - count
+            pick = np.repeat(ends[wanted] - first, count) + np.arange(int(count.sum()))
+            pair = order[pick]
+            rows = np.repeat(rows, count)
+            shard = np.column_stack([np.repeat(shard, count, axis=0), pairs.source[pair]])
+            low = np.column_stack([np.repeat(low, count, axis=0), pairs.low[pair]])
+            high = np.column_stack([np.repeat(high, count, axis=0), pairs.high[pair]])
+        parts = []
+        for term in range(self.count):
+            sender = self.sender(tuple(shard.T), rows, term) + 0 * rows
+            parts.append(self._boxes(sender, rows, low, high))
+        return _joined(parts)
+
+    def _boxes(
+        self, sender: Integers, receiver: Integers, low: Integers, high: Integers
+    ) -> Transfers:
+        tensor = np.stack([low, high], axis=2)
+        starts = self._starts(self.before)[sender], self._starts(self.after)[receiver]
+        ids = ids_of(self.before.mesh), ids_of(self.after.mesh)
+        return Transfers(
+            ids[0][sender],
+            ids[1][receiver],
+            tensor,
+            tensor - starts[0][:, :, None],
+            tensor - starts[1][:, :, None],
+        )
+
+    def _starts(self, layout: Layout) -> Integers:
+        starts: Integers = layout.boxes()[:, layout.hidden :, 0]
+        return starts
+
+    def _in_parts(self, part: Callable[[Integers, int], Value]) -> Transfers:
+        """From every device of a group to every other: the part of the shard that `part` names,
+        of the receiver's own number and the sender's."""
+        receiver = np.arange(self.after.mesh.size, dtype=np.int64)
+        own = read_digits(self.terms, receiver) + 0 * receiver
+        box = self.after.boxes()[:, self.after.hidden :]
+        parts = []
+        for other in range(self.count):
+            sender = receiver + write_digits(self.terms, other) - write_digits(self.terms, own)
+            number = np.broadcast_to(part(own, other), receiver.shape)
+            low, high = self._part(box, number)
+            full = np.all(high > low, axis=1) if box.shape[1] else number == 0
+            parts.append(self._boxes(sender[full], receiver[full], low[full], high[full]))
+        return _joined(parts)
+
+    def _part(self, box: Integers, number: Integers) -> tuple[Integers, Integers]:
+        """One of `count` parts of boxes [n, dimensions, 2], cut along the longest dimension; a
+        scalar is not cut."""
+        low, high = box[:, :, 0].copy(), box[:, :, 1].copy()
+        if box.shape[1]:
+            axis = int(np.argmax((high - low).max(axis=0)))
+            start, width = box[:, axis, 0], box[:, axis, 1] - box[:, axis, 0]
+            low[:, axis] = start + width * number // self.count
+            high[:, axis] = start + width * (number + 1) // self.count
+        return low, high
+
+
+_FIELDS = ("sender", "receiver", "tensor", "source", "target")
+
+
+def _joined(parts: list[Transfers]) -> Transfers:
+    return Transfers(*(np.concatenate([getattr(p, name) for p in parts]) for name in _FIELDS))
