@@ -36,7 +36,12 @@ GROWTH = (
     ({"x": 8, "y": 32}, "v5p:8x8x8"),
     ({"x": 16, "y": 32}, "v5p:8x8x8"),
 )
-TRANSPOSES = {"aligned": ((65536, 65536), "bfloat16"), "unaligned": ((10007, 10009), "float32")}
+# Of the unaligned, shards along one axis are no multiple of those along the other on any mesh.
+TRANSPOSES = {
+    "aligned": ((65536, 65536), "bfloat16"),
+    "unaligned": ((10117, 10121), "float32"),
+    "unaligned, large": ((80001, 80010), "float32"),
+}
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ def padded(bundles: Emitted, reports: tuple[Report, ...]) -> Table:
 
 
 def growth(sizes: int = len(GROWTH)) -> Table:
-    """Two transposes over more and more devices, beside XLA's reshard of the same."""
+    """The transposes over more and more devices, beside XLA's reshard of the same."""
     columns = ("form", "lower s", "compile s", "code B", "of 8", "XLA s", "XLA code B")
     table = _table("A transpose over more and more devices", "reshard", "devices", *columns)
     for what, (shape, dtype) in TRANSPOSES.items():
