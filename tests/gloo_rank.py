@@ -1,25 +1,64 @@
-"""One process of a gloo group: runs emitted modules and reports what it received.
+"""Processes of a gloo group: run emitted modules and report what they received.
 
-Arguments: rank, world size, the file of the group's store, a file of JSON cases. Each case is a
-module's path and a bit pattern seed; the target shard, as bytes in hex, and the bytes sent to
-other ranks are printed as one JSON line a case.
+Arguments: world size, a folder, a file of JSON cases. The processes are forked here, so that torch
+is imported once. Each case names a `task` of this file and has what that takes; its result goes as
+one JSON line to the file `rank.jsonl` in the folder. Exit code 1 if a process failed; its traceback
+is on stderr.
 """
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import json
+import os
 import sys
+import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
+import triton  # noqa: F401  # imported before the processes fork
 
 SENT: list[int] = []
 
 
-def main(rank: int, world: int, store: str, cases: str) -> None:
-    dist.init_process_group("gloo", store=dist.FileStore(store, world), rank=rank, world_size=world)
+def main(world: int, folder: Path, cases: list[dict]) -> int:
+    """Fork the processes and wait for them."""
+    children = {}
+    for rank in range(world):
+        child = os.fork()
+        if child == 0:
+            os._exit(_serve(rank, world, folder, cases))
+        children[child] = rank
+    failed = 0
+    for _ in children:
+        _, status = os.wait()
+        failed += status != 0
+    return min(failed, 1)
+
+
+def _serve(rank: int, world: int, folder: Path, cases: list[dict]) -> int:
+    try:
+        torch.set_num_threads(1)
+        store = dist.FileStore(str(folder / "store"), world)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+        count_bytes(rank)
+        with (folder / f"{rank}.jsonl").open("w", buffering=1) as lines:
+            for case in cases:
+                lines.write(json.dumps(TASKS[case.get("task", "moved")](rank, case)) + "\n")
+        dist.destroy_process_group()
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def count_bytes(rank: int) -> None:
+    """From now on, SENT gets the bytes that each exchange sends to other ranks."""
     exchange = dist.all_to_all_single
 
     def counted(output, packed, received, sent, group=None):  # type: ignore[no-untyped-def]
@@ -28,32 +67,36 @@ def main(rank: int, world: int, store: str, cases: str) -> None:
         return exchange(output, packed, received, sent, group=group)
 
     dist.all_to_all_single = counted
-    for case in json.loads(Path(cases).read_text()):
-        print(json.dumps(run(rank, case)), flush=True)
-    dist.destroy_process_group()
 
 
-def run(rank: int, case: dict) -> dict:
-    """The result of one case on this rank."""
+def moved(rank: int, case: dict) -> dict:
+    """The target shard, as bytes in hex, and the bytes sent to other ranks."""
     module = load(case["module"])
     group = dist.new_group(list(range(case["world"])))
     if rank >= case["world"]:
         return {"outside": True}
     device = module.RANKS[rank]
-    shard = None
-    if str(device) in case["shards"]:
-        raw = bytearray.fromhex(case["shards"][str(device)])
-        dtype = getattr(torch, module.DTYPE)
-        flat = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
-        shard = flat.reshape(module.source_shape(device))
-    result = module.reshard(shard, group)
-    found = None
-    if result is not None:
-        found = bytes(result.reshape(-1).view(torch.uint8).tolist()).hex()
-    return {"device": device, "result": found, "sent": SENT.pop()}
+    result = module.reshard(given(module, device, case), group)
+    return {"device": device, "result": bits(result), "sent": SENT.pop()}
 
 
-def load(path: str):  # type: ignore[no-untyped-def]
+def given(module: Any, device: int, case: dict) -> Any:
+    """The source shard of a device, from the case's hex; None outside the source mesh."""
+    if str(device) not in case["shards"]:
+        return None
+    raw = bytearray.fromhex(case["shards"][str(device)])
+    dtype = getattr(torch, module.DTYPE)
+    flat = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
+    return flat.reshape(module.source_shape(device)).clone()
+
+
+def bits(result: Any) -> str | None:
+    """A tensor's bytes in hex."""
+    return None if result is None else bytes(result.reshape(-1).view(torch.uint8).tolist()).hex()
+
+
+def load(path: str) -> Any:
+    """A module by its path."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -62,5 +105,222 @@ def load(path: str):  # type: ignore[no-untyped-def]
     return module
 
 
+def said(call: Callable[[], object]) -> str:
+    """What a call that has to fail says: the kind of error and its text."""
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def repeated(rank: int, case: dict) -> dict:
+    """Three calls, the last two with `out`: results, and whether they made launches or memory."""
+    module = load(case["module"])
+    device = module.RANKS[rank]
+    launches = []
+    launch = module._launch
+
+    def counted(kernel, *args, **kwargs):  # type: ignore[no-untyped-def]
+        launches.append(kernel.__name__)
+        launch(kernel, *args, **kwargs)
+
+    module._launch = counted
+    first = module.reshard(given(module, device, case))
+    out = None if first is None else torch.empty_like(first)
+    module.reshard(given(module, device, case), out=out)
+    allocated = []
+    empty, tensor = torch.empty, torch.tensor
+    shard = given(module, device, case)
+    module.reshard(shard, out=out)
+    launches.clear()
+    torch.empty = lambda *args, **kwargs: (allocated.append(args), empty(*args, **kwargs))[1]
+    torch.tensor = lambda *args, **kwargs: (allocated.append(args), tensor(*args, **kwargs))[1]
+    again = module.reshard(shard, out=out)
+    torch.empty, torch.tensor = empty, tensor
+    assert again is out
+    return {
+        "device": device,
+        "result": bits(first),
+        "again": bits(out),
+        "launches": launches,
+        "allocated": len(allocated),
+    }
+
+
+def faults(rank: int, case: dict) -> dict:
+    """What is said of one wrong rank, one after another, and then of a right call."""
+    module = load(case["module"])
+    device = module.RANKS[rank]
+    shard = given(module, device, case)
+    wrong = {
+        "shape": shard[:, :1].contiguous(),
+        "dtype": shard.double(),
+        "order": shard.T.contiguous().T,
+        "none": None,
+    }
+    found = {}
+    for name, bad in wrong.items():
+        mine = bad if rank == 2 else shard
+        found[name] = said(lambda mine=mine: module.reshard(mine))
+    right = torch.empty(module.target_shape(device))
+    out = torch.empty(3) if rank == 1 else right
+    found["out"] = said(lambda: module.reshard(shard, out=out))
+    found["transport"] = said(lambda: module.reshard(shard, transport="pigeons"))
+    found["symmetric"] = said(lambda: module.reshard(shard, transport="symmetric"))
+    mine = None if rank == 0 else "exchange"
+    found["differ"] = said(lambda: module.reshard(shard, transport=mine))
+    some = dist.new_group([0, 1])
+    if rank < 2:
+        found["group"] = said(lambda: module.reshard(shard, some))
+    other = load(case["other"]) if rank == 3 else module
+    found["plans"] = said(lambda: other.reshard(shard))
+    result = module.reshard(shard)
+    bad = wrong["shape"] if rank == 2 else shard
+    found["later"] = said(lambda: module.reshard(bad, check=True))
+    return {"device": device, "result": bits(result), "said": found}
+
+
+def gradients(rank: int, case: dict) -> dict:
+    """The gradient of the sum of products with weights that name the target's elements."""
+    module = load(case["module"])
+    device = module.RANKS[rank]
+    shard = torch.ones(module.source_shape(device), requires_grad=True)
+    weights = given_as(module.target_shape(device), case["weights"][str(device)])
+    (module.reshard(shard) * weights).sum().backward()
+    refused = said(lambda: module.reshard(shard, out=torch.empty(module.target_shape(device))))
+    return {"device": device, "gradient": shard.grad.tolist(), "said": refused}
+
+
+def given_as(shape: tuple[int, ...], text: str) -> Any:
+    """A float32 tensor from hex."""
+    return torch.frombuffer(bytearray.fromhex(text), dtype=torch.float32).reshape(shape)
+
+
+def dies(rank: int, case: dict) -> dict:
+    """What the others say when a rank ends in place of an exchange."""
+    module = load(case["module"])
+    shard = given(module, module.RANKS[rank], case)
+    group = dist.new_group(list(range(4)), timeout=datetime.timedelta(seconds=5))
+    module.reshard(shard, group)
+    if rank == 3:
+        os._exit(0)
+    text = said(lambda: module.reshard(shard, group))
+    (Path(case["folder"]) / f"{rank}.said").write_text(text)
+    os._exit(0)
+
+
+def dtensors(rank: int, case: dict) -> dict:
+    """reshard_dtensor against DTensor's own redistribute, gradient included; what it refuses."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+    module = load(case["module"])
+    mesh = init_device_mesh("cpu", tuple(case["mesh"]), mesh_dim_names=("x", "y"))
+    whole = torch.arange(float(torch.Size(module.SHAPE).numel())).view(module.SHAPE)
+    before, after = (eval(case[side], {"Shard": Shard, "Replicate": Replicate}) for side in "ab")
+    x = distribute_tensor(whole, mesh, before).requires_grad_()
+    y = module.reshard_dtensor(x)
+    wanted = x.redistribute(mesh, after)
+    assert isinstance(y, DTensor)
+    assert (y.shape, y.stride(), y.placements) == (wanted.shape, wanted.stride(), wanted.placements)
+    assert y.to_local().equal(wanted.to_local())
+    weights = distribute_tensor(torch.randn(module.SHAPE), mesh, after)
+    dist.broadcast(base := torch.randn(module.SHAPE), 0)
+    weights = distribute_tensor(base, mesh, after)
+    (y * weights).sum().backward()
+    moved, x.grad = x.grad.full_tensor(), None
+    (x.redistribute(mesh, after) * weights).sum().backward()
+    assert moved.equal(x.grad.full_tensor())
+    other = init_device_mesh("cpu", (4,), mesh_dim_names=("z",))
+    replicated = distribute_tensor(whole, mesh, [Replicate(), Replicate()])
+    return {
+        "placements": said(lambda: module.reshard_dtensor(replicated)),
+        "mesh": said(lambda: module.reshard_dtensor(x.detach(), other)),
+    }
+
+
+class Mapped:
+    """Symmetric memory's functions on files that every process maps."""
+
+    def __init__(self, rank: int, folder: Path, events: list[str]) -> None:
+        self.rank, self.folder, self.events = rank, folder, events
+
+    def get_backend(self, device: object) -> str:
+        return "CUDA"
+
+    def empty(self, size: int, dtype: Any, device: object) -> Any:
+        self.size = size
+        (self.folder / f"{self.rank}.memory").write_bytes(bytes(size))
+        dist.barrier()
+        self.maps = [self._map(rank) for rank in range(dist.get_world_size())]
+        return self.maps[self.rank]
+
+    def _map(self, rank: int) -> Any:
+        name = str(self.folder / f"{rank}.memory")
+        return torch.from_file(name, shared=True, size=self.size, dtype=torch.uint8)
+
+    def rendezvous(self, buffer: Any, group: object) -> Mapped:
+        return self
+
+    @property
+    def buffer_ptrs(self) -> list[int]:
+        return [memory.data_ptr() for memory in self.maps]
+
+    def barrier(self) -> None:
+        self.events.append("barrier")
+        dist.barrier()
+
+
+def symmetric(rank: int, case: dict) -> dict:
+    """Three calls in a row, with other values between, while each rank is slow in its turn."""
+    module = load(case["module"])
+    device = module.RANKS[rank]
+    events: list[str] = []
+    folder = Path(case["folder"]) / Path(case["module"]).stem
+    folder.mkdir(exist_ok=True)
+    module.symmetric_memory = Mapped(rank, folder, events)
+    module._agree = lambda *_: "symmetric"
+    launch = module._launch
+
+    def slow(kernel, *args, **kwargs):  # type: ignore[no-untyped-def]
+        events.append(kernel.__name__)
+        time.sleep(0.05 * rank)
+        launch(kernel, *args, **kwargs)
+
+    module._launch = slow
+    shard = given(module, device, case)
+    buffer, _ = module._symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
+    size = 0 if shard is None else shard.nbytes
+    inside = None if shard is None else buffer[:size].view(shard.dtype).view(shard.shape)
+    results, copied = [], []
+    for mine in (shard, shard, inside):
+        before = buffer[:size].clone()
+        results.append(bits(module.reshard(mine)))
+        copied.append(not before.equal(buffer[:size]))
+        if mine is shard and len(results) == 1:
+            # Only now may this rank's memory change: all have read it.
+            buffer.zero_()
+    return {
+        "device": device,
+        "results": results,
+        "events": events,
+        "copied": copied,
+        "held": size,
+    }
+
+
+TASKS: dict[str, Callable[[int, dict], dict]] = {
+    "moved": moved,
+    "repeated": repeated,
+    "faults": faults,
+    "gradients": gradients,
+    "dies": dies,
+    "dtensors": dtensors,
+    "symmetric": symmetric,
+}
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    listed = json.loads(Path(sys.argv[3]).read_text())
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2]), listed))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -46,23 +48,21 @@ def check_exchange(reshards: list[Reshard], folder: Path) -> None:
         assert max(rank["sent"] for rank in ranks) == traffic.sent_max
 
 
-def run_group(world: int, cases: list[dict], folder: Path) -> list[list[dict]]:
-    """What every rank printed, a line a case."""
-    listed = folder / "cases.json"
+def run_group(world: int, cases: list[dict], folder: Path, **environment: str) -> list[list[dict]]:
+    """What every rank reported, a line a case."""
+    home = Path(tempfile.mkdtemp(dir=folder))
+    listed = home / "cases.json"
     listed.write_text(json.dumps(cases))
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(RANK), str(rank), str(world), str(folder / "store"), str(listed)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    outputs = [process.communicate(timeout=300) for process in processes]
-    for process, (_, errors) in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, errors[-2000:]
-    return [[json.loads(line) for line in out.splitlines()] for out, _ in outputs]
+    done = subprocess.run(
+        [sys.executable, str(RANK), str(world), str(home), str(listed)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [(home / f"{rank}.jsonl").read_text().splitlines() for rank in range(world)]
+    return [[json.loads(line) for line in each] for each in lines]
 
 
 def test_pairs_of_six_by_six_over_gloo(tmp_path: Path) -> None:
