@@ -1,0 +1,223 @@
+"""`reshard` among processes: buffers kept, gradients, DTensors, and errors on every rank."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import devices
+from gpu_cases import make
+from test_distributed import RANK, check_exchange, run_group
+
+from shardwright.codegen import oracle
+from shardwright.codegen.backends import triton_gpu
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify.case import placement
+from shardwright.ir import Mesh, Reshard
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+FOUR = make({"x": 2, "y": 2}, (6, 8), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+OTHER = make({"x": 2, "y": 2}, (6, 8), '[{"x"}, {"y"}]', '[{}, {"x"}]')
+SHARED = make({"x": 2, "y": 2}, (6, 31), '[{"x"}, {}]', '[{"y"}, {}]')
+ELSEWHERE = make({"x": 3}, (7, 20), '[{"x"}, {}]', '[{}, {"t"}]', Mesh({"t": 2}, [3, 1]))
+
+
+def sides(reshard: Reshard) -> tuple[dict[str, str], dict[int, str]]:
+    """The source shards and the target shards by device, as hex."""
+    source = placement(reshard.source, reshard.source_split)
+    target = placement(reshard.target, reshard.target_split)
+    tensor = next(iter(oracle.planes(reshard.shape, reshard.dtype)))
+    given = {str(d): s.tobytes().hex() for d, s in oracle.shards(source, tensor).items()}
+    return given, {d: s.tobytes().hex() for d, s in oracle.shards(target, tensor).items()}
+
+
+def written(reshard: Reshard, folder: Path, name: str = "triton_gpu") -> str:
+    """The module of a reshard, on disk."""
+    path = folder / f"{name}.py"
+    path.write_text(triton_gpu.render(plan(reshard), "shardwright emit"))
+    return str(path)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+def test_bytes_on_the_wire(count: int, tmp_path: Path) -> None:
+    """With so many processes: rows to columns, a gather, replicas that share, uneven."""
+    axes = {"x": count // 2, "y": 2} if count % 2 == 0 else {"x": count, "y": 1}
+    check_exchange(
+        [
+            make(axes, (13, 9), '[{"x", "y"}, {}]', '[{}, {"y", "x"}]'),
+            make(axes, (5, 4), '[{"x"}, {"y"}]', "[{}, {}]", dtype="int8"),
+            make(axes, (12, 5), '[{"x"}, {}]', '[{}, {"x"}]', dtype="bfloat16"),
+        ],
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("interpreted", ["0", "1"])
+def test_calls_again_and_again(interpreted: str, tmp_path: Path) -> None:
+    """Into `out`, allocating nothing; kernels pack and unpack in one launch each."""
+    reshards = [FOUR, SHARED, ELSEWHERE]
+    cases = [
+        {"task": "repeated", "module": written(r, tmp_path, f"case{k}"), "shards": sides(r)[0]}
+        for k, r in enumerate(reshards)
+    ]
+    ranks = run_group(4, cases, tmp_path, TRITON_INTERPRET=interpreted)
+    for number, reshard in enumerate(reshards):
+        assert devices(reshard) == 4
+        wanted = sides(reshard)[1]
+        received = set(plan(reshard).transfers().receiver.tolist())
+        for lines in ranks:
+            found = lines[number]
+            expected = wanted.get(found["device"])
+            assert (found["result"], found["again"]) == (expected, expected)
+            assert found["allocated"] == 0
+            if interpreted == "1":
+                assert found["launches"].count("copy_kernel") == len(found["launches"]) <= 2
+                assert bool(found["launches"]) or found["device"] not in received
+            else:
+                assert found["launches"] == []
+
+
+def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
+    given, wanted = sides(FOUR)
+    case = {"task": "faults", "module": written(FOUR, tmp_path), "shards": given}
+    case["other"] = written(OTHER, tmp_path, "other")
+    ranks = [lines[0] for lines in run_group(4, [case], tmp_path)]
+    shape = "expected (3, 4) of torch.float32"
+    plans = [
+        f"plan {triton_gpu.plan_hash(plan(r))} ({r.source} -> {r.target})" for r in (FOUR, OTHER)
+    ]
+    expected = {
+        "shape": f"rank 2: source shard of device 2: got (3, 1) of torch.float32, {shape}",
+        "dtype": f"rank 2: source shard of device 2: got (3, 4) of torch.float64, {shape}",
+        "order": "rank 2: source shard of device 2: expected a contiguous tensor",
+        "none": "rank 2: source shard of device 2: got None, expected a tensor",
+        "out": "rank 1: out of device 1: got (3,) of torch.float32, "
+        "expected (3, 4) of torch.float32",
+        "transport": "rank 0: transport 'pigeons': expected 'symmetric', 'exchange' or None",
+        "symmetric": "rank 0: transport 'symmetric': got a shard on cpu, expected one on a GPU",
+        "differ": "ranks differ: rank 0 has transport None, rank 1 has transport 'exchange'",
+        "plans": f"ranks differ: rank 0 has {plans[0]}, rank 3 has {plans[1]}",
+        "later": f"rank 2: source shard of device 2: got (3, 1) of torch.float32, {shape}",
+    }
+    for rank in ranks:
+        said = dict(rank["said"])
+        small = said.pop("group", None)
+        assert small == (
+            "ValueError: rank 0: group of 2 ranks, expected 4" if rank["device"] < 2 else None
+        )
+        assert said == {name: f"ValueError: {text}" for name, text in expected.items()}
+        assert rank["result"] == wanted[rank["device"]]
+
+
+def test_gradients_among_processes(tmp_path: Path) -> None:
+    """The weights are what the target's elements are multiplied by."""
+    reverse = Reshard(FOUR.shape, FOUR.dtype, FOUR.target, FOUR.source)
+    module = written(FOUR, tmp_path)
+    written(reverse, tmp_path, "triton_gpu_backward")
+    weights = np.arange(48, dtype=np.float32).reshape(6, 8)
+    by_device = oracle.shards(placement(FOUR.target, "flat"), weights.view(np.uint32))
+    case = {"task": "gradients", "module": module}
+    case["weights"] = {str(d): bits.tobytes().hex() for d, bits in by_device.items()}
+    for lines in run_group(4, [case], tmp_path):
+        row, column = divmod(lines[0]["device"], 2)
+        wanted = weights[3 * row : 3 * row + 3, 4 * column : 4 * column + 4]
+        assert lines[0]["gradient"] == wanted.tolist()
+        assert re.fullmatch(
+            r"ValueError: .*device \d requires a gradient, but out takes no gradient",
+            lines[0]["said"],
+        )
+
+
+def test_a_rank_that_dies(tmp_path: Path) -> None:
+    """The others fail within the time-out, saying who they are and what they were doing."""
+    case = {"task": "dies", "module": written(FOUR, tmp_path), "shards": sides(FOUR)[0]}
+    case["folder"] = str(tmp_path)
+    listed = tmp_path / "cases.json"
+    listed.write_text(json.dumps([case]))
+    subprocess.run(
+        [sys.executable, str(RANK), "4", str(tmp_path), str(listed)], timeout=60, check=True
+    )
+    named = f"plan {triton_gpu.plan_hash(plan(FOUR))} ({FOUR.source} -> {FOUR.target}): "
+    for rank in range(3):
+        text = (tmp_path / f"{rank}.said").read_text()
+        assert text.startswith(f"RuntimeError: rank {rank} of 4, {named}"), text
+
+
+def test_symmetric_memory(tmp_path: Path) -> None:
+    """On stand-ins, files that all processes map: barrier, one launch, barrier; nobody is ahead."""
+    reshards = [FOUR, ELSEWHERE]
+    cases = [
+        {"task": "symmetric", "module": written(r, tmp_path, f"case{k}"), "shards": sides(r)[0]}
+        for k, r in enumerate(reshards)
+    ]
+    cases = [case | {"folder": str(tmp_path)} for case in cases]
+    ranks = run_group(4, cases, tmp_path, TRITON_INTERPRET="1")
+    for number, reshard in enumerate(reshards):
+        wanted = sides(reshard)[1]
+        for lines in ranks:
+            found = lines[number]
+            expected = wanted.get(found["device"])
+            assert found["results"] == [expected] * 3
+            pulled = ["pull_kernel"] if expected else []
+            assert found["events"] == ["barrier", *pulled, "barrier"] * 3
+            assert found["copied"] == [bool(found["held"]), bool(found["held"]), False]
+
+
+@pytest.mark.parametrize(
+    ("shape", "sharding", "placements"),
+    [
+        (
+            (6, 8),
+            ('[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
+            ("[Shard(0), Shard(1)]", "[Shard(1), Shard(0)]"),
+        ),
+        (
+            (5, 3),
+            ('[{"x", "y"}, {}]', '[{}, {"x"}]'),
+            ("[Shard(0), Shard(0)]", "[Shard(1), Replicate()]"),
+        ),
+    ],
+)
+def test_dtensors(
+    shape: tuple[int, int],
+    sharding: tuple[str, str],
+    placements: tuple[str, str],
+    tmp_path: Path,
+) -> None:
+    """Uneven nested shards too; torch's redistribute is the judge."""
+    nested = {"source_split": "nested", "target_split": "nested"}
+    there = make({"x": 2, "y": 2}, shape, *sharding, **nested)
+    case = {"task": "dtensors", "module": written(there, tmp_path), "mesh": [2, 2]}
+    written(
+        make({"x": 2, "y": 2}, shape, *sharding[::-1], **nested), tmp_path, "triton_gpu_backward"
+    )
+    case |= {"a": placements[0], "b": placements[1]}
+    before = placements[0].replace("[", "(").replace("]", ")")
+    for lines in run_group(4, [case], tmp_path):
+        got = "(Replicate(), Replicate())"
+        assert lines[0]["placements"] == (
+            f"ValueError: got {shape} placed {got}, expected {shape} placed {before}"
+        ).replace("Shard(", "Shard(dim=").replace("Replicate(dim=", "Replicate(")
+        assert lines[0]["mesh"] == (
+            "ValueError: target mesh: got [0, 1, 2, 3], expected [[0, 1], [2, 3]]"
+        )
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "split"),
+    [
+        ('[{"y", "x"}, {}]', "[{}, {}]", "flat"),  # not in the order of the mesh
+        ('[{"x":(1)2}, {}]', "[{}, {}]", "flat"),  # half an axis
+        ('[{"x", "y"}, {}]', "[{}, {}]", "flat"),  # 5 rows over 4x2 as DTensor does not cut them
+    ],
+)
+def test_what_placements_cannot_say(source: str, target: str, split: str) -> None:
+    text = triton_gpu.render(plan(make({"x": 4, "y": 2}, (5, 3), source, target)), "")
+    assert "reshard_dtensor" not in text
