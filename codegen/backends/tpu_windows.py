@@ -41,7 +41,7 @@ FEWEST_ROWS = 8
 
 @dataclass(frozen=True)
 class WindowDim:
-    """One dimension. Where it is not tiled, `unit`, `chunk` and `window` are 1.
+    """One dimension; where it is not tiled, `unit` is 1.
 
     `unit`: the tiling of memory; `chunk`, `window`: extents of what is shifted; `chunks`: of the
     widest tile; `stage`: extent of the staging area, and `step` what is added for each tile before;
@@ -158,8 +158,12 @@ class Windows:
         granule = max(8 * packed, unit)
         lanes = min(MAX_LANES, round_up(widest[-1], LANES))
         rows = min(round_up(widest[-2], granule), MAX_CHUNK // lanes // granule * granule)
+        room, leading = MAX_CHUNK // (rows * lanes), []
+        for t, p, w in zip(tiles[-3::-1], pieces[-3::-1], widest[-3::-1], strict=True):
+            leading.append(WindowDim.of(t, p, chunk=max(min(w, room), 1)))
+            room //= leading[-1].chunk
         dims = (
-            *(WindowDim.of(t, p) for t, p in zip(tiles[:-2], pieces[:-2], strict=True)),
+            *reversed(leading),
             WindowDim.of(tiles[-2], pieces[-2], unit, rows, granule),
             WindowDim.of(tiles[-1], pieces[-1], LANES, lanes, LANES),
         )
@@ -215,16 +219,9 @@ class Windows:
 
     @property
     def rolled(self) -> tuple[int, ...]:
-        """Along which of rows (0) and lanes (1) anything is shifted."""
-        return tuple(axis for axis, dim in enumerate(self.dims[-2:]) if dim.rolled)
-
-    @property
-    def block_spec(self) -> str:
-        """The shape of a block as a block spec has it: leading dimensions squeezed."""
-        extents = [str(dim.chunk) for dim in self.dims[-2:]]
-        if len(extents) == 1:
-            return f"({extents[0]},)"
-        return f"({', '.join(['None'] * (len(self.dims) - 2) + extents)})"
+        """Of rows and lanes, the dimensions along which anything is shifted."""
+        axes = range(max(len(self.dims) - 2, 0), len(self.dims))
+        return tuple(axis for axis in axes if self.dims[axis].rolled)
 
     @property
     def pad_rows(self) -> str:
