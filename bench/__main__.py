@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import balance, speed, tpu_compile
+from bench import balance, gpu_assembly, speed, tpu_compile
 
 TABLES: dict[str, Callable[..., None]] = {
     "speed": speed.main,
     "balance": balance.main,
     "tpu_compile": tpu_compile.main,
+    "gpu_assembly": gpu_assembly.main,
 }
 COUNTED = ("tpu_compile",)
 

@@ -23,29 +23,35 @@ def compile_module(module: ModuleType, job: Job) -> GpuCode:
     A device's positions are arguments, so one binary serves all devices.
     """
     start = time.perf_counter()
-    compiled = triton.compile(_source(module), target=_gpu(job.target))
-    code = _code(compiled, time.perf_counter() - start)
+    kernel = compiled(module, job.target)
+    code = code_of(kernel, time.perf_counter() - start)
     if job.files is not None:
-        binary, assembly = _kinds(compiled)
+        binary, assembly = kinds(kernel)
         used = {
             "shared_bytes": code.shared_bytes,
             "registers": code.registers,
             "stack_bytes": code.stack_bytes,
         }
         contents = {
-            binary: compiled.asm[binary],
-            assembly: compiled.asm[assembly].encode(),
-            "json": launch_json(module, job.target, compiled.metadata, used).encode(),
+            binary: kernel.asm[binary],
+            assembly: kernel.asm[assembly].encode(),
+            "json": launch_json(module, job.target, kernel.metadata, used).encode(),
         }
         save(job.files, contents)
     return code
 
 
-def _code(compiled: Any, seconds: float) -> GpuCode:
-    binary, assembly = (compiled.asm[kind] for kind in _kinds(compiled))
-    if "cubin" in compiled.asm:
+def compiled(module: ModuleType, target: str) -> Any:
+    """What Triton makes of the kernel for an architecture, as the module's launches call it."""
+    return triton.compile(_source(module), target=_gpu(target))
+
+
+def code_of(kernel: Any, seconds: float) -> GpuCode:
+    """The figures of a compiled kernel."""
+    binary, assembly = (kernel.asm[kind] for kind in kinds(kernel))
+    if "cubin" in kernel.asm:
         cuobjdump = triton.knobs.nvidia.cuobjdump.path
-        registers, stack = resources.of_cubin(compiled.metadata.name, binary, cuobjdump)
+        registers, stack = resources.of_cubin(kernel.metadata.name, binary, cuobjdump)
     else:
         registers, stack = resources.of_assembly(assembly)
     wide_loads, loads = resources.wide(resources.widths(assembly, "ld"))
@@ -55,7 +61,7 @@ def _code(compiled: Any, seconds: float) -> GpuCode:
         seconds=seconds,
         registers=registers,
         stack_bytes=stack,
-        shared_bytes=compiled.metadata.shared,
+        shared_bytes=kernel.metadata.shared,
         binary_bytes=len(binary),
         wide_loads=wide_loads,
         loads=loads,
@@ -66,9 +72,9 @@ def _code(compiled: Any, seconds: float) -> GpuCode:
     )
 
 
-def _kinds(compiled: Any) -> tuple[str, str]:
+def kinds(kernel: Any) -> tuple[str, str]:
     """What Triton calls the binary and the assembly."""
-    return ("cubin", "ptx") if "cubin" in compiled.asm else ("hsaco", "amdgcn")
+    return ("cubin", "ptx") if "cubin" in kernel.asm else ("hsaco", "amdgcn")
 
 
 def _gpu(name: str) -> GPUTarget:

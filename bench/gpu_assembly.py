@@ -1,0 +1,99 @@
+"""What the GPU compiler makes of the kernels of the whole corpus, read from the assembly.
+
+`python -m bench gpu_assembly`. Nothing is run: the share of bytes that instructions of 16 bytes
+move follows from the widths of the instructions and from which rows reach which of them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from shardwright.codegen.backends import triton_gpu
+from shardwright.codegen.backends.gpu_moves import LINE, Moves
+from shardwright.codegen.compile import GpuCode, resources
+from shardwright.codegen.compile.triton_gpu import code_of, compiled, kinds
+from shardwright.codegen.module import as_vectors
+from shardwright.codegen.planner import plan
+from shardwright.codegen.toml import load_toml
+from shardwright.codegen.verify.worker import load
+from shardwright.ir import Reshard
+from shardwright.ir.dtypes import DTYPES
+
+TARGET = "sm_90"
+CORPUS = tuple(
+    Path(__file__).parent.parent / "corpus" / name for name in ("reshards.toml", "examples.toml")
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel: how it moves, its figures, bytes of each load and store, and the shares of bytes
+    that those of 16 bytes move."""
+
+    moves: Moves
+    code: GpuCode
+    loads: tuple[int, ...]
+    stores: tuple[int, ...]
+
+    @property
+    def share(self) -> tuple[float, float]:
+        """Of the bytes loaded, and stored."""
+        return self._share(self.loads), self._share(self.stores)
+
+    def _share(self, widths: tuple[int, ...]) -> float:
+        wide = sum(width for width in widths if width >= LINE) / sum(widths)
+        # A kernel that has both kinds takes the wide ones for the rows that allow them.
+        return self.moves.line_share if self.moves.form == "mixed" and wide else wide
+
+    @property
+    def why(self) -> str:
+        """What keeps the rest from 16 bytes."""
+        if self.moves.form == "lines":
+            return ""
+        said = f"rows begin or end at odd multiples of {self.moves.unit} B"
+        return said if self.moves.form == "units" else f"{said} where ends of lines do not meet"
+
+
+def measured(reshard: Reshard, target: str = TARGET) -> Row:
+    """The kernel of a reshard, compiled."""
+    made = plan(reshard)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "triton_gpu.py"
+        path.write_text(triton_gpu.render(made, "shardwright emit"))
+        start = time.perf_counter()
+        kernel = compiled(load(path), target)
+        code = code_of(kernel, time.perf_counter() - start)
+    text = kernel.asm[kinds(kernel)[1]]
+    loads, stores = (resources.widths(text, kind) for kind in ("ld", "st"))
+    address = int("ptx" in kernel.asm)  # there, the first load is that of the peer's address
+    moves = Moves(as_vectors(made.exchange), DTYPES[reshard.dtype])
+    return Row(moves, code, loads[address:], stores)
+
+
+def main() -> None:
+    """Print the table."""
+    table = Table(title=f"Kernels for {TARGET}: what moves bytes, what they use")
+    for column in (
+        "reshard",
+        "form",
+        "16 B loads",
+        "stores",
+        "registers",
+        "spilled B",
+        "looped div",
+    ):
+        table.add_column(column, justify="left" if column in ("reshard", "form") else "right")
+    table.add_column("why not all")
+    for path in CORPUS:
+        for description in load_toml(path):
+            row = measured(description.reshard())
+            shares = (f"{share:.0%}" for share in row.share)
+            used = (row.code.registers, row.code.stack_bytes, row.code.looped_divisions)
+            table.add_row(description.name, row.moves.form, *shares, *map(str, used), row.why)
+    Console().print(table)
