@@ -16,15 +16,19 @@ from shardwright.ir.reshard import Reshard
 
 @dataclass(frozen=True)
 class Bundle:
-    """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it is."""
+    """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it is;
+    `topology` and `memory_limit` are what it was chosen by."""
 
     plan: Plan
     backends: tuple[str, ...]
     strategy: str
+    topology: str | None = None
+    memory_limit: int | None = None
 
     def description(self, name: str) -> Description:
         """All that it takes to emit this bundle again under a name."""
-        return Description.of(self.plan.reshard, name, self.backends, self.strategy)
+        chosen_by = (self.strategy, self.topology, self.memory_limit)
+        return Description.of(self.plan.reshard, name, self.backends, *chosen_by)
 
     def files(self, name: str) -> dict[str, str]:
         """The text of every file of the bundle, by file name; the same for the same plan."""
@@ -65,29 +69,40 @@ def emit(
     what: Plan | Reshard,
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
     strategy: str = "auto",
+    topology: str | None = None,
+    memory_limit: int | None = None,
 ) -> Bundle:
     """The bundle of a reshard, or of a plan of it.
 
-    Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` is
-    for a reshard; a plan has one, and its bundle says "auto" where auto makes the same plan.
+    Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
+    what it is chosen by are for a reshard, of which only strategies count that every backend
+    executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
     """
     from shardwright.codegen.backends import BACKENDS
     from shardwright.codegen.planner import plan as plan_of
+    from shardwright.codegen.planner.choose import check_executed
 
     backends = _checked(backends, tuple(BACKENDS))
     if isinstance(what, Plan):
         plan = what
         strategy = "auto" if plan_of(plan.reshard).strategy == plan.strategy else plan.strategy
     else:
-        plan = plan_of(what, strategy)
+        among = check_executed(strategy, backends)
+        plan = plan_of(what, strategy, topology=topology, memory_limit=memory_limit, among=among)
     for backend in backends:
         BACKENDS[backend].refuse(plan)
-    return Bundle(plan, backends, strategy)
+    return Bundle(plan, backends, strategy, topology, memory_limit)
 
 
 def emit_described(description: Description) -> Bundle:
     """The bundle of a description."""
-    return emit(description.reshard(), description.backends, description.strategy)
+    return emit(
+        description.reshard(),
+        description.backends,
+        description.strategy,
+        description.topology,
+        description.memory_limit,
+    )
 
 
 def _checked(given: object, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -27,7 +27,8 @@ LONGEST_COMMAND = 2000
 class Description:
     """A named reshard and how it is to be emitted. Texts are canonical: equal means equal text.
 
-    `strategy` is what was asked for ("auto" stays "auto"), not what was chosen.
+    `strategy` is what was asked for ("auto" stays "auto"), not what was chosen. `topology` and
+    `memory_limit` (bytes) are what it is chosen by.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Description:
     target_split: str = "flat"
     backends: tuple[str, ...] = DEFAULT_BACKENDS
     strategy: str = "auto"
+    topology: str | None = None
+    memory_limit: int | None = None
 
     @staticmethod
     def of(
@@ -48,6 +51,8 @@ class Description:
         name: str,
         backends: tuple[str, ...] = DEFAULT_BACKENDS,
         strategy: str = "auto",
+        topology: str | None = None,
+        memory_limit: int | None = None,
     ) -> Description:
         """The description of a reshard; `describe` gives an equal one for any text of it."""
         source, target = reshard.source, reshard.target
@@ -63,6 +68,8 @@ class Description:
             target_split=reshard.target_split,
             backends=backends,
             strategy=strategy,
+            topology=topology,
+            memory_limit=memory_limit,
         )
 
     def reshard(self) -> Reshard:
@@ -95,7 +102,7 @@ class Description:
         target_mesh = None if self.target_mesh is None else _short(self.target_mesh)
         texts = {"mesh": _short(self.mesh), "target_mesh": target_mesh}
         texts |= {"shape": "x".join(map(str, self.shape)) or "()"}
-        texts |= {"backends": ",".join(self.backends)}
+        texts |= {"backends": ",".join(self.backends), "memory_limit": str(self.memory_limit)}
         fields = [*dataclasses.fields(self)[1:], dataclasses.fields(self)[0]]
         pairs = [
             ("--" + field.name.replace("_", "-"), texts.get(field.name, getattr(self, field.name)))
@@ -126,6 +133,8 @@ def describe(given: Mapping[str, object]) -> Description:
         check_name(_text("name", given["name"])),
         _backends(given.get("backends", DEFAULT_BACKENDS)),
         _text("strategy", given.get("strategy", "auto")),
+        read_topology(given.get("topology")),
+        read_limit(given.get("memory_limit")),
     )
 
 
@@ -201,6 +210,29 @@ def _backends(value: object) -> tuple[str, ...]:
 def split_backends(text: str) -> tuple[str, ...]:
     """Backends from `a,b`."""
     return tuple(name.strip() for name in text.split(","))
+
+
+def read_topology(value: object) -> str | None:
+    """The canonical text of a topology, so that a file's figures are in the description."""
+    if value is None:
+        return None
+    from shardwright.codegen.planner.presets import topology_of
+
+    return str(topology_of(_text("topology", value)))
+
+
+def read_limit(value: object) -> int | None:
+    """Bytes as an integer or its text; what the limit must allow is for the planner to say."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 18:
+        value = int(value)
+    if value is None or (type(value) is int and value > 0):
+        return value
+    raise InputError(
+        "a memory limit is a number of bytes",
+        argument="memory_limit",
+        got=value,
+        expected="an integer above 0",
+    )
 
 
 def _text(key: str, value: object) -> str:

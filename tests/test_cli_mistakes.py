@@ -78,9 +78,9 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
     (
         {"strategy": "basis"},
         """
-        --strategy: no such strategy
-        got: basis
-        expected: auto or direct
+        --strategy: every backend must execute the strategy
+        got: basis for pallas_tpu, triton_gpu
+        expected: one of auto, direct
         """,
     ),
     (

@@ -15,6 +15,8 @@ from shardwright.codegen.describe import (
     REQUIRED,
     Description,
     describe,
+    read_limit,
+    read_topology,
     split_backends,
 )
 from shardwright.codegen.manifest import read_listing
@@ -32,9 +34,16 @@ _HELP = {
     "target_split": "The same of the target.",
     "name": "Name of the bundle, a Python identifier; picks one reshard of FILE.",
     "backends": "What to emit, with commas between (default: all).",
-    "strategy": "How to move it: auto (default) or one by name.",
+    "strategy": "How to move it: auto (default), direct or basis.",
+    "topology": "Hardware that prices a plan: v5e:4x4, h100:2x8, switch, …, or a TOML file.",
+    "memory_limit": "Bytes of the tensor that a device may hold at once.",
 }
-_OVERRIDES = ("strategy", "backends")  # what flags may say beside a FILE
+_OVERRIDES = (
+    "strategy",
+    "backends",
+    "topology",
+    "memory_limit",
+)  # what flags may say beside a FILE
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,16 @@ class Given:
         changes: dict[str, Any] = {k: v for k, v in self.fields.items() if k == "strategy"}
         if "backends" in self.fields:
             changes["backends"] = split_backends(self.fields["backends"])
+        for key, read in (("topology", read_topology), ("memory_limit", read_limit)):
+            if key in self.fields:
+                changes[key] = self._read(key, read)
         return replace(description, **changes)
+
+    def _read(self, key: str, read: Callable[[object], object]) -> object:
+        try:
+            return read(self.fields[key])
+        except InputError as error:
+            raise error.named(flag(key)) from None
 
     def located(self, error: InputError, description: Description) -> InputError:
         """An error that came up after the description was read, said of a flag or of the file."""

@@ -1,4 +1,4 @@
-"""`shardwright plan`: what moves, and what the bound is."""
+"""`shardwright plan`: what moves, what it takes, and what the bound is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shardwright.ir.plan import Plan
+    from shardwright.codegen.describe import Description
+    from shardwright.ir.plan import Plan, Prediction
+    from shardwright.ir.reshard import Reshard
 
 # Up to this many devices the tiles are listed for a person to read.
 LISTED_DEVICES = 16
@@ -24,12 +26,35 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object, for tools."
 Transfers = Annotated[
     bool, typer.Option("--transfers", help="List every transfer, however many devices there are.")
 ]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Direct, basis and XLA's own plan beside the bound.")
+]
+Relabel = Annotated[
+    bool,
+    typer.Option("--relabel", help="Order the target's devices so that least moves; say how much."),
+]
 
 
 @takes_description(*(field for field in FIELDS if field != "backends"))
-def plan(given: Given, json: Json = False, transfers: Transfers = False) -> None:
+def plan(
+    given: Given,
+    json: Json = False,
+    transfers: Transfers = False,
+    compare: Compare = False,
+    relabel: Relabel = False,
+) -> None:
     """Show what moves, and the least that any plan moves."""
-    planned = planned_of(given)
+    description = given.one()
+    try:
+        reshard = description.reshard()
+        if relabel:
+            reshard = _relabelled(reshard, quiet=json)
+        if compare:
+            _print_comparison(reshard, description)
+            return
+        planned = _planned(reshard, description)
+    except InputError as error:
+        raise given.located(error, description) from None
     if json:
         sys.stdout.write(planned.to_json(transfers=True if transfers else None))
         return
@@ -37,14 +62,57 @@ def plan(given: Given, json: Json = False, transfers: Transfers = False) -> None
 
 
 def planned_of(given: Given) -> Plan:
-    """The plan of the one reshard that is described."""
-    from shardwright.codegen.planner import plan as plan_of
-
+    """The direct plan of the one reshard that is described; InputError if another is asked for."""
     description = given.one()
     try:
-        return plan_of(description.reshard(), description.strategy)
+        planned = _planned(description.reshard(), description, ("direct",))
+        _ = planned.exchange  # raises the error
+        return planned
     except InputError as error:
         raise given.located(error, description) from None
+
+
+def _planned(
+    reshard: Reshard, description: Description, among: tuple[str, ...] = ("direct", "basis")
+) -> Plan:
+    from shardwright.codegen.planner import plan as plan_of
+
+    return plan_of(
+        reshard,
+        description.strategy,
+        topology=description.topology,
+        memory_limit=description.memory_limit,
+        among=among,
+    )
+
+
+def _relabelled(reshard: Reshard, quiet: bool) -> Reshard:
+    from shardwright.codegen.planner.relabel import relabel
+
+    found = relabel(reshard)
+    if not quiet:
+        before, after = found.bytes_before, found.bytes_after
+        print(f"relabelled: {after:,} bytes move instead of {before:,}, by --target-mesh")
+        print(f"  '{found.reshard.target.mesh}'")
+    return found.reshard
+
+
+def _print_comparison(reshard: Reshard, description: Description) -> None:
+    from rich.table import Table
+
+    from shardwright.codegen.planner.compare import compare
+
+    table = Table("plan")
+    for heading in ("busiest device", "in total", "peak memory", "seconds", "steps"):
+        table.add_column(heading, justify="left" if heading == "steps" else "right")
+    rows = compare(reshard, description.topology, description.memory_limit)
+    for row in rows:
+        seconds = "" if row.seconds is None else f"{row.seconds:.3g}"
+        figures = (row.received_max, row.received_total, row.peak)
+        shown = ("" if figure is None else f"{figure:,}" for figure in figures)
+        table.add_row(row.name, *shown, seconds, row.steps)
+    console().print(table)
+    print(f"bytes received; seconds on {rows[0].topology}")
 
 
 def _print(planned: Plan, transfers: bool) -> None:
@@ -54,13 +122,43 @@ def _print(planned: Plan, transfers: bool) -> None:
     shape = "x".join(map(str, reshard.shape)) or "()"
     print(f"{reshard.dtype} {shape}: {reshard.source} on {reshard.source.mesh}")
     print(f"-> {reshard.target} on {reshard.target.mesh}")
-    steps = ", ".join(step["op"] for step in planned.to_dict(transfers=False)["steps"])
-    print(f"strategy {planned.strategy}, steps: {steps}")
+    print(f"strategy {planned.strategy}, steps: {planned.ops or 'none'}")
+    if planned.strategy == "basis":
+        console().print(_steps_table(planned))
+    if planned.prediction is not None:
+        _print_prediction(planned.prediction)
     console().print(_bytes_table(planned))
+    if planned.strategy == "basis":
+        return
     if transfers:
         print(tile_table(planned, limit=None))
     elif planned.devices <= LISTED_DEVICES:
         print(tile_table(planned))
+
+
+def _steps_table(planned: Plan) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("step", "axes", "after")
+    table.add_column("seconds", justify="right")
+    assert planned.prediction is not None
+    seconds = (*planned.prediction.step_seconds, 0.0)
+    for step in planned.to_dict(transfers=False)["steps"]:
+        after = step["after"] if isinstance(step["after"], str) else step["after"]["sharding"]
+        cost = f"{seconds[table.row_count]:.3g}"
+        table.add_row(step["op"], ", ".join(step["axes"]), escape(after), cost)
+    return table
+
+
+def _print_prediction(prediction: Prediction) -> None:
+    print(f"{prediction.seconds:.3g} seconds on {prediction.topology}", end="")
+    least = prediction.least_seconds
+    if least is not None and least < prediction.seconds:
+        print(f"; at least {least:.3g} by any steps of the basis", end="")
+    print(f"; at most {prediction.peak_bytes:,} bytes a device")
+    if prediction.why:
+        print(f"more than the larger shard: {prediction.why}")
 
 
 def _bytes_table(planned: Plan) -> Table:

@@ -26,6 +26,19 @@ def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
     return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
 
 
+def check_executed(strategy: str, backends: tuple[str, ...]) -> tuple[str, ...]:
+    """What `auto` may choose from; an InputError for a strategy that a backend does not execute."""
+    known = executed_by(backends)
+    if strategy in STRATEGIES[1:] and strategy not in known:
+        raise InputError(
+            "every backend must execute the strategy",
+            argument="strategy",
+            got=f"{strategy} for {', '.join(backends)}",
+            expected=one_of(("auto", *known)),
+        )
+    return known
+
+
 def plan(
     reshard: Reshard,
     strategy: str = "auto",

@@ -78,7 +78,9 @@ class Search:
     def thorough(self) -> bool:
         """Whether every sharding is looked at if need be."""
         atoms, rank = self.basis.chain, self.basis.reshard.rank
-        counts = (math.perm(atoms, k) * math.comb(k + rank - 1, k) for k in range(atoms + 1))
+        counts = (
+            math.perm(atoms, k) * math.comb(k + max(rank, 1) - 1, k) for k in range(atoms + 1)
+        )
         return sum(counts) * self.basis.layers <= THOROUGH
 
     def run(self) -> Path | None:

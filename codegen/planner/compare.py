@@ -1,0 +1,127 @@
+"""Plans side by side: direct, basis, what XLA does by itself, and the bound."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardwright.codegen.planner.choose import default_network, network_of, plan
+from shardwright.codegen.planner.hlo import Collectives
+from shardwright.codegen.planner.memory import shard_bytes
+from shardwright.ir.errors import InputError
+from shardwright.ir.plan import Plan
+from shardwright.ir.reshard import Reshard
+
+XLA_SECONDS = 300
+# Devices that XLA is asked to compile for on this machine's processor.
+MOST_XLA_DEVICES = 512
+
+
+@dataclass(frozen=True)
+class Row:
+    """One plan: bytes received by the busiest device and by all, peak bytes of a device, seconds.
+
+    A figure that there is none of is None; `steps` then says why.
+    """
+
+    name: str
+    received_max: int | None
+    received_total: int | None
+    peak: int | None
+    seconds: float | None
+    steps: str
+    topology: str
+
+
+def compare(
+    reshard: Reshard, topology: str | None = None, memory_limit: int | None = None
+) -> tuple[Row, ...]:
+    """The rows of `shardwright plan --compare`: direct, basis, XLA, the bound."""
+    network = network_of(reshard, topology) if topology else default_network(reshard)
+    model = str(network.topology)
+    rows = []
+    for strategy in ("direct", "basis"):
+        try:
+            rows.append(_row(plan(reshard, strategy, topology=model, memory_limit=memory_limit)))
+        except InputError as error:
+            rows.append(Row(strategy, None, None, None, None, error.rule, model))
+    found = xla_plan(reshard)
+    if isinstance(found, str):
+        rows.append(Row("XLA", None, None, None, None, found, model))
+    else:
+        figures = (found.received_max, found.received_total, found.peak)
+        rows.append(Row("XLA", *figures, None, found.steps, model))
+    return (*rows, _bound(reshard, model))
+
+
+def _row(made: Plan) -> Row:
+    moved, expected = made.traffic, made.prediction
+    assert expected is not None
+    figures = (moved.received_max, moved.received_total, expected.peak_bytes, expected.seconds)
+    return Row(made.strategy, *figures, made.ops or "none", expected.topology)
+
+
+def _bound(reshard: Reshard, model: str) -> Row:
+    from shardwright.codegen.planner.traffic import traffic_of
+
+    bound = traffic_of(reshard, ())
+    network = network_of(reshard, model)
+    least, peak = bound.bound_received_max, sum(shard_bytes(reshard))
+    topology = network.topology
+    seconds = topology.least_latency + least / topology.ingest if least else 0.0
+    return Row("bound", least, bound.bound_received_total, peak, seconds, "", model)
+
+
+def xla_plan(reshard: Reshard) -> Collectives | str:
+    """What XLA compiles the identity between the two shardings to; or why there is no answer."""
+    reason = _cannot(reshard)
+    if reason:
+        return reason
+    job = _job(reshard)
+    devices = 1 + max(reshard.source.mesh.device_ids)
+    flag = f"--xla_force_host_platform_device_count={devices}"
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
+    # The package that runs now, not one that the folder it is started in may hold.
+    worker = "from shardwright.codegen.planner.hlo import main; main()"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", worker],
+            input=json.dumps(job),
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=XLA_SECONDS,
+            cwd=Path(__file__).parent,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not compiled within {XLA_SECONDS} seconds"
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no message"]
+        return f"XLA: {said[-1][:120]}"
+    return Collectives(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _job(reshard: Reshard) -> dict[str, object]:
+    from shardwright.codegen.describe import Description
+
+    return Description.of(reshard, "compared").to_dict()
+
+
+def _cannot(reshard: Reshard) -> str | None:
+    if importlib.util.find_spec("jax") is None:
+        return "jax is not installed"
+    sides = (reshard.source, reshard.target)
+    if list(reshard.source.mesh.device_ids) != list(reshard.target.mesh.device_ids):
+        return "jax wants one order of devices before and after"
+    if reshard.source.mesh.size > MOST_XLA_DEVICES:
+        return f"not asked beyond {MOST_XLA_DEVICES} devices"
+    if reshard.source.unreduced:
+        return "the identity adds no partial sums"
+    if any(extent % side.parts(dim) for side in sides for dim, extent in enumerate(reshard.shape)):
+        return "jax wants dimensions that divide"
+    return None

@@ -1,0 +1,93 @@
+"""Relabelling: another order of the target's devices, so that least moves.
+
+Which device takes which target shard is often free. What every device holds of the target shard at
+every position is a matrix, and the order that keeps most of it in place is a linear assignment, as
+COSTA has it (arXiv 2106.06601).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shardwright.codegen.planner.holders import Loads
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange, HolderRule, ids_of, positions_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import Sharding
+
+# The matrix has the square of it; at 4096 devices it takes 128 MB, and the assignment seconds.
+MOST_DEVICES = 4096
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """The reshard to a target mesh in the better order, and the bytes moved before and after."""
+
+    reshard: Reshard
+    bytes_before: int
+    bytes_after: int
+
+
+def relabel(reshard: Reshard) -> Relabelled:
+    """The order of the target's devices that moves least; the given one if none is better.
+
+    Raises InputError where the target has unreduced axes, whose sums name their devices, and for
+    more than MOST_DEVICES devices.
+    """
+    mesh = reshard.target.mesh
+    if reshard.target.unreduced:
+        raise InputError(
+            "devices that hold partial sums afterwards keep their places",
+            argument="target",
+            got=str(reshard.target),
+            expected="no unreduced axes",
+        )
+    if mesh.size > MOST_DEVICES:
+        raise InputError(
+            f"at most {MOST_DEVICES} devices are relabelled",
+            argument="relabel",
+            got=f"{mesh.size} devices",
+        )
+    before = _moved(reshard)
+    other = _with_order(reshard, _assigned(reshard))
+    after = _moved(other)
+    if after >= before:
+        return Relabelled(reshard, before, before)
+    return Relabelled(other, before, after)
+
+
+def _assigned(reshard: Reshard) -> np.ndarray:
+    """The device id at every target position, by the assignment that keeps most elements."""
+    from scipy.optimize import linear_sum_assignment
+
+    exchange = Exchange.of(reshard, HolderRule())
+    ids = ids_of(reshard.target.mesh)
+    held = positions_of(reshard.source.mesh, ids)
+    own = exchange.source.boxes()[held, exchange.source.hidden :]
+    wanted = exchange.target.boxes()[:, exchange.target.hidden :]
+    kept = np.where(held >= 0, 1, 0)[None, :] * np.ones((ids.size, 1), dtype=np.int64)
+    for dim in range(reshard.rank):
+        low = np.maximum(wanted[:, None, dim, 0], own[None, :, dim, 0])
+        high = np.minimum(wanted[:, None, dim, 1], own[None, :, dim, 1])
+        kept *= np.maximum(high - low, 0)
+    # Of orders that keep as much, one that leaves devices where they are.
+    weight = 2.0 * kept + np.eye(ids.size)
+    _, chosen = linear_sum_assignment(weight, maximize=True)
+    order: np.ndarray = ids[chosen]
+    return order
+
+
+def _with_order(reshard: Reshard, ids: np.ndarray) -> Reshard:
+    mesh = Mesh(reshard.target.mesh.axes, ids.tolist(), reshard.target.mesh.name)
+    target = Sharding(mesh, reshard.target.dims, reshard.target.replicated)
+    return replace(reshard, target=target)
+
+
+def _moved(reshard: Reshard) -> int:
+    """Bytes that devices lack of their target shards, in total; sums are lacked everywhere."""
+    if reshard.source.unreduced:
+        reshard = replace(reshard, source=Sharding(reshard.source.mesh, reshard.source.dims))
+    return int(Loads.of(reshard).received().sum()) * reshard.itemsize

@@ -1,0 +1,119 @@
+"""Carries out a plan's JSON step by step on numpy shards, and what it must end with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen import oracle
+from shardwright.ir import Mesh, Reshard, Sharding
+from shardwright.ir.plan import Plan
+
+Shards = dict[int, np.ndarray]
+
+
+def placement(mesh: Mesh, sharding: Sharding, split: str) -> oracle.Placement:
+    """A side of a reshard as the oracle takes it."""
+    dims = tuple(tuple((r.name, r.pre, r.size) for r in dim.axes) for dim in sharding.dims)
+    return oracle.Placement(mesh.axes, list(mesh.device_ids), dims, split)
+
+
+def terms(reshard: Reshard) -> dict[int, int]:
+    """For every source device which term of the sums it holds: its unreduced coordinates."""
+    mesh = reshard.source.mesh
+    coordinates = oracle.axis_coordinates(placement(mesh, reshard.source, "flat"))
+    numbers = dict.fromkeys(mesh.device_ids, 0)
+    for ref in reshard.source.unreduced:
+        size = mesh.axis_size(ref.name)
+        along = oracle.sub_coordinates(size, ref.pre, ref.size)
+        for device in mesh.device_ids:
+            at = along[coordinates[device][ref.name]]
+            numbers[device] = numbers[device] * mesh.full_size(ref) + at
+    return numbers
+
+
+def values(reshard: Reshard) -> np.ndarray:
+    """Distinct integers for every term of every element: [terms, *shape]."""
+    count = int(np.prod([reshard.source.mesh.full_size(r) for r in reshard.source.unreduced] or 1))
+    shape = (count, *reshard.shape)
+    rng = np.random.default_rng(1)
+    return rng.integers(1, 2**40, shape)
+
+
+def before(reshard: Reshard) -> Shards:
+    """What every device holds."""
+    tensors, own = values(reshard), terms(reshard)
+    side = placement(reshard.source.mesh, reshard.source, reshard.source_split)
+    held = {term: oracle.shards(side, tensors[term].view(np.uint64)) for term in set(own.values())}
+    return {device: held[term][device].view(np.int64) for device, term in own.items()}
+
+
+def after(reshard: Reshard) -> Shards:
+    """What every device shall hold where no sum is left to be made."""
+    assert not reshard.target.unreduced
+    total = values(reshard).sum(axis=0)
+    side = placement(reshard.target.mesh, reshard.target, reshard.target_split)
+    shards = oracle.shards(side, total.view(np.uint64))
+    return {device: shard.view(np.int64) for device, shard in shards.items()}
+
+
+def run(plan: Plan) -> Shards:
+    """Every step of a plan's JSON in turn: sums before copies, all from the shards before."""
+    shards = before(plan.reshard)
+    made = plan.to_dict(transfers=True)
+    ends = _shapes(plan)
+    for step, shapes in zip(made["steps"], ends, strict=True):
+        sums = [t for t in step["transfers"] if t.get("reduce") == "sum"]
+        copies = [t for t in step["transfers"] if "reduce" not in t]
+        results = {d: np.full(s, 0 if sums else -1, dtype=np.int64) for d, s in shapes.items()}
+        for move in sums:
+            results[move["to"]][_at(move["target"])] += shards[move["from"]][_at(move["source"])]
+        sources = {d: r.copy() for d, r in results.items()} if sums else shards
+        for move in copies:
+            place = results[move["to"]][_at(move["target"])]
+            if not sums:
+                assert (place == -1).all(), "written twice"
+            place[...] = sources[move["from"]][_at(move["source"])]
+        shards = results
+    return shards
+
+
+def _shapes(plan: Plan) -> list[dict[int, tuple[int, ...]]]:
+    """The shapes of all shards after each step, by the oracle."""
+    found = []
+    for step in plan.steps:
+        ends = getattr(step, "ends", None)
+        sharding = ends.after if ends else plan.reshard.target
+        split = ends.after_split if ends else plan.reshard.target_split
+        side = placement(sharding.mesh, sharding, split)
+        held = oracle.holdings(side, plan.reshard.shape)
+        found.append({d: tuple(len(i) for i in along) for d, along in held.items()})
+    return found
+
+
+def _at(box: list[list[int]]) -> tuple[Any, ...]:
+    return (*(slice(low, high) for low, high in box), ...)
+
+
+def largest(plan: Plan) -> int:
+    """The most elements that any device holds in one shard in between."""
+    sizes = [0]
+    for shapes in _shapes(plan)[:-1]:
+        sizes += [int(np.prod(shape)) for shape in shapes.values()]
+    return max(sizes)
+
+
+def check(plan: Plan) -> None:
+    """The plan ends with what the target is, within the memory that it states."""
+    reshard = plan.reshard
+    found = run(plan) if plan.steps else before(reshard)
+    expected = after(reshard)
+    assert found.keys() == expected.keys()
+    for device, shard in expected.items():
+        np.testing.assert_array_equal(found[device], shard)
+    assert plan.prediction is not None
+    if plan.prediction.why is None and plan.prediction.memory_bytes is None:
+        sides = (before(reshard), expected)
+        most = max(shard.size for side in sides for shard in side.values())
+        assert largest(plan) <= most

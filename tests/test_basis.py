@@ -1,0 +1,343 @@
+"""Basis plans: carried out step by step they give the target; the search finds the cheapest."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import math
+import random
+import time
+from dataclasses import replace
+
+import pytest
+from cases import all_pairs, describe, random_reshard, random_sharding
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulate import check
+from strategies import exactly, message
+
+from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.basis import Basis, State
+from shardwright.codegen.planner.choose import network_of
+from shardwright.codegen.planner.estimate import Estimates
+from shardwright.codegen.planner.permutes import Permutes
+from shardwright.codegen.planner.search import Search
+from shardwright.ir import AxisRef, Mesh, Reshard, Sharding
+from shardwright.ir.steps import MoveStep, ReduceStep
+
+MATRICES = [
+    ({"x": 2, "y": 3}, (6, 12)),
+    ({"x": 2, "y": 3}, (7, 5)),
+    ({"x": 2, "y": 4}, (8, 16)),
+    ({"x": 2, "y": 4}, (13, 11)),
+    ({"x": 2, "y": 2, "z": 2}, (8, 8)),
+    ({"x": 2, "y": 2, "z": 2}, (9, 7)),
+]
+TOPOLOGIES = ("switch", "torus:2x4", "hierarchical:2x4")
+
+
+@pytest.mark.parametrize(("axes", "shape"), MATRICES)
+def test_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[int, ...]) -> None:
+    """A part of all ordered pairs; the slow test takes them all."""
+    pairs = all_pairs(axes, shape)
+    for number, reshard in enumerate(pairs[:: 1 + len(pairs) // 60]):
+        check(plan(reshard, "basis", topology=TOPOLOGIES[number % 3]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("axes", "shape"), MATRICES)
+def test_all_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[int, ...]) -> None:
+    for number, reshard in enumerate(all_pairs(axes, shape)):
+        check(plan(reshard, "basis", topology=TOPOLOGIES[number % 3]))
+
+
+def reduction(seed: int) -> Reshard:
+    """A reshard whose source has unreduced axes, or sub-axes, and whose target has none."""
+    rng = random.Random(seed)
+    axes = rng.choice([{"x": 2, "y": 3}, {"x": 4, "y": 2}, {"x": 2, "y": 2, "z": 2}, {"x": 6}])
+    mesh, rank = Mesh(axes), rng.randint(0, 3)
+    source = random_sharding(rng, mesh, rank)
+    free = mesh.refs_free_of(source.used())
+    if free:
+        unreduced = tuple(rng.sample(free, rng.randint(1, len(free))))
+        source = Sharding(mesh, source.dims, unreduced=unreduced)
+    shape = tuple(rng.randint(1, 9) for _ in range(rank))
+    return Reshard(shape, "int64", source, random_sharding(rng, mesh, rank))
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(0, 10**9))
+def test_random_reshards(seed: int) -> None:
+    """Sub-axes, both splits, uneven extents, other axes, permuted devices; where the devices are
+    others, an error."""
+    reshard = random_reshard(seed)
+    devices = [set(side.mesh.device_ids) for side in (reshard.source, reshard.target)]
+    if devices[0] != devices[1]:
+        assert "one set of devices" in message(lambda: plan(reshard, "basis"))
+        return
+    try:
+        check(plan(reshard, "basis"))
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {describe(reshard)}") from error
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(0, 10**9))
+def test_random_reductions(seed: int) -> None:
+    reshard = reduction(seed)
+    try:
+        check(plan(reshard, "basis"))
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {describe(reshard)}") from error
+
+
+def test_a_fault_shows() -> None:
+    """A step that takes another device's term, or a step left out, fails the check."""
+    mesh = Mesh({"x": 2, "y": 2})
+    source, target = mesh.sharding('[{"x"}, {}], unreduced={"y"}'), mesh.sharding('[{}, {"x"}]')
+    made = plan(Reshard((4, 4), "int64", source, target))
+    (number, step) = next((i, s) for i, s in enumerate(made.steps) if isinstance(s, ReduceStep))
+    wrong = replace(step, reduction=replace(step.reduction, terms=step.reduction.kept or ()))
+    steps = (*made.steps[:number], wrong, *made.steps[number + 1 :])
+    with pytest.raises(AssertionError):
+        check(replace(made, steps=steps))
+
+
+def searched(reshard: Reshard, topology: str) -> Search:
+    basis = Basis(reshard)
+    estimates = Estimates(basis, network_of(reshard, topology))
+    return Search(basis, estimates, Permutes(basis, estimates), lambda _before, _after: True)
+
+
+def dijkstra(search: Search) -> float:
+    """The cheapest path without any estimate, every permute priced."""
+    best: dict[State, float] = {}
+    queue = [(0.0, search.basis.start)]
+    while queue:
+        cost, state = heapq.heappop(queue)
+        if state in best:
+            continue
+        best[state] = cost
+        if state == search.basis.goal:
+            return cost
+        for move in search.basis.moves(state):
+            heapq.heappush(queue, (cost + search.estimates.seconds(state, move), move.after))
+        permuted = list(search.permutes.all_of(state))
+        seconds = search.permutes.seconds(state, permuted)
+        for after, step in zip(permuted, seconds, strict=True):
+            heapq.heappush(queue, (cost + step, after))
+    return math.inf
+
+
+@pytest.mark.parametrize("topology", ["switch", "torus:2x4", "v5e:2x4", "hierarchical:2x4"])
+def test_the_search_is_exact(topology: str) -> None:
+    """Against a search of all shardings, small and large tensors, even and not."""
+    rng = random.Random(topology)
+    pairs = all_pairs({"x": 2, "y": 4}, (64, 96)) + all_pairs({"x": 2, "y": 3}, (3001, 4099))
+    for reshard in rng.sample(pairs, 25):
+        search = searched(reshard, topology)
+        path = search.run()
+        assert path is not None
+        assert path.seconds == pytest.approx(dijkstra(search), rel=1e-9), describe(reshard)
+        assert path.bound == pytest.approx(path.seconds, rel=1e-9)
+        # No estimate is above what is left.
+        left = path.seconds
+        for move, cost in zip(path.steps, path.costs, strict=True):
+            left -= cost
+            assert search.estimates.ahead(move.after) <= left * (1 + 1e-9) + 1e-15
+
+
+@pytest.mark.parametrize("shape", [(4, 4, 4), (1024, 1024, 1024)])
+@pytest.mark.parametrize("topology", ["switch", "torus:4x4", "v5e:4x4", "hierarchical:4x4"])
+def test_four_axes_of_the_seed(shape: tuple[int, ...], topology: str) -> None:
+    """`[[3, 2], [], [0, 1]] -> [[0], [1, 2], []]`: the seed takes four steps."""
+    mesh = Mesh({"x": 2, "y": 2, "z": 2, "w": 2})
+    source = mesh.sharding('[{"w", "z"}, {}, {"x", "y"}]')
+    target = mesh.sharding('[{"x"}, {"y", "z"}, {}]')
+    made = plan(Reshard(shape, "float32", source, target), "basis", topology=topology)
+    assert len(made.steps) <= 4
+    if shape == (4, 4, 4):
+        check(made)
+
+
+@pytest.mark.parametrize("axes", [{"x": 2, "y": 3}, {"x": 2, "y": 6}, {"x": 4, "y": 4}])
+@pytest.mark.parametrize("topology", ["switch", "hierarchical:4x6"])
+def test_a_transposed_grid_of_the_seed(axes: dict[str, int], topology: str) -> None:
+    """`[[0], [1]] -> [[1], [0]]`: the seed takes three steps."""
+    mesh = Mesh(axes)
+    source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    made = plan(Reshard((24, 48), "float32", source, target), "basis", topology=topology)
+    assert len(made.steps) <= 3
+    check(made)
+
+
+def test_other_examples_of_the_seed() -> None:
+    """What the second seed calls its basis, and its last example."""
+    mesh = Mesh({"x": 2, "y": 2, "z": 2})
+    for source, target, ops in (
+        ("[{}]", '[{"y"}]', "slice"),
+        ('[{"x"}]', "[{}]", "all_gather"),
+        ('[{"x", "y"}]', '[{"y", "x"}]', "permute"),
+        ('[{"x", "y"}]', '[{"x"}]', "all_gather"),
+        ('[{"x", "y"}]', '[{"y"}]', "permute, all_gather"),
+    ):
+        made = plan(Reshard((8,), "int32", mesh.sharding(source), mesh.sharding(target)), "basis")
+        assert made.ops == ops
+        check(made)
+    moved = Reshard(
+        (4, 4), "int8", mesh.sharding('[{"x"}, {"y", "z"}]'), mesh.sharding('[{"x", "y"}, {"z"}]')
+    )
+    assert plan(moved, "basis").ops == "permute, all_to_all"
+
+
+def test_sub_axes_that_cannot_coexist() -> None:
+    """Shardy refuses `"x":(1)2 -> "x":(1)3`; by way of the whole axis it is two steps."""
+    mesh = Mesh({"x": 6})
+    source, target = mesh.sharding('[{"x":(1)2}]'), mesh.sharding('[{"x":(1)3}]')
+    made = plan(Reshard((12,), "int32", source, target), "basis")
+    assert made.ops == "slice, all_gather"
+    assert str(made.steps[0].ends.after) == '[{"x"}]'  # type: ignore[union-attr]
+    check(made)
+
+
+def test_xla_15207() -> None:
+    """28,672 elements in XLA where 3,584 suffice: the bound is reached by an exchange, and a basis
+    plan moves no more than a quarter above what its steps must."""
+    mesh = Mesh({"x": 4, "y": 2})
+    source, target = mesh.sharding('[{"x"}, {"y"}, {}]'), mesh.sharding('[{}, {"x"}, {"y"}]')
+    reshard = Reshard((16, 16, 16), "float32", source, target)
+    assert plan(reshard, "direct").traffic.received_total == 4 * 3584
+    made = plan(reshard, "basis")
+    assert made.traffic.received_total < 4 * 28672 / 3
+    check(made)
+
+
+def test_trainer_to_inference_is_direct() -> None:
+    """Disjoint devices, 8 to 4 and 6 to 4: the basis says what works, `auto` does it."""
+    for count in (8, 6):
+        trainer = Mesh({"data": 2, "model": count // 2})
+        server = Mesh({"tp": 4}, range(8, 12))
+        source = trainer.sharding('[{"data", "model"}, {}]')
+        reshard = Reshard((24, 16), "bfloat16", source, server.sharding('[{}, {"tp"}]'))
+        assert message(lambda r=reshard: plan(r, "basis")) == exactly(
+            f"""
+            strategy: the steps of the basis need one set of devices before and after
+            got: basis, for meshes of {count} and 4 devices that share 0
+            expected: direct, which works between any two meshes
+            """
+        )
+        assert plan(reshard, topology="hierarchical:2x8").strategy == "direct"
+
+
+def test_the_form_of_a_step() -> None:
+    """A reduce-scatter, as JSON has it."""
+    mesh = Mesh({"x": 2})
+    source, target = mesh.sharding('[{}], unreduced={"x"}'), mesh.sharding('[{"x"}]')
+    made = json.loads(plan(Reshard((2,), "int32", source, target)).to_json())
+    assert made["strategy"] == "basis"
+    (step,) = made["steps"]
+    assert {key: step[key] for key in ("op", "axes", "before", "after")} == {
+        "op": "reduce_scatter",
+        "axes": ['"x"'],
+        "before": '[{}], unreduced={"x"}',
+        "after": '[{"x"}]',
+    }
+    first = {"from": 0, "to": 0, "tensor": [[0, 1]], "source": [[0, 1]], "target": [[0, 1]]}
+    assert step["transfers"][0] == {**first, "reduce": "sum"}
+    assert len(step["transfers"]) == 4
+    assert made["bytes"]["received_max"] == made["bytes"]["bound_received_max"] == 4
+
+
+def test_closed_forms_of_many_devices() -> None:
+    """Above 512 devices steps are stated in closed form, sums by the number of their term."""
+    mesh = Mesh({"x": 32, "y": 32})
+    source = mesh.sharding('[{"x"}, {}], unreduced={"y"}')
+    made = plan(Reshard((64, 64), "int8", source, mesh.sharding('[{"x"}, {"y"}]')))
+    (step,) = made.to_dict()["steps"]
+    assert step["transfers"] is None
+    assert step["closed_forms"]["sender"] == "a0 * 32 + term"
+    assert step["closed_forms"]["terms"] == 32
+
+
+def test_memory_limits() -> None:
+    mesh = Mesh({"x": 2, "y": 3})
+    source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    reshard = Reshard((60, 60), "float32", source, target)
+    shard = 60 * 60 * 4 // 6
+    for strategy in ("direct", "basis"):
+        low = message(lambda s=strategy: plan(reshard, s, memory_limit=2 * shard - 1))
+        assert low == exactly(
+            f"""
+            memory_limit: a device holds its source and its target shard at once
+            got: {2 * shard - 1} bytes
+            expected: at least {2 * shard}: {shard} before and {shard} after
+            """
+        )
+    tight = plan(reshard, "basis", memory_limit=2 * shard)
+    assert tight.prediction is not None
+    assert tight.prediction.peak_bytes == 2 * shard
+    check(tight)
+
+
+def test_a_limit_that_leaves_no_sequence() -> None:
+    """Sums of a replicated result: the whole before and after is the least that fits."""
+    mesh = Mesh({"x": 2, "y": 3})
+    source, target = mesh.sharding('[{"x"}]'), mesh.sharding('[{"y"}]')
+    reshard = Reshard((12,), "int8", source, target)
+    made = plan(reshard, "basis", memory_limit=10)
+    assert made.prediction is not None
+    assert made.prediction.peak_bytes <= 10
+    check(made)
+
+
+def test_auto() -> None:
+    """Without a topology what moves least; with one, what is cheapest: small tensors take the
+    steps with fewer messages, large ones the exchange."""
+    mesh = Mesh({"x": 4, "y": 4})
+    source, target = mesh.sharding('[{"x", "y"}, {}]'), mesh.sharding('[{}, {"x", "y"}]')
+    small, large = (Reshard((n, n), "float32", source, target) for n in (16, 8192))
+    assert plan(small).strategy == plan(large).strategy == "direct"
+    quick = plan(small, topology="switch").prediction
+    assert plan(small, topology="switch").strategy == "basis"
+    assert quick.seconds < plan(small, "direct", topology="switch").prediction.seconds
+    assert plan(large, topology="switch").strategy == "direct"
+    assert plan(small, topology="switch", among=("direct",)).strategy == "direct"
+    assert plan(small).prediction is None
+
+
+@pytest.mark.parametrize("topology", ["switch", "torus:4x4"])
+def test_the_exact_search_is_quick(topology: str) -> None:
+    """Four prime factors, rank 3: under 100 ms; half of the cases here, whatever else runs."""
+    mesh, rng, times = Mesh({"x": 2, "y": 2, "z": 2, "w": 2}), random.Random(5), []
+    for _ in range(9):
+        sides = (random_sharding(rng, mesh, 3) for _ in range(2))
+        search = searched(Reshard((512, 256, 128), "float32", *sides), topology)
+        start = time.process_time()
+        search.run()
+        times.append(time.process_time() - start)
+    assert sorted(times)[4] < 0.25
+
+
+def test_large_meshes_say_what_is_proven() -> None:
+    """Twelve prime factors: source and target are cut as they are; the bound is below."""
+    mesh = Mesh({"x": 16, "y": 16, "z": 16})
+    source, target = mesh.sharding('[{"x"}, {"y"}, {}]'), mesh.sharding('[{"y"}, {}, {"x"}]')
+    made = plan(Reshard((512, 512, 512), "int8", source, target), "basis")
+    assert made.prediction is not None
+    assert 0 < made.prediction.least_seconds < made.prediction.seconds  # type: ignore[operator]
+    assert all(isinstance(step, MoveStep) for step in made.steps)
+
+
+def test_many_axes_find_a_way() -> None:
+    """Eight axes are too many shardings to look at them all."""
+    names = "abcdefgh"
+    mesh = Mesh(dict.fromkeys(names, 2))
+    order = list(itertools.chain(names[::2], names[1::2]))
+    dims = [", ".join(f'"{n}"' for n in part) for part in (names[:4], names[4:])]
+    back = [", ".join(f'"{n}"' for n in part) for part in (order[:3], order[3:])]
+    source = mesh.sharding("[" + ", ".join(f"{{{d}}}" for d in dims) + "]")
+    target = mesh.sharding("[" + ", ".join(f"{{{d}}}" for d in back) + "]")
+    made = plan(Reshard((256, 256), "int8", source, target), "basis")
+    check(made)
+    assert AxisRef("a") in mesh.refine([])

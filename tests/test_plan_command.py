@@ -1,0 +1,193 @@
+"""`shardwright plan` with a topology, a memory limit, --compare and --relabel; reading HLO."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from commands import flags, run
+from strategies import exactly
+
+import shardwright as sw
+from shardwright.codegen.cli.flags import flag
+from shardwright.codegen.describe import Description, describe
+from shardwright.codegen.planner.compare import compare, xla_plan
+from shardwright.codegen.planner.hlo import received
+
+
+def test_a_basis_plan_is_printed() -> None:
+    result = run("plan", *flags(), "--strategy", "basis", "--topology", "h100")
+    assert result.code == 0, result.err
+    assert "strategy basis, steps: all_to_all, permute, all_to_all" in result.out
+    assert '[{}, {"y", "x"}]' in result.out
+    figures = "4e-06 seconds on switch:8,bandwidth=4.5e+11,latency=1e-06; at most 48 bytes a device"
+    assert figures in result.out
+
+
+def test_json_says_what_is_predicted() -> None:
+    result = run("plan", *flags(), "--topology", "h100", "--memory-limit", "48", "--json")
+    made = json.loads(result.out)
+    assert made["strategy"] == "direct"
+    assert made["prediction"] == {
+        "topology": "switch:8,bandwidth=4.5e+11,latency=1e-06",
+        "seconds": pytest.approx(3e-6, rel=1e-3),
+        "step_seconds": [pytest.approx(3e-6, rel=1e-3)],
+        "least_seconds": None,
+        "peak_bytes": 48,
+        "memory_bytes": 48,
+        "why": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"topology": "v5e:2x2"},
+            """
+            error: --topology: the topology has fewer devices than the meshes name
+            got: torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1: devices 0 to 3
+            expected: a topology of at least 6 devices, for device 5
+            """,
+        ),
+        (
+            {"memory_limit": "47"},
+            """
+            error: --memory-limit: a device holds its source and its target shard at once
+            got: 47 bytes
+            expected: at least 48: 24 before and 24 after
+            """,
+        ),
+        (
+            {"memory_limit": "much"},
+            """
+            error: --memory-limit: a memory limit is a number of bytes
+            got: much
+            expected: an integer above 0
+            """,
+        ),
+        (
+            {"target_mesh": '<["x"=2, "y"=2], device_ids=[6, 7, 8, 9]>', "strategy": "basis"},
+            """
+            error: --strategy: the steps of the basis need one set of devices before and after
+            got: basis, for meshes of 6 and 4 devices that share 0
+            expected: direct, which works between any two meshes
+            """,
+        ),
+    ],
+)
+def test_mistakes(changes: dict[str, str], expected: str) -> None:
+    result = run("plan", *flags(**changes))
+    assert (result.code, result.err.rstrip("\n"), result.out) == (2, exactly(expected), "")
+
+
+def test_show_draws_exchanges_only() -> None:
+    result = run("show", *flags(strategy="basis"))
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error: --strategy: only a direct plan is one exchange\n")
+
+
+def test_the_topology_of_a_file_is_in_the_description(tmp_path: Path) -> None:
+    """Its figures, so that a bundle can be made again without the file."""
+    path = tmp_path / "ours.toml"
+    path.write_text('topology = "switch:6"\nlatency = 2e-6\n')
+    given = {flag_name.removeprefix("--").replace("-", "_"): text for flag_name, text in
+             zip(*[iter(flags())] * 2, strict=True)}  # fmt: skip
+    found = describe({"name": "a", **given, "topology": str(path), "memory_limit": 100})
+    assert found.topology == "switch:6,bandwidth=4.5e+11,latency=2e-06"
+    assert found.to_dict()["memory_limit"] == 100
+    assert "--topology switch:6,bandwidth=4.5e+11,latency=2e-06 --memory-limit 100" in (
+        found.command()
+    )
+    assert flag("memory_limit") == "--memory-limit"
+
+
+def test_bundles_take_what_their_backends_execute(tmp_path: Path) -> None:
+    """A tiny all-to-all is cheaper in steps; the kernels do exchanges."""
+    mesh = sw.Mesh({"x": 4, "y": 4})
+    reshard = sw.Reshard(
+        shape=(16, 16),
+        dtype="float32",
+        source=mesh.sharding('[{"x", "y"}, {}]'),
+        target=mesh.sharding('[{}, {"x", "y"}]'),
+    )
+    assert sw.plan(reshard, topology="switch").strategy == "basis"
+    bundle = sw.emit(reshard, topology="switch")
+    assert bundle.plan.strategy == "direct"
+    assert bundle.description("a") == Description.of(reshard, "a", topology="switch")
+
+
+def test_relabelling_is_reported() -> None:
+    result = run("plan", *flags(), "--relabel")
+    lines = result.out.splitlines()
+    assert lines[0] == "relabelled: 72 bytes move instead of 104, by --target-mesh"
+    mesh = re.fullmatch(r"  '(.*)'", lines[1])
+    assert mesh is not None
+    again = json.loads(run("plan", *flags(target_mesh=mesh[1]), "--json").out)
+    assert again["bytes"]["received_total"] == 72
+    assert json.loads(run("plan", *flags(), "--relabel", "--json").out) == again
+
+
+def test_comparison() -> None:
+    """Direct reaches the bound, XLA gathers the whole of openxla/xla #15207's like on 2x3."""
+    pytest.importorskip("jax")
+    mesh = sw.Mesh({"x": 2, "y": 3})
+    source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    rows = compare(sw.Reshard((6, 6), "float32", source, target), "h100")
+    direct, basis, xla, bound = rows
+    assert [row.name for row in rows] == ["direct", "basis", "XLA", "bound"]
+    assert direct.received_max == bound.received_max == 24
+    assert basis.received_max == 52
+    assert xla.received_max is not None
+    assert xla.received_max >= 24
+    assert xla.peak is not None
+    assert xla.peak >= 48
+    assert "all" in xla.steps or "permute" in xla.steps
+
+
+def test_what_jax_cannot_be_asked() -> None:
+    mesh = sw.Mesh({"x": 2, "y": 3})
+    source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    uneven = sw.Reshard((7, 6), "float32", source, target)
+    assert xla_plan(uneven) == "jax wants dimensions that divide"
+    other = sw.Mesh({"x": 6}, [5, 4, 3, 2, 1, 0]).sharding('[{"x"}, {}]')
+    assert xla_plan(sw.Reshard((6, 6), "float32", source, other)) == (
+        "jax wants one order of devices before and after"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "%a = f32[4,6]{1,0} all-gather(%p), replica_groups={{0,1},{2,3}}, dimensions={0}",
+            [48, 48, 48, 48],
+        ),
+        (
+            "%a = f32[4,6]{1,0} all-gather(%p), replica_groups=[2,2]<=[4], dimensions={0}",
+            [48, 48, 48, 48],
+        ),
+        (
+            "%a = (f32[2]{0}, f32[2]{0}) all-to-all(%p, %q), replica_groups=[2,2]<=[2,2]T(1,0)",
+            [8, 8, 8, 8],
+        ),
+        (
+            "%a = bf16[8]{0} collective-permute(%p), source_target_pairs={{0,1},{1,0},{2,2}}",
+            [16, 16, 0, 0],
+        ),
+        (
+            "%a = s8[4]{0} reduce-scatter(%p), replica_groups={{0,1,2,3}}, dimensions={0}",
+            [12, 12, 12, 12],
+        ),
+        ("%a = f64[4]{0} all-reduce(%p), replica_groups={{0,1}}, to_apply=%add", [32, 32, 0, 0]),
+        (
+            "%a = (f32[2]{0}, f32[4]{0}) all-gather-start(%p), replica_groups={{0,1}}",
+            [8, 8, 0, 0],
+        ),
+        ("%a = f32[4]{0} add(%all-gather.1, %q)", [0, 0, 0, 0]),
+    ],
+)
+def test_bytes_of_collectives_in_hlo(line: str, expected: list[int]) -> None:
+    assert received(line, 4)[0] == expected
