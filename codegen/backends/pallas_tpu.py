@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from shardwright.codegen.backends.tpu_checks import check
 from shardwright.codegen.backends.tpu_forms import Choice, Form, choose
+from shardwright.codegen.backends.tpu_review import form_facts
+from shardwright.codegen.backends.tpu_review import review as review
 from shardwright.codegen.backends.tpu_traffic import Figures
 from shardwright.codegen.backends.widths import refuse_wide
 from shardwright.codegen.module import (
@@ -156,7 +159,10 @@ def render_like(plan: Plan, command: str, like: Plan) -> str:
 
 
 def _choice(plan: Plan, like: Form | None = None) -> Choice:
-    return choose(as_vectors(plan.exchange), DTYPES[plan.reshard.dtype], like)
+    exchange = as_vectors(plan.exchange)
+    choice = choose(exchange, DTYPES[plan.reshard.dtype], like)
+    check(choice.form, exchange)
+    return choice
 
 
 def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
@@ -165,8 +171,9 @@ def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
     source, target = exchange.source, exchange.target
     view = choice.form.view
     axes = _axes(plan.reshard.source), _axes(plan.reshard.target)
+    common = module_text(plan, command, PALLAS, choice.form.functions(exchange))
     return PallasText(
-        **vars(module_text(plan, command, PALLAS, choice.form.functions(exchange))),
+        **vars(replace(common, facts=(*common.facts, "", *form_facts(choice)))),
         devices=plan.devices,
         axes_lines=(
             *_axes_line("SOURCE_AXES", axes[0]),

@@ -14,9 +14,14 @@ from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
 LISTED_DEVICES = 64
 LISTED_TRANSFERS = 64
 
+Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 
-def review_page(plan: Plan, name: str, command: str) -> str:
-    """The README.md of a bundle, in Markdown; the same for the same plan, name and command."""
+
+def review_page(plan: Plan, name: str, command: str, tables: Tables = ()) -> str:
+    """The README.md of a bundle, in Markdown; the same for the same plan, name and command.
+
+    `tables`: what backends say of their modules, each a title with a heading and rows.
+    """
     sections = (
         f"# {name}",
         title(plan),
@@ -24,6 +29,7 @@ def review_page(plan: Plan, name: str, command: str) -> str:
         _block([command], "sh"),
         "## Bytes against the bound",
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
+        *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
         "## Picture",
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
         "## What each device holds",

@@ -1,0 +1,59 @@
+"""What readers are told of the form of a TPU kernel, in the docstring and on the review page."""
+
+from __future__ import annotations
+
+from shardwright.codegen.backends.tpu_forms import Choice, candidates, choose
+from shardwright.codegen.module import as_vectors
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.plan import Plan
+
+WHAT = {
+    "direct": "tiles go by DMA from shard to shard",
+    "windows": "chunks of tiles are shifted in VMEM, and put together from a staging area",
+    "slots": "XLA packs thin tiles densely into slots, and unpacks them",
+}
+
+
+def form_facts(choice: Choice) -> tuple[str, ...]:
+    """The lines of a module's docstring."""
+    figures = choice.figures
+    lines = [
+        f"Form: {choice.form.name}; {WHAT[choice.form.name]}.",
+        f"On the wire {figures.wire_padding:.3f} times the exact bytes, "
+        f"{figures.wire_max:,} into the busiest device.",
+        f"HBM reads and writes {figures.hbm_factor:.2f} times the least possible.",
+    ]
+    if figures.staging_bytes or figures.vmem_bytes:
+        lines.append(
+            f"Staging {figures.staging_bytes:,} bytes of HBM, {figures.vmem_bytes:,} of VMEM."
+        )
+    return tuple(lines)
+
+
+TITLE = "Forms of the TPU kernel"
+Row = tuple[str, ...]
+
+
+def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
+    """The forms that can move the tiles of a plan, the best order of dimensions of each: a title, a
+    heading and rows; the chosen one first."""
+    exchange, itemsize = as_vectors(plan.exchange), DTYPES[plan.reshard.dtype]
+    chosen = choose(exchange, itemsize)
+    best = {chosen.form.name: chosen}
+    for choice in sorted(candidates(exchange, itemsize), key=lambda choice: choice.cost):
+        best.setdefault(choice.form.name, choice)
+    headings = ("form", "dimensions", "wire / exact", "HBM / least", "staging B", "VMEM B", "cost")
+    return TITLE, (headings, tuple(_row(choice, chosen) for choice in best.values()))
+
+
+def _row(choice: Choice, chosen: Choice) -> Row:
+    figures = choice.figures
+    return (
+        f"{choice.form.name} (chosen)" if choice is chosen else choice.form.name,
+        ", ".join(map(str, choice.form.view)),
+        f"{figures.wire_padding:.3f}",
+        f"{figures.hbm_factor:.2f}",
+        f"{figures.staging_bytes:,}",
+        f"{figures.vmem_bytes:,}",
+        f"{choice.cost / chosen.cost:.2f}" if chosen.cost else "-",
+    )

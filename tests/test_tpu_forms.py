@@ -1,0 +1,195 @@
+"""The forms of the TPU kernel: figures against brute force, memory layouts, proofs at emission."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from cases import all_pairs, describe, random_reshard
+
+from shardwright.codegen.backends import tpu_forms
+from shardwright.codegen.backends.tpu_checks import check
+from shardwright.codegen.backends.tpu_direct import Direct
+from shardwright.codegen.backends.tpu_forms import Choice, candidates, choose
+from shardwright.codegen.backends.tpu_pairs import Sums
+from shardwright.codegen.backends.tpu_slots import Slots
+from shardwright.codegen.backends.tpu_traffic import least_traffic, width
+from shardwright.codegen.backends.tpu_view import default_view, padded_elements, tile_rows
+from shardwright.codegen.backends.tpu_windows import Windows
+from shardwright.codegen.module import as_vectors
+from shardwright.codegen.planner import plan
+from shardwright.ir import Mesh, Reshard
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.errors import InternalError
+from shardwright.ir.exchange import Exchange
+
+MESH = Mesh({"x": 2, "y": 4})
+
+
+def transpose(shape: tuple[int, ...], dtype: str = "float32") -> Reshard:
+    """A matrix from rows by columns to columns by rows."""
+    return Reshard(shape, dtype, MESH.sharding('[{"x"}, {"y"}]'), MESH.sharding('[{"y"}, {"x"}]'))
+
+
+def exchange_of(reshard: Reshard) -> Exchange:
+    return as_vectors(plan(reshard).exchange)
+
+
+def chosen(reshard: Reshard) -> Choice:
+    return choose(exchange_of(reshard), DTYPES[reshard.dtype])
+
+
+REPLICATED = Reshard((37, 53), "int8", MESH.sharding('[{"x"}, {}]'), MESH.sharding('[{}, {"y"}]'))
+SAMPLE = (
+    *(random_reshard(seed) for seed in range(40)),
+    *all_pairs({"x": 2, "y": 3}, (7, 11))[::5],
+    REPLICATED,
+)
+
+
+@pytest.mark.parametrize("reshard", SAMPLE, ids=describe)
+def test_sums_are_those_over_the_transfers(reshard: Reshard) -> None:
+    """Volumes and rounded volumes, remote and local, without enumerating and with it."""
+    moved = plan(reshard).transfers()
+    sums = Sums(exchange_of(reshard))
+    widths = moved.tensor[:, :, 1] - moved.tensor[:, :, 0]
+    remote = moved.sender != moved.receiver
+    for unit in (1, 3, 8):
+        volume = (-(-widths // unit) * unit).prod(axis=1, dtype=np.int64)
+
+        def rounded(pieces: object, _: int, unit: int = unit) -> np.ndarray:
+            return -(-pieces.width // unit) * unit  # type: ignore[attr-defined, no-any-return]
+
+        if unit == 1 or reshard.shape:
+            assert sums.remote(rounded) == volume[remote].sum()
+        if plan(reshard).exchange.rule.pieces == 1 and reshard.shape:
+            assert sums.local(rounded) == volume[~remote].sum()
+    assert sums.local(width) == widths[~remote].prod(axis=1, dtype=np.int64).sum()
+
+
+@pytest.mark.parametrize("reshard", SAMPLE, ids=describe)
+def test_every_form_of_every_reshard_is_proved(reshard: Reshard) -> None:
+    exchange, itemsize = exchange_of(reshard), DTYPES[reshard.dtype]
+    least = least_traffic(Sums(exchange), itemsize)
+    for choice in candidates(exchange, itemsize):
+        check(choice.form, exchange)
+        assert choice.figures.wire_bytes >= choice.figures.exact_bytes
+        assert choice.figures.hbm_bytes >= least
+        assert choice.figures.vmem_bytes <= 16 * 2**20
+
+
+def test_aligned_tiles_go_straight() -> None:
+    """Nothing is padded, nothing is read or written twice."""
+    choice = chosen(transpose((1024, 2048), "bfloat16"))
+    assert isinstance(choice.form, Direct)
+    assert choice.form.view == (0, 1)
+    assert choice.figures.wire_padding == 1
+    assert choice.figures.hbm_factor == 1
+
+
+def test_unaligned_tiles_go_through_windows() -> None:
+    """Within the targets: HBM at most 3 times the least, 5 % of padding on the wire."""
+    choice = chosen(transpose((10007, 10009)))
+    assert isinstance(choice.form, Windows)
+    assert choice.figures.wire_padding <= 1.05
+    assert choice.figures.hbm_factor <= 3
+    shard = 4 * math.prod(exchange_of(transpose((10007, 10009))).target.local_shape)
+    assert shard < choice.figures.staging_bytes <= 1.05 * shard
+
+
+def test_thin_tiles_go_in_slots() -> None:
+    """40x40 on 256 devices: 4 % of padding, where windows would have 3.2 times the bytes."""
+    mesh = Mesh({"x": 256})
+    reshard = Reshard(
+        (10007, 10009), "float32", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
+    )
+    choice = chosen(reshard)
+    assert isinstance(choice.form, Slots)
+    assert choice.figures.wire_padding <= 1.05
+    every = candidates(exchange_of(reshard), 4)
+    windows = min(c.figures.wire_padding for c in every if isinstance(c.form, Windows))
+    assert windows > 3
+
+
+def test_thin_last_dimensions_are_not_padded_to_lanes() -> None:
+    """XLA keeps such a shard with its long dimension along the lanes, and so does the kernel."""
+    reshard = Reshard(
+        (40000, 512, 3),
+        "float32",
+        MESH.sharding('[{"x"}, {}, {}]'),
+        MESH.sharding('[{"y"}, {}, {}]'),
+    )
+    choice = chosen(reshard)
+    assert choice.form.view == default_view((20000, 512, 3), 4)
+    assert choice.figures.wire_padding < 1.01
+
+
+Edit = Callable[[Windows], Windows]
+
+
+def _with(axis: int, **changes: object) -> Edit:
+    def edit(form: Windows) -> Windows:
+        dims = list(form.dims)
+        dims[axis] = dataclasses.replace(dims[axis], **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(form, dims=tuple(dims))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (_with(0, step=0), "windows form, dimension 0: two tiles share a place"),
+        (_with(0, stage=8), "windows form, dimension 0, staging area: a window reaches out of 8"),
+        (_with(1, unit=256), "windows form, dimension 1: not all multiples of 256"),
+        (
+            _with(1, window=128),
+            "windows form, dimension 1, sender, window: a window reaches out of 128",
+        ),
+        (_with(1, blocks=1), "windows form, dimension 1: too few blocks"),
+        (_with(1, chunk=128), "windows form, dimension 1: too few chunks"),
+        (_with(0, meet=1), "windows form, dimension 0: a block meets more source shards"),
+    ],
+)
+def test_wrong_windows_fail_emission(edit: Edit, message: str) -> None:
+    mesh = Mesh({"x": 2, "y": 3})
+    reshard = Reshard(
+        (1001, 2003), "float32", mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    )
+    exchange = exchange_of(reshard)
+    form = chosen(reshard).form
+    assert isinstance(form, Windows)
+    check(form, exchange)
+    with pytest.raises(InternalError) as caught:
+        check(edit(form), exchange)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_false_divisor_fails_emission() -> None:
+    exchange = exchange_of(transpose((1024, 2048)))
+    form = chosen(transpose((1024, 2048))).form
+    assert isinstance(form, Direct)
+    with pytest.raises(InternalError, match="dimension 0: not all multiples of 384"):
+        check(dataclasses.replace(form, divisors=(384, 512)), exchange)
+
+
+def test_tilings() -> None:
+    """What the TPU compiler reports of arrays of so many rows."""
+    rows = (1, 2, 3, 4, 5, 8, 9, 31, 32, 33, 64)
+    assert [tile_rows(r, 4) for r in rows] == [1, 2, 4, 4, 8, 8, 8, 8, 8, 8, 8]
+    assert [tile_rows(r, 2) for r in rows] == [2, 2, 4, 4, 8, 8, 8, 8, 8, 8, 8]
+    assert [tile_rows(r, 1) for r in rows] == [4, 4, 4, 4, 8, 8, 8, 8, 32, 8, 32]
+    assert padded_elements((3, 5, 130), (1, 0, 2), 4) == 5 * 4 * 256
+    assert padded_elements((1025,), (0,), 1) == 2048
+
+
+def test_the_cost_weighs_links_against_memory() -> None:
+    """A form that saves HBM traffic loses to one that saves a quarter of it on the wire."""
+    choice = chosen(transpose((1024, 2048)))
+    figures = dataclasses.replace(choice.figures, wire_bytes=100, hbm_bytes=0, chunks=0)
+    other = dataclasses.replace(choice.figures, wire_bytes=0, hbm_bytes=401, chunks=0)
+    assert Choice(choice.form, figures).cost == 100 * tpu_forms.HBM_OVER_LINKS
+    assert Choice(choice.form, figures).cost < Choice(choice.form, other).cost
