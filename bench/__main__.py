@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import balance, gpu_assembly, speed, tpu_compile
+from bench import balance, gpu_assembly, gpu_copy, speed, tpu_compile
 
 TABLES: dict[str, Callable[..., None]] = {
     "speed": speed.main,
     "balance": balance.main,
     "tpu_compile": tpu_compile.main,
     "gpu_assembly": gpu_assembly.main,
+    "gpu_copy": gpu_copy.main,
 }
 COUNTED = ("tpu_compile",)
 

@@ -1,0 +1,147 @@
+"""Reshards among the GPUs of a host, beside DTensor and NCCL; same tensors, same run.
+
+`torchrun --nproc-per-node 8 -m bench.gpu_peers` with as many processes as the reshards to measure
+have devices. Beside each transport of `reshard`: `redistribute` of a DTensor where placements can
+say both sides, and `all_to_all_single` alone, of the very bytes that the plan moves, packed before.
+Without GPUs it runs on gloo, to be tried out.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.reshards import corpus
+from shardwright.codegen.backends import triton_gpu
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify.worker import load
+from shardwright.ir import Reshard
+
+REPEATS = 20
+LARGEST_ON_CPU = 2**22
+"""Elements of a tensor that gloo is tried out with."""
+
+COLUMNS = ("symmetric", "exchange", "all_to_all alone", "DTensor")
+
+
+def seconds(run: Callable[[], object], home: Any) -> float:
+    """The median of a few runs, of the slowest rank each."""
+    import torch
+    import torch.distributed as dist
+
+    run()
+    taken = []
+    for _ in range(REPEATS if home.type == "cuda" else 3):
+        if home.type == "cuda":
+            torch.cuda.synchronize()
+        dist.barrier()
+        start = time.perf_counter()
+        run()
+        if home.type == "cuda":
+            torch.cuda.synchronize()
+        mine = torch.tensor(time.perf_counter() - start, dtype=torch.float64, device=home)
+        dist.all_reduce(mine, dist.ReduceOp.MAX)
+        taken.append(float(mine))
+    return statistics.median(taken)
+
+
+def measured(reshard: Reshard, module: ModuleType, home: Any) -> dict[str, float]:
+    """Seconds by column; what cannot be had is left out."""
+    import torch
+    import torch.distributed as dist
+
+    device, dtype = module.RANKS[dist.get_rank()], getattr(torch, module.DTYPE)
+    shard = torch.zeros(module.source_shape(device), dtype=dtype, device=home)
+    out = torch.empty(module.target_shape(device), dtype=dtype, device=home)
+    found = {
+        "exchange": seconds(lambda: module.reshard(shard, out=out, transport="exchange"), home)
+    }
+    wire = module._Wire.of(device, home, module._stream(home))
+    sizes = wire.received, wire.sent
+    found["all_to_all alone"] = seconds(
+        lambda: dist.all_to_all_single(wire.arrived, wire.packed, *sizes), home
+    )
+    if home.type == "cuda":
+        inside = module.symmetric_source()
+        found["symmetric"] = seconds(
+            lambda: module.reshard(inside, out=out, transport="symmetric"), home
+        )
+    if hasattr(module, "reshard_dtensor"):
+        found["DTensor"] = seconds(_redistribute(reshard, module, shard, home), home)
+    return found
+
+
+def _redistribute(
+    reshard: Reshard, module: ModuleType, shard: Any, home: Any
+) -> Callable[[], object]:
+    """DTensor's own way from the same shard to the same placements."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    words = {"Shard": Shard, "Replicate": Replicate}
+    before, after = (
+        eval(str(triton_gpu.placements(sharding, layout)), words)
+        for sharding, layout in (
+            (reshard.source, plan(reshard).exchange.source),
+            (reshard.target, plan(reshard).exchange.target),
+        )
+    )
+    mesh = init_device_mesh(home.type, tuple(size for _, size in reshard.source.mesh.axes))
+    stride = torch.empty(module.SHAPE, device="meta").stride()
+    x = DTensor.from_local(
+        shard, mesh, before, run_check=False, shape=torch.Size(module.SHAPE), stride=stride
+    )
+    return lambda: x.redistribute(mesh, after)
+
+
+def chosen(world: int, on_gpu: bool) -> dict[str, Reshard]:
+    """The reshards of the corpus over ranks 0 to world - 1 in this order on both sides."""
+    return {
+        name: reshard
+        for name, reshard in corpus().items()
+        if reshard.source.mesh == reshard.target.mesh
+        and list(reshard.source.mesh.device_ids) == list(range(world))
+        and (on_gpu or math.prod(reshard.shape) <= LARGEST_ON_CPU)
+    }
+
+
+def main() -> None:
+    """Measure on every rank; rank 0 prints."""
+    import torch
+    import torch.distributed as dist
+
+    on_gpu = torch.cuda.is_available()
+    home = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(home)
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    table = Table(title=f"Microseconds over {dist.get_world_size()} processes on {home.type}")
+    table.add_column("reshard")
+    table.add_column("MiB received")
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for name, reshard in chosen(dist.get_world_size(), on_gpu).items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "triton_gpu.py"
+            path.write_text(triton_gpu.render(plan(reshard), "shardwright emit"))
+            found = measured(reshard, load(path), home)
+        cells = (f"{found[c] * 1e6:.0f}" if c in found else "-" for c in COLUMNS)
+        table.add_row(name, f"{plan(reshard).traffic.received_max / 2**20:.2f}", *cells)
+    if dist.get_rank() == 0:
+        Console().print(table)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The benchmarks that need GPUs, as far as they run without: on the CPU, by the clock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from gpu_cases import CASES
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+
+def test_a_row_of_gpu_copy() -> None:
+    from bench import gpu_copy
+
+    clock = gpu_copy.by_clock
+    row = gpu_copy.measured("columns", CASES["columns"], "cpu", clock, clock)
+    assert (row.devices, row.total, row.tile) == (8, 8 * 64 * 32 * 2, 16 * 32 * 2)
+    assert min(row.copy, row.graph, row.call, row.ratio) > 0
+    assert gpu_copy.table([row], "a CPU").row_count == 1
+
+
+def test_gpu_peers_on_gloo() -> None:
+    words = ["--standalone", "--nproc-per-node", "6", "-m", "bench.gpu_peers"]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (row,) = (line for line in done.stdout.splitlines() if "transpose_2x3" in line)
+    cells = [cell.strip() for cell in row.split("│")[1:-1]]
+    assert cells[2] == "-"
+    assert all(int(cell) > 0 for cell in cells[3:])
