@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import re
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 from rich.table import Table
 
 import shardwright as sw
-from bench.reshards import corpus, random_reshards
+from bench.reshards import corpus, random_reshard, random_reshards
+from shardwright.codegen.backends.tpu_forms import Choice, choose
+from shardwright.codegen.backends.tpu_traffic import Figures
 from shardwright.codegen.cli.tables import console
 from shardwright.codegen.compile import Report, TpuCode, compile_bundles
+from shardwright.codegen.module import as_vectors
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 
 TOPOLOGIES = ("v5e:2x4", "v5e:4x4", "v6e:2x4", "v5p:2x2x2")
@@ -46,29 +49,27 @@ TRANSPOSES = {
 
 @dataclass(frozen=True)
 class Emitted:
-    """Bundles on disk: what each is of, the form that its module says it has, and what the
+    """Bundles on disk: what each is of, the form of its kernel with the figures, and what the
     generator refused, with its message."""
 
     root: Path
     reshards: Mapping[str, sw.Reshard]
-    forms: Mapping[str, str]
+    choices: Mapping[str, Choice]
     refused: Mapping[str, str]
 
 
 def emitted(root: Path, reshards: Mapping[str, sw.Reshard]) -> Emitted:
     """Bundles of reshards, by name, below a folder."""
-    forms, refused = {}, {}
+    choices, refused = {}, {}
     for name, reshard in reshards.items():
+        plan = sw.plan(reshard)
         try:
-            sw.emit(reshard, backends=("pallas_tpu",)).write(root / name)
+            sw.emit(plan, backends=("pallas_tpu",)).write(root / name)
         except InputError as error:
             refused[name] = "; ".join(str(error).splitlines())
         else:
-            found = re.search(
-                r'^FORM = "(\w+)"$', (root / name / "pallas_tpu.py").read_text(), re.M
-            )
-            forms[name] = found[1] if found else "-"
-    return Emitted(root, {name: reshards[name] for name in forms}, forms, refused)
+            choices[name] = chosen(plan)
+    return Emitted(root, {name: reshards[name] for name in choices}, choices, refused)
 
 
 def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[Report, ...]]:
@@ -96,26 +97,33 @@ def shares(bundles: Emitted, reports: Mapping[str, tuple[Report, ...]]) -> Table
     return table
 
 
-def forms(bundles: Emitted, reports: tuple[Report, ...]) -> Table:
-    """For each form its modules, and bytes on the wire over the exact ones, all and large tiles."""
-    columns = ("form", "modules", "that move", "wire / exact: mean", "worst", "large tiles", "mean")
-    table = _table("Forms, and what the busiest device receives", *columns, "worst")
-    ratios = {r.name: ratio for r in reports if (ratio := over_bound(r)) is not None}
-    for form, count in sorted(Counter(bundles.forms.values()).items()):
-        mine = {n: ratio for n, ratio in ratios.items() if bundles.forms[n] == form}
-        large = [ratio for name, ratio in mine.items() if is_large(bundles.reshards[name])]
-        cells = (*_spread(list(mine.values())), *_spread(large))
-        table.add_row(form, str(count), *cells)
+def forms(title: str, choices: Iterable[Choice]) -> Table:
+    """For each form bytes on the wire over the exact ones, and HBM traffic over the least."""
+    listed = tuple(choices)
+    table = _table(title, "form", "modules", *_FIGURES)
+    for form in sorted({choice.form.name for choice in listed}):
+        found = [choice.figures for choice in listed if choice.form.name == form]
+        table.add_row(form, str(len(found)), *_figures(found))
     return table
 
 
-def over_bound(report: Report) -> float | None:
-    """Bytes that the busiest device receives over the exact ones; None where nothing moves or the
-    module does not say."""
-    code = report.code
-    if not isinstance(code, TpuCode) or code.wire_bytes is None or not report.bound_bytes:
-        return None
-    return code.wire_bytes / report.bound_bytes
+def large(count: int) -> list[Choice]:
+    """The forms of so many random reshards all of whose tiles are large."""
+    reshards = filter(is_large, map(random_reshard, itertools.count()))
+    return [chosen(sw.plan(reshard)) for reshard in itertools.islice(reshards, count)]
+
+
+def chosen(plan: sw.Plan) -> Choice:
+    """The form that the generator takes for a plan."""
+    return choose(as_vectors(plan.exchange), DTYPES[plan.reshard.dtype])
+
+
+_FIGURES = ("wire / exact: mean", "median", "worst", "HBM / least: mean", "median", "worst")
+
+
+def _figures(found: Sequence[Figures]) -> list[str]:
+    ratios = ([f.wire_padding for f in found], [f.hbm_factor for f in found])
+    return [f"{of(values):.3f}" for values in ratios for of in (mean, median, max)]
 
 
 def is_large(reshard: sw.Reshard) -> bool:
@@ -131,20 +139,18 @@ def smallest_tile(reshard: sw.Reshard) -> tuple[int, ...]:
     return tuple(map(int, (moved[..., 1] - moved[..., 0]).min(axis=0))) if len(moved) else ()
 
 
-def padded(bundles: Emitted, reports: tuple[Report, ...]) -> Table:
+def padded(bundles: Emitted) -> Table:
     """The reshards whose messages are padded by more than 5%, with the tile that is why."""
     table = _table(
         f"Bytes on the wire more than {PADDED} times the exact ones",
         *("reshard", "dtype", "shape", "smallest tile", "form", "wire / exact"),
     )
-    found = [
-        (ratio, report.name) for report in reports if (ratio := over_bound(report) or 0) > PADDED
-    ]
-    for ratio, name in sorted(found, reverse=True):
-        reshard = bundles.reshards[name]
-        tile = "x".join(map(str, smallest_tile(reshard)))
-        shape = "x".join(map(str, reshard.shape))
-        table.add_row(name, reshard.dtype, shape, tile, bundles.forms[name], f"{ratio:.3f}")
+    ratios = {name: choice.figures.wire_padding for name, choice in bundles.choices.items()}
+    for name, ratio in sorted(ratios.items(), key=lambda pair: -pair[1]):
+        if ratio > PADDED:
+            reshard, form = bundles.reshards[name], bundles.choices[name].form.name
+            shapes = ("x".join(map(str, s)) for s in (reshard.shape, smallest_tile(reshard)))
+            table.add_row(name, reshard.dtype, *shapes, form, f"{ratio:.3f}")
     return table
 
 
@@ -173,7 +179,7 @@ def transposed(
     with tempfile.TemporaryDirectory() as folder:
         bundles = emitted(Path(folder), {"transpose": reshard})
         (report,) = compile_bundles(folder, [topology], time_limit=600)
-    return bundles.forms["transpose"], report
+    return bundles.choices["transpose"].form.name, report
 
 
 def _ours(report: Report, first: int | None) -> tuple[str, ...]:
@@ -192,12 +198,6 @@ def _xla(report: Report) -> tuple[str, str]:
     return f"{code.lower_seconds + code.compile_seconds:.2f}", f"{code.code_bytes:,}"
 
 
-def _spread(ratios: list[float]) -> tuple[str, str, str]:
-    if not ratios:
-        return "0", "-", "-"
-    return str(len(ratios)), f"{mean(ratios):.3f}", f"{max(ratios):.3f}"
-
-
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title)
     words = ("reshard", "form", "topology")
@@ -212,9 +212,12 @@ def main(count: int = RANDOM) -> None:
     with tempfile.TemporaryDirectory() as folder:
         bundles = emitted(Path(folder), corpus() | random_reshards(count))
         reports = compiled(bundles, TOPOLOGIES)
-    one, *_ = reports.values()
-    for table in (shares(bundles, reports), forms(bundles, one), padded(bundles, one)):
-        paper.print(table)
+    paper.print(shares(bundles, reports))
+    paper.print(forms("Forms", bundles.choices.values()))
+    rows, columns = LARGE
+    title = f"Random reshards whose tiles have at least {rows} rows and {columns} columns"
+    paper.print(forms(title, large(count)))
+    paper.print(padded(bundles))
     for name, why in bundles.refused.items():
         paper.print(f"{name}, refused: {why}", highlight=False)
     for report in (report for listed in reports.values() for report in listed if report.detail):
