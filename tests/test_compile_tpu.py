@@ -128,6 +128,11 @@ def test_it_compiles_small(reports: dict[tuple[str, str], Report], name: str, ta
     assert isinstance(report.code, TpuCode)
     limit = LARGEST_ALIGNED if CASES[name].aligned else LARGEST
     assert 10 * KIB < report.code.code_bytes <= limit
+    assert report.code.wire_bytes is not None
+    assert report.bound_bytes is not None
+    if CASES[name].aligned:
+        assert report.code.wire_bytes == report.bound_bytes
+    assert report.code.wire_bytes >= report.bound_bytes
 
 
 def test_shards_that_no_device_can_hold_are_not_compiled(tmp_path: Path) -> None:
