@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shardwright.codegen.describe import DEFAULT_BACKENDS, Description
@@ -41,11 +41,27 @@ class Bundle:
         modules = {f"{b}.py": BACKENDS[b].render(self.plan, command) for b in self.backends}
         return {
             **modules,
+            **self._backward(command),
             "README.md": review_page(self.plan, name, command),
             "__init__.py": render("package.py.jinja", _Package(name, ", ".join(self.backends))),
             "plan.json": self.plan.to_json(),
             "reshard.svg": svg(self.plan),
         }
+
+    def _backward(self, command: str) -> dict[str, str]:
+        """The modules of the reverse reshard: the gradients of those that have one."""
+        from shardwright.codegen.backends import BACKENDS
+        from shardwright.codegen.planner import plan as plan_of
+
+        having = [b for b in self.backends if hasattr(BACKENDS[b], "render_backward")]
+        if not having:
+            return {}
+        try:
+            reverse = plan_of(_reverse(self.plan.reshard), "direct")
+        except InputError:  # too large for replicas of the source, or with partial sums
+            return {}
+        texts = {f"{b}_backward.py": BACKENDS[b].render_backward(reverse, command) for b in having}
+        return {name: text for name, text in texts.items() if text is not None}
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, whose last part is its name, and note it in the
@@ -55,6 +71,17 @@ class Bundle:
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
         )
+
+
+def _reverse(reshard: Reshard) -> Reshard:
+    """The reshard from the target to the source."""
+    return replace(
+        reshard,
+        source=reshard.target,
+        target=reshard.source,
+        source_split=reshard.target_split,
+        target_split=reshard.source_split,
+    )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from shardwright.codegen.check import check
 from shardwright.codegen.describe import Description
 from shardwright.codegen.manifest import sha256
 
-FILES = {"README.md", "__init__.py", "pallas_tpu.py", "plan.json", "reshard.svg", "triton_gpu.py"}
+FILES = {"README.md", "__init__.py", "plan.json", "reshard.svg"}
+FILES |= {"pallas_tpu.py", "triton_gpu.py", "triton_gpu_backward.py"}
 
 
 def reshard(extent: int = 6, **options: str) -> sw.Reshard:
@@ -57,6 +58,7 @@ def test_a_bundle_on_disk(tmp_path: Path) -> None:
 def test_the_manifest(tmp_path: Path) -> None:
     sw.emit(reshard(), backends=("triton_gpu",)).write(tmp_path / "transpose")
     files = ("README.md", "__init__.py", "plan.json", "reshard.svg", "triton_gpu.py")
+    files += ("triton_gpu_backward.py",)
     assert json.loads((tmp_path / "manifest.json").read_text()) == {
         "version": 1,
         "bundles": {

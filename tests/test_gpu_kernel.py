@@ -14,6 +14,7 @@ import pytest
 from gpu_cases import CASES, FORMS, make
 
 from shardwright.codegen.backends import BACKENDS
+from shardwright.codegen.bundle import emit
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.ir import Mesh, Reshard
@@ -285,13 +286,12 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
     ]
 
 
-def pair(folder: Path, dtype: str = "float32") -> ModuleType:
-    """A module beside that of the reverse reshard, between other meshes."""
+def pair(folder: Path) -> ModuleType:
+    """The module of a bundle with that of the reverse reshard beside it, between other meshes."""
     source, target = Mesh({"x": 4, "y": 2}), Mesh({"t": 3}, [5, 2, 9])
     sides = source.sharding('[{"x"}, {}]'), target.sharding('[{}, {"t"}]')
-    there, back = Reshard((7, 6), dtype, *sides), Reshard((7, 6), dtype, *sides[::-1])
-    written(back, folder, "triton_gpu_backward")
-    return loaded(written(there, folder, "triton_gpu"))
+    emit(Reshard((7, 6), "float32", *sides), ("triton_gpu",)).write(folder / "there")
+    return loaded(folder / "there" / "triton_gpu.py")
 
 
 def test_the_gradient_is_the_reverse_reshard(tmp_path: Path) -> None:
@@ -309,6 +309,16 @@ def test_the_gradient_is_the_reverse_reshard(tmp_path: Path) -> None:
     for device, shard in enumerate(shards):
         first = device // 2 * rows
         assert torch.equal(shard.grad, weights[first : first + rows])
+    there = module._backward()._backward()
+    assert (there.SOURCE, there.TARGET, there.PLAN) == (module.SOURCE, module.TARGET, module.PLAN)
+
+
+def test_integers_have_no_gradient(tmp_path: Path) -> None:
+    bundle = emit(make({"x": 2}, (4,), '[{"x"}]', "[{}]", dtype="int32"), ("triton_gpu",))
+    bundle.write(tmp_path / "whole")
+    assert not (tmp_path / "whole" / "triton_gpu_backward.py").exists()
+    module = loaded(tmp_path / "whole" / "triton_gpu.py")
+    assert not hasattr(module, "_backward")
 
 
 def test_gradients_that_cannot_be(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -16,6 +16,7 @@ from shardwright.codegen.forms import index_functions
 from shardwright.codegen.module import ModuleText, as_vectors, module_text, refuse_common
 from shardwright.codegen.render import render as render_template
 from shardwright.codegen.render import unpacked
+from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 from shardwright.ir.printers import TRITON
@@ -119,6 +120,17 @@ def refuse(plan: Plan) -> None:
 def render(plan: Plan, command: str) -> str:
     """The text of `triton_gpu.py`."""
     return render_template("triton_gpu.py.jinja", triton_text(plan, command))
+
+
+def render_backward(plan: Plan, command: str) -> str | None:
+    """The text of `triton_gpu_backward.py`, the gradient of the module beside it, from the plan of
+    the reverse reshard; None where there is none."""
+    text = replace(triton_text(plan, command), reverse=f"{NAME}.py")
+    try:
+        refuse(plan)
+    except InputError:
+        return None
+    return render_template("triton_gpu.py.jinja", text) if text.differentiable else None
 
 
 def triton_text(plan: Plan, command: str) -> TritonText:
