@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cases import all_pairs, describe, random_reshard
 
-from shardwright.codegen.backends import BACKENDS
+from shardwright.codegen.backends import BACKENDS, tpu_windows
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.ir import Mesh, Reshard, Sharding
@@ -82,3 +82,34 @@ def test_every_dtype(backend: str, tmp_path: Path) -> None:
             reshards.append(Reshard((7, 3), dtype, source, target))
     assert len(reshards) == len(DTYPES) - (backend == "pallas_tpu")
     check_modules(backend, reshards, tmp_path)
+
+
+QUICK = ("bool", "bfloat16", "float32")
+
+
+@pytest.mark.parametrize(
+    "dtypes", [QUICK, pytest.param(tuple(DTYPES), marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_windows_of_many_chunks(
+    dtypes: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unaligned on both sides in both dimensions, in chunks so small that tiles have many, blocks
+    meet several source shards, and tiles are cut among holders."""
+    monkeypatch.setattr(tpu_windows, "MAX_LANES", 128)
+    monkeypatch.setattr(tpu_windows, "MAX_CHUNK", 32 * 128)
+    mesh, replicated = Mesh({"x": 2, "y": 3}), Mesh({"x": 4, "y": 2})
+    matrix = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    reshards = [Reshard((90, 410), dtype, *matrix) for dtype in dtypes if dtype != "float64"]
+    for shape, source, target in (
+        ((2, 70, 290), '[{}, {"x"}, {}]', '[{"y"}, {}, {"x"}]'),
+        ((70, 290), '[{"y"}, {}]', '[{}, {"x"}]'),
+        ((70, 2, 290), '[{}, {}, {"x"}]', '[{"x"}, {"y"}, {}]'),
+        ((9001,), '[{"x"}]', '[{"y", "x"}]'),
+    ):
+        sides = replicated.sharding(source), replicated.sharding(target)
+        reshards.append(Reshard(shape, "bfloat16", *sides))
+    check_modules("pallas_tpu", reshards, tmp_path)
+    texts = [path.read_text() for path in tmp_path.glob("*.py")]
+    assert all('FORM = "windows"' in text for text in texts)
+    assert any("PIECES = 1" not in text for text in texts)
+    assert sum("CHUNKS = (1, 1)" not in text for text in texts) >= len(texts) - 1
