@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import balance, gpu_assembly, gpu_copy, speed, tpu_compile
+from bench import balance, bytes, gpu_assembly, gpu_copy, links, speed, tpu_compile
 
 TABLES: dict[str, Callable[..., None]] = {
     "speed": speed.main,
@@ -16,6 +16,8 @@ TABLES: dict[str, Callable[..., None]] = {
     "tpu_compile": tpu_compile.main,
     "gpu_assembly": gpu_assembly.main,
     "gpu_copy": gpu_copy.main,
+    "bytes": bytes.main,
+    "links": links.main,
 }
 COUNTED = ("tpu_compile",)
 

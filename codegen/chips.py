@@ -84,7 +84,12 @@ def torus_of(topology: str) -> Torus:
     Torus(sizes=(8, 16), wraps=(False, True))
     """
     _, layout = _split(topology)
-    sizes = tuple(map(int, layout.split("x")))
+    return slice_of(tuple(map(int, layout.split("x"))))
+
+
+def slice_of(sizes: tuple[int, ...]) -> Torus:
+    """How chips in two or three dimensions are linked [book], also where the compiler knows no
+    slice of these sizes."""
     if len(sizes) == 2:
         return Torus(sizes, tuple(size == 16 for size in sizes))
     cubes = all(size % 4 == 0 for size in sizes)

@@ -14,7 +14,7 @@ import shardwright as sw
 from shardwright.codegen.cli.flags import flag
 from shardwright.codegen.describe import Description, describe
 from shardwright.codegen.planner.compare import compare, xla_plan
-from shardwright.codegen.planner.hlo import received
+from shardwright.codegen.planner.hlo import _groups, received
 
 
 def test_a_basis_plan_is_printed() -> None:
@@ -174,6 +174,10 @@ def test_what_jax_cannot_be_asked() -> None:
             [8, 8, 8, 8],
         ),
         (
+            "%a = f32[4,6]{1,0} all-gather(%p), replica_groups=mesh['a'=2,'b'=2] {'b'}, x={}",
+            [48, 48, 48, 48],
+        ),
+        (
             "%a = bf16[8]{0} collective-permute(%p), source_target_pairs={{0,1},{1,0},{2,2}}",
             [16, 16, 0, 0],
         ),
@@ -191,3 +195,27 @@ def test_what_jax_cannot_be_asked() -> None:
 )
 def test_bytes_of_collectives_in_hlo(line: str, expected: list[int]) -> None:
     assert received(line, 4)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mesh['a'=2,'b'=3] {'b'}", [[0, 1, 2], [3, 4, 5]]),
+        ("mesh['a'=2,'b'=3] {'a'}", [[0, 3], [1, 4], [2, 5]]),
+        ("mesh['a'=3,'b'=2], device_ids=([2,3]T(1,0)) {'b'}", [[0, 3], [1, 4], [2, 5]]),
+        ("mesh['a'=2,'b'=2], device_ids=(3,2,1,0) {'a'}", [[3, 1], [2, 0]]),
+        ("mesh['a'=4] {'a':(1)2}", [[0, 2], [1, 3]]),
+        ("mesh['a'=4] {'a':(2)2}", [[0, 1], [2, 3]]),
+        ("mesh['a'=2,'b'=2] {'a','b'}", [[0, 1, 2, 3]]),
+        ("[2,2]<=[2,2]T(1,0)", [[0, 2], [1, 3]]),
+        ("{{0,3},{1,2}}", [[0, 3], [1, 2]]),
+    ],
+)
+def test_groups_of_collectives_in_hlo(text: str, expected: list[list[int]]) -> None:
+    line = f"%a = f32[4]{{0}} all-gather(%p), replica_groups={text}, dimensions={{0}}"
+    assert _groups(line, sum(map(len, expected))) == expected
+
+
+def test_groups_that_are_not_understood_are_no_number() -> None:
+    with pytest.raises(ValueError, match="unknown replica_groups"):
+        received("%a = f32[4]{0} all-gather(%p), replica_groups=@other, dimensions={0}", 4)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Up to this many devices the tiles are listed for a person to read.
 LISTED_DEVICES = 16
+# Up to this many, transfers are enumerated and ordered into rounds.
+SCHEDULED_DEVICES = 512
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")]
 Transfers = Annotated[
@@ -127,6 +129,8 @@ def _print(planned: Plan, transfers: bool) -> None:
         console().print(_steps_table(planned))
     if planned.prediction is not None:
         _print_prediction(planned.prediction)
+        if planned.strategy == "direct" and planned.devices <= SCHEDULED_DEVICES:
+            _print_rounds(planned, planned.prediction.topology)
     console().print(_bytes_table(planned))
     if planned.strategy == "basis":
         return
@@ -159,6 +163,15 @@ def _print_prediction(prediction: Prediction) -> None:
     print(f"; at most {prediction.peak_bytes:,} bytes a device")
     if prediction.why:
         print(f"more than the larger shard: {prediction.why}")
+
+
+def _print_rounds(planned: Plan, topology: str) -> None:
+    from shardwright.codegen.planner.choose import network_of
+    from shardwright.codegen.planner.schedule import schedule
+
+    made = schedule(planned.transfers(), network_of(planned.reshard, topology))
+    if made.count:
+        print(f"{made.count} rounds by {made.kind}; the busiest device takes part in {made.least}")
 
 
 def _bytes_table(planned: Plan) -> Table:

@@ -66,9 +66,13 @@ def plan(
         return plan_basis(reshard, network or default_network(reshard), memory_limit)
     if reshard.source.unreduced != reshard.target.unreduced:
         return plan_basis(reshard, network or default_network(reshard), memory_limit)
-    direct = plan_direct(reshard, network=network, memory_limit=memory_limit)
     if network is None:
-        return direct
+        return plan_direct(reshard, memory_limit=memory_limit)
+    return _cheapest(reshard, network, memory_limit)
+
+
+def _cheapest(reshard: Reshard, network: Network, memory_limit: int | None) -> Plan:
+    direct = plan_direct(reshard, network=network, memory_limit=memory_limit)
     try:
         basis = plan_basis(reshard, network, memory_limit)
     except InputError:  # what the basis cannot do, an exchange can

@@ -79,7 +79,7 @@ def _bound(reshard: Reshard, model: str) -> Row:
 
 def xla_plan(reshard: Reshard) -> Collectives | str:
     """What XLA compiles the identity between the two shardings to; or why there is no answer."""
-    reason = _cannot(reshard)
+    reason = why_not_xla(reshard)
     if reason:
         return reason
     job = _job(reshard)
@@ -112,7 +112,8 @@ def _job(reshard: Reshard) -> dict[str, object]:
     return Description.of(reshard, "compared").to_dict()
 
 
-def _cannot(reshard: Reshard) -> str | None:
+def why_not_xla(reshard: Reshard) -> str | None:
+    """Why XLA cannot be asked for a reshard; None where it can."""
     if importlib.util.find_spec("jax") is None:
         return "jax is not installed"
     sides = (reshard.source, reshard.target)

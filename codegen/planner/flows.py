@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from shardwright.codegen.planner.links import CHUNK, Flows
+from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
 from shardwright.ir.index import Integers
+
+# A minute of routing.
+MOST_ROUTED = 1 << 28
 
 
 def flows(exchange: Exchange, itemsize: int) -> Iterator[Flows]:
     """The transfers between different devices, in pieces of bounded size.
 
     Tiles are the product of the dimensions' pairs, receivers the replicas of their target shards.
+    Raises InputError for more than MOST_ROUTED transfers.
     """
     pairs = [dim.pairs for dim in exchange.dims]
     counts = [pair.source.size for pair in pairs]
     replicas = exchange.target.replicas
-    total = int(np.prod(counts, dtype=np.int64)) * replicas
+    total = math.prod(counts) * replicas
+    if total > MOST_ROUTED:
+        raise InputError(
+            "so many transfers are not routed",
+            argument="topology",
+            got=f"{total:,} transfers",
+            expected=f"at most {MOST_ROUTED:,}; or no topology, or the strategy basis",
+        )
     for start in range(0, total, CHUNK):
         number = np.arange(start, min(start + CHUNK, total), dtype=np.int64)
         tile, replica = np.divmod(number, replicas)

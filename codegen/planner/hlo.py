@@ -13,12 +13,17 @@ device, of a result of B bytes and groups of n:
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from shardwright.ir.index import Integers
 
 _BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2}
 _OPS = (
@@ -34,6 +39,9 @@ _LINE = re.compile(rf"= (.*?) ({'|'.join(_OPS)})(-start)?\(")
 _ARRAY = re.compile(r"([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
 _LISTED = re.compile(r"replica_groups=\{(\{[\d,{}]*\})\}")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(((?:[^()]|\([^()]*\))*)\))? \{([^}]*)\}"
+)
 _PAIRS = re.compile(r"source_target_pairs=\{([\d,{}]*)\}")
 
 
@@ -94,21 +102,57 @@ def _pairs(line: str) -> list[tuple[int, int]]:
 
 
 def _groups(line: str, devices: int) -> list[list[int]]:
-    """The groups of a collective, listed or as a transposed iota."""
-    listed = _LISTED.search(line)
-    if listed:
-        return [[int(n) for n in group.split(",")] for group in re.findall(r"\{([\d,]+)\}", line[
-            listed.start():listed.end()])]  # fmt: skip
-    iota = _IOTA.search(line)
-    if iota is None:
-        return [list(range(devices))]
-    import numpy as np
+    """The groups of a collective: listed, as a transposed iota, or as axes of a mesh.
 
-    shape, sizes = ([int(n) for n in iota[i].split(",")] for i in (1, 2))
-    numbers = np.arange(math.prod(sizes)).reshape(sizes)
-    if iota[3]:
-        numbers = numbers.transpose([int(n) for n in iota[3].split(",")])
-    rows: list[list[int]] = numbers.reshape(shape).tolist()
+    Raises ValueError for a form that is none of these.
+    """
+    if "replica_groups={}" in line or "replica_groups" not in line:
+        return [list(range(devices))]
+    if listed := _LISTED.search(line):
+        groups = re.findall(r"\{([\d,]+)\}", listed[0])
+        return [list(map(int, group.split(","))) for group in groups]
+    if iota := _IOTA.search(line):
+        shape, sizes = _numbers(iota[1]), _numbers(iota[2])
+        return _rows(_iota(sizes, iota[3]).reshape(shape))
+    if mesh := _MESH.search(line):
+        return _axis_groups(mesh[1], mesh[2], mesh[3])
+    raise ValueError(f"unknown replica_groups: {line.strip()[:200]}")
+
+
+def _axis_groups(axes: str, order: str | None, over: str) -> list[list[int]]:
+    """Devices that differ along some axes, or sub-axes `'x':(m)k`, of a mesh."""
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
+    ids = np.arange(math.prod(sizes.values()))
+    if order:
+        sized = re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", order)
+        ids = _iota(_numbers(sized[1]), sized[2]).ravel() if sized else np.array(_numbers(order))
+    split: list[int] = []
+    chosen: list[int] = []
+    for name, size in sizes.items():
+        cuts = {1, size}
+        found = re.findall(rf"'{re.escape(name)}'(?::\((\d+)\)(\d+))?", over)
+        ranges = [(int(m), int(m) * int(k)) if m else (1, size) for m, k in found]
+        cuts.update(end for pair in ranges for end in pair)
+        for low, high in itertools.pairwise(sorted(cuts)):
+            if any(start <= low and high <= end for start, end in ranges):
+                chosen.append(len(split))
+            split.append(high // low)
+    rest = [axis for axis in range(len(split)) if axis not in chosen]
+    members = math.prod(split[axis] for axis in chosen)
+    return _rows(ids.reshape(split).transpose([*rest, *chosen]).reshape(-1, members))
+
+
+def _iota(sizes: list[int], order: str | None) -> Integers:
+    numbers = np.arange(math.prod(sizes), dtype=np.int64).reshape(sizes)
+    return numbers.transpose(_numbers(order)) if order else numbers
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def _rows(groups: Integers) -> list[list[int]]:
+    rows: list[list[int]] = groups.tolist()
     return rows
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from shardwright.codegen.chips import CHIPS
+from shardwright.codegen.chips import CHIPS, slice_of
 from shardwright.codegen.planner.topology import Hierarchical, Switch, Topology, Torus
 from shardwright.ir.errors import InputError, one_of
 
@@ -91,10 +91,7 @@ def _slice(name: str, dims: tuple[int, ...]) -> Torus:
     if len(dims) != axes:
         _wrong(f"the chips of {name} stand in {axes} dimensions", _said(name, dims), f"{name}:" +
                "x".join("4" * axes))  # fmt: skip
-    if axes == 2:
-        wrap = tuple(size == 16 for size in dims)
-    else:
-        wrap = (all(size % 4 == 0 for size in dims),) * axes
+    wrap = slice_of(dims).wraps
     return Torus(dims, wrap, chip.link_bandwidth, ICI_LATENCY, chip.power_of_two_offsets)
 
 

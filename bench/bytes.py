@@ -1,0 +1,181 @@
+"""Bytes that the busiest device receives over the lower bound, for several planners.
+
+All ordered pairs of shardings of a matrix, and the corpus. `auto` is the choice for a switch of
+H100s. XLA compiles the identity between the two shardings and is read by its HLO; it wants
+dimensions that divide. DTensor's placements order axes as the mesh does, so that it is asked for
+such pairs only. Pairs that move nothing count where a planner moves something all the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import shardwright as sw
+from bench.balance import shardings
+from shardwright.codegen.describe import Description
+from shardwright.codegen.planner.compare import why_not_xla
+
+TOPOLOGY = "h100"
+CASES = (
+    ({"x": 2, "y": 3}, (1536, 2112)),
+    ({"x": 2, "y": 3}, (1537, 2111)),
+    ({"x": 2, "y": 4}, (2048, 1536)),
+    ({"x": 2, "y": 4}, (2051, 1537)),
+    ({"x": 2, "y": 2, "z": 2}, (2048, 1024)),
+    ({"x": 2, "y": 2, "z": 2}, (2051, 1027)),
+)
+CORPUS = ("corpus/reshards.toml", "corpus/examples.toml")
+XLA = "from shardwright.codegen.planner.hlo import main; main()"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Bytes received by the busiest device over the bound of every pair that was asked."""
+
+    ratios: tuple[float, ...]
+
+    def cells(self) -> tuple[str, str]:
+        """Mean and worst, and of how many pairs."""
+        if not self.ratios:
+            return "", ""
+        mean, worst = float(np.mean(self.ratios)), max(self.ratios)
+        return f"{mean:.3f} of {len(self.ratios)}", f"{worst:.2f}"
+
+
+def pairs_of(axes: dict[str, int], shape: tuple[int, ...]) -> list[sw.Reshard]:
+    """All ordered pairs that move something."""
+    both = itertools.product(shardings(sw.Mesh(axes)), repeat=2)
+    made = [sw.Reshard(shape=shape, dtype="float32", source=a, target=b) for a, b in both]
+    return [reshard for reshard in made if bound(reshard)]
+
+
+def bound(reshard: sw.Reshard) -> int:
+    """The least that the busiest device receives."""
+    return sw.plan(reshard).traffic.bound_received_max
+
+
+def planned(reshards: Iterable[sw.Reshard], strategy: str) -> Measured:
+    """What our own plans of a strategy receive."""
+    found = []
+    for reshard in reshards:
+        topology = None if strategy == "direct" else TOPOLOGY
+        moved = sw.plan(reshard, strategy, topology=topology).traffic
+        found.append(moved.received_max / moved.bound_received_max)
+    return Measured(tuple(found))
+
+
+def by_xla(reshards: Iterable[sw.Reshard]) -> Measured:
+    """What XLA's own reshards receive, where jax takes them."""
+    asked = [reshard for reshard in reshards if why_not_xla(reshard) is None]
+    if not asked:
+        return Measured(())
+    devices = max(reshard.source.mesh.size for reshard in asked)
+    lines = [json.dumps(Description.of(reshard, "asked").to_dict()) for reshard in asked]
+    flag = f"--xla_force_host_platform_device_count={devices}"
+    answers = run(["-c", XLA], lines, JAX_PLATFORMS="cpu", XLA_FLAGS=flag)
+    received = (json.loads(answer)["received_max"] for answer in answers)
+    return Measured(tuple(r / bound(a) for r, a in zip(received, asked, strict=True)))
+
+
+def by_dtensor(reshards: Iterable[sw.Reshard]) -> Measured:
+    """What DTensor receives, for the shardings it can say."""
+    asked, lines = [], []
+    for reshard in reshards:
+        sides = [dimension_of_axes(side) for side in (reshard.source, reshard.target)]
+        if None not in sides:
+            asked.append(reshard)
+            sizes = [size for _, size in reshard.source.mesh.axes]
+            lines.append(json.dumps([sizes, list(reshard.shape), *sides]))
+    answers = run(["-m", "bench.dtensor"], lines)
+    return Measured(tuple(int(n) / bound(a) for n, a in zip(answers, asked, strict=True)))
+
+
+def dimension_of_axes(sharding: sw.Sharding) -> list[int | None] | None:
+    """The dimension that each axis splits; None where axes are not in the order of the mesh."""
+    names = sharding.mesh.names
+    found: list[int | None] = [None] * len(names)
+    for dim, axes in enumerate(sharding.dims):
+        places = [names.index(ref.name) for ref in axes.axes]
+        if places != sorted(places):
+            return None
+        for place in places:
+            found[place] = dim
+    return found
+
+
+def run(words: list[str], lines: list[str], **environment: str) -> list[str]:
+    """The lines that a process of its own answers."""
+    with tempfile.TemporaryFile("w+") as said:
+        done = subprocess.run(
+            [sys.executable, *words],
+            input="\n".join(lines) + "\n",
+            text=True,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env=os.environ | environment,
+        )
+        said.seek(0)
+        if done.returncode:
+            raise SystemExit(said.read()[-2000:])
+    return done.stdout.split("\n")[:-1]
+
+
+def matrices() -> Table:
+    """All ordered pairs of shardings of a matrix."""
+    planners = ("direct", "auto", "XLA", "DTensor")
+    table = Table("mesh", "shape", title="Busiest receiver over the bound, all ordered pairs")
+    for name in planners:
+        table.add_column(f"{name}: mean", justify="right")
+        table.add_column("worst", justify="right")
+    for axes, shape in CASES:
+        reshards = pairs_of(axes, shape)
+        measured = (
+            planned(reshards, "direct"),
+            planned(reshards, "auto"),
+            by_xla(reshards),
+            by_dtensor(reshards),
+        )
+        cells = itertools.chain.from_iterable(one.cells() for one in measured)
+        table.add_row("x".join(map(str, axes.values())), "x".join(map(str, shape)), *cells)
+    return table
+
+
+def corpus() -> Table:
+    """Every reshard of the corpus."""
+    table = Table("reshard", title="Busiest receiver over the bound, the corpus")
+    for name in ("direct", "auto", "XLA"):
+        table.add_column(name, justify="right")
+    for path in CORPUS:
+        for described in sw.load_toml(Path(path)):
+            reshard = described.reshard()
+            if not bound(reshard):
+                continue
+            auto = sw.plan(reshard, topology="switch").traffic
+            xla = by_xla([reshard]).ratios
+            table.add_row(
+                described.name,
+                *(f"{one.ratios[0]:.3f}" for one in (planned([reshard], "direct"),)),
+                f"{auto.received_max / auto.bound_received_max:.3f}",
+                f"{xla[0]:.3f}" if xla else why_not_xla(reshard),
+            )
+    return table
+
+
+def main() -> None:
+    """Print the tables."""
+    console = Console(width=140)
+    for table in (matrices(), corpus()):
+        console.print(table)

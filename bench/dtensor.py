@@ -1,0 +1,91 @@
+"""What torch DTensor's `redistribute` receives, by counting its collectives under a fake process
+group. A process of its own: `python -m bench.dtensor` reads one JSON object a line and answers it.
+
+Rank 0 is counted, which holds the largest shards. On a CPU torch makes its all-to-all of an
+all-gather; it is counted as the all-to-all it would be. Placements say which dimension each axis
+splits, minor axes last, so only such shardings can be asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, placement_types
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Received(TorchDispatchMode):
+    """Adds up the bytes that rank 0 receives in functional collectives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func).split(".")
+        if name[0] == "_c10d_functional" and name[1] != "wait_tensor":
+            self._count(name[1], args)
+        return func(*args, **(kwargs or {}))
+
+    def _count(self, name: str, args: Any) -> None:
+        if name.startswith("_wrap"):
+            return
+        nbytes = args[0].numel() * args[0].element_size()
+        if name == "all_gather_into_tensor":
+            self.nbytes += nbytes * (args[1] - 1)
+        else:
+            raise SystemExit(f"a collective that is not counted: {name}")
+
+
+def count_all_to_alls(counter: Received) -> None:
+    """Lets DTensor's change of the sharded dimension count as one all-to-all."""
+    original = placement_types.shard_dim_alltoall
+
+    def counted(local: Any, gather: int, shard: int, mesh: Any, mesh_dim: int) -> Any:
+        members = mesh.size(mesh_dim)
+        counter.nbytes += local.numel() * local.element_size() * (members - 1) // members
+        before = counter.nbytes
+        result = original(local, gather, shard, mesh, mesh_dim)
+        counter.nbytes = before
+        return result
+
+    placement_types.shard_dim_alltoall = counted
+
+
+def placements(dims: list[int | None]) -> list[Placement]:
+    """The dimension each mesh axis splits, or None."""
+    return [Replicate() if dim is None else Shard(dim) for dim in dims]
+
+
+def main() -> None:
+    """Answers every line: sizes of the mesh, shape, dimension by axis before and after."""
+    counter, started = Received(), False
+    count_all_to_alls(counter)
+    for line in sys.stdin:
+        sizes, shape, source, target = json.loads(line)
+        if not started:
+            dist.init_process_group("fake", rank=0, world_size=math.prod(sizes), store=FakeStore())
+            started = True
+        mesh = init_device_mesh("cpu", tuple(sizes))
+        local = list(shape)
+        for size, dim in zip(sizes, source, strict=True):
+            if dim is not None:
+                local[dim] = -(-local[dim] // size)
+        held = DTensor.from_local(
+            torch.zeros(local), mesh, placements(source), run_check=False,
+            shape=torch.Size(shape), stride=(shape[1], 1),
+        )  # fmt: skip
+        counter.nbytes = 0
+        with counter:
+            held.redistribute(mesh, placements(target))
+        print(counter.nbytes, flush=True)
+
+
+main()
