@@ -118,12 +118,19 @@ def chosen(plan: sw.Plan) -> Choice:
     return choose(as_vectors(plan.exchange), DTYPES[plan.reshard.dtype])
 
 
-_FIGURES = ("wire / exact: mean", "median", "worst", "HBM / least: mean", "median", "worst")
+_FIGURES = (
+    *("wire / exact: mean", "median", "worst", "HBM / least: mean", "median", "worst"),
+    "relayout: mean",
+)
 
 
 def _figures(found: Sequence[Figures]) -> list[str]:
     ratios = ([f.wire_padding for f in found], [f.hbm_factor for f in found])
-    return [f"{of(values):.3f}" for values in ratios for of in (mean, median, max)]
+    copied = mean(f.relayout_bytes / f.hbm_least for f in found)
+    return [
+        *(f"{of(values):.3f}" for values in ratios for of in (mean, median, max)),
+        f"{copied:.3f}",
+    ]
 
 
 def is_large(reshard: sw.Reshard) -> bool:

@@ -187,9 +187,11 @@ def test_tilings() -> None:
 
 
 def test_the_cost_weighs_links_against_memory() -> None:
-    """A form that saves HBM traffic loses to one that saves a quarter of it on the wire."""
+    """A byte on the wire costs as much as several of HBM, and copies by XLA cost too."""
     choice = chosen(transpose((1024, 2048)))
     figures = dataclasses.replace(choice.figures, wire_bytes=100, hbm_bytes=0, chunks=0)
-    other = dataclasses.replace(choice.figures, wire_bytes=0, hbm_bytes=401, chunks=0)
+    other = dataclasses.replace(
+        choice.figures, wire_bytes=0, hbm_bytes=700, relayout_bytes=101, chunks=0
+    )
     assert Choice(choice.form, figures).cost == 100 * tpu_forms.HBM_OVER_LINKS
     assert Choice(choice.form, figures).cost < Choice(choice.form, other).cost

@@ -12,7 +12,7 @@ Each form exists for each choice of the two dimensions over which memory is tile
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardwright.codegen.backends.tpu_direct import Direct
 from shardwright.codegen.backends.tpu_pairs import Sums
@@ -24,10 +24,10 @@ from shardwright.ir.exchange import Exchange
 
 Form = Direct | Windows | Slots
 
-HBM_OVER_LINKS = 4
-"""How many bytes HBM moves while the links of a chip move one into it: 819 over 200 GB/s on v5e,
-2,765 over 600 on v5p (half of the bidirectional bandwidth). Source: Google Cloud TPU documentation.
-"""
+HBM_OVER_LINKS = 8
+"""How many bytes HBM moves while links carry one into a chip: 819 GB/s over two links of 50 on v5e,
+2,765 over three of 100 on v5p. That is half of a chip's links: small slices have no more, and a
+message over several hops takes several. Source: `codegen/chips.py`."""
 CHUNK_BYTES = 1 << 16
 """What a chunk costs beside its bytes, as bytes of HBM: the start of its DMAs."""
 
@@ -43,8 +43,8 @@ class Choice:
     def cost(self) -> int:
         """A measure of time: bytes of HBM traffic that take as long."""
         figures = self.figures
-        moved = HBM_OVER_LINKS * figures.wire_bytes + figures.hbm_bytes
-        return moved + CHUNK_BYTES * figures.chunks
+        moved = figures.hbm_bytes + figures.relayout_bytes
+        return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
 
 
 def choose(exchange: Exchange, itemsize: int, like: Form | None = None) -> Choice:
@@ -59,12 +59,12 @@ def candidates(exchange: Exchange, itemsize: int) -> Iterator[Choice]:
     """Every form that can move the tiles of an exchange. 64-bit elements travel as two of 32."""
     sums = Sums(exchange)
     for view in views(len(exchange.dims)):
-        extra = relayout(exchange, itemsize, view)
+        copied = relayout(exchange, itemsize, view)
         direct = Direct.of(exchange, itemsize, view)
         if direct is not None:
-            yield Choice(direct, direct.figures(sums) + extra)
+            yield Choice(direct, replace(direct.figures(sums), relayout_bytes=copied))
         windows = Windows.of(sums, itemsize, view)
-        yield Choice(windows, windows.figures(sums) + extra)
+        yield Choice(windows, replace(windows.figures(sums), relayout_bytes=copied))
     slots = Slots.of(exchange, itemsize)
     if slots.is_small:
         yield Choice(slots, slots.figures(sums))

@@ -23,6 +23,11 @@ def form_facts(choice: Choice) -> tuple[str, ...]:
         f"{figures.wire_max:,} into the busiest device.",
         f"HBM reads and writes {figures.hbm_factor:.2f} times the least possible.",
     ]
+    if figures.relayout_bytes:
+        more = figures.relayout_bytes / figures.hbm_least
+        lines.append(
+            f"Where shards lie in memory as XLA lays them out by default: {more:.2f} times more."
+        )
     if figures.staging_bytes or figures.vmem_bytes:
         lines.append(
             f"Staging {figures.staging_bytes:,} bytes of HBM, {figures.vmem_bytes:,} of VMEM."
@@ -42,7 +47,16 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
     best = {chosen.form.name: chosen}
     for choice in sorted(candidates(exchange, itemsize), key=lambda choice: choice.cost):
         best.setdefault(choice.form.name, choice)
-    headings = ("form", "dimensions", "wire / exact", "HBM / least", "staging B", "VMEM B", "cost")
+    headings = (
+        "form",
+        "dimensions",
+        "wire / exact",
+        "HBM / least",
+        "relayout",
+        "staging B",
+        "VMEM B",
+        "cost",
+    )
     return TITLE, (headings, tuple(_row(choice, chosen) for choice in best.values()))
 
 
@@ -53,6 +67,7 @@ def _row(choice: Choice, chosen: Choice) -> Row:
         ", ".join(map(str, choice.form.view)),
         f"{figures.wire_padding:.3f}",
         f"{figures.hbm_factor:.2f}",
+        f"{figures.relayout_bytes / figures.hbm_least:.2f}",
         f"{figures.staging_bytes:,}",
         f"{figures.vmem_bytes:,}",
         f"{choice.cost / chosen.cost:.2f}" if chosen.cost else "-",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shardwright.codegen.backends.tpu_pairs import Pieces, Sums
 from shardwright.codegen.backends.tpu_view import View, default_view, padded_elements
@@ -18,7 +18,9 @@ class Figures:
     `wire_bytes`: what links carry, padding included; `wire_max`: into the busiest receiver;
     `exact_bytes`: what they would carry without padding. `hbm_bytes`: reads and writes of HBM;
     `hbm_least`: those of reading every source tile once for each device that gets it and of
-    writing every target shard once. `staging_bytes`, `vmem_bytes`: a device's, at most.
+    writing every target shard once. `relayout_bytes`: copies beside it, where XLA keeps shards in
+    another order of dimensions by default than the kernels take; what is around a reshard in a
+    program may do without. `staging_bytes`, `vmem_bytes`: a device's, at most.
     """
 
     wire_bytes: int
@@ -29,10 +31,7 @@ class Figures:
     staging_bytes: int = 0
     vmem_bytes: int = 0
     chunks: int = 0
-
-    def __add__(self, hbm_bytes: int) -> Figures:
-        """The same with more traffic."""
-        return replace(self, hbm_bytes=self.hbm_bytes + hbm_bytes)
+    relayout_bytes: int = 0
 
     @property
     def wire_padding(self) -> float:
