@@ -25,8 +25,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from shardwright.codegen.planner.cost import Pair
 from shardwright.ir.exchange import same_devices
+from shardwright.ir.index import Integers
 from shardwright.ir.layout import merge_digits
 from shardwright.ir.mesh import Digit, Mesh
 from shardwright.ir.reshard import Reshard
@@ -176,6 +179,20 @@ class Basis:
                 length[border] = 1 + max(below) if below else 0
             longest = max(longest, length[self.size])
         return longest
+
+    @cached_property
+    def _indices(self) -> dict[Digits, Integers]:
+        return {}
+
+    def index(self, digits: Digits) -> Integers:
+        """The number that digits (major to minor) make of every position; remembered."""
+        if digits not in self._indices:
+            positions = np.arange(self.size, dtype=np.int64)
+            index = np.zeros_like(positions)
+            for stride, size in digits:
+                index = index * size + positions // stride % size
+            self._indices[digits] = index
+        return self._indices[digits]
 
     def free(self, used: Digits) -> Digits:
         """The maximal digits that are not used, minor to major."""

@@ -25,8 +25,6 @@ from shardwright.codegen.planner.links import Network
 from shardwright.codegen.planner.topology import Floats
 from shardwright.ir.exchange import ids_of, positions_of
 from shardwright.ir.index import Integers
-from shardwright.ir.layout import read_digits
-from shardwright.ir.mesh import Digit
 
 
 @dataclass
@@ -50,11 +48,12 @@ class Estimates:
     def shard_bytes(self, state: State) -> float:
         """Of the largest shard."""
         parts = product_of(state)
-        if parts not in self._bytes:
+        found = self._bytes.get(parts)
+        if found is None:
             pairs = zip(self.basis.reshard.shape, parts, strict=True)
             elements = math.prod(-(-extent // count) for extent, count in pairs)
-            self._bytes[parts] = float(elements * self.basis.reshard.itemsize)
-        return self._bytes[parts]
+            found = self._bytes[parts] = float(elements * self.basis.reshard.itemsize)
+        return found
 
     def seconds(self, state: State, move: Move) -> float:
         """Of a step that is no permute."""
@@ -116,8 +115,9 @@ class Estimates:
         key = (layer, dim, digits)
         if key not in self._overlaps:
             length, goal = 1.0 / parts_of(digits), 1.0 / self._goal_parts[dim]
-            low = _index(digits, np.arange(self.basis.size, dtype=np.int64)) * length
-            wanted = _index(self.basis.goal.dims[dim], self._goal_positions[layer]) * goal
+            low = self.basis.index(digits) * length
+            index = self.basis.index(self.basis.goal.dims[dim])
+            wanted = index[self._goal_positions[layer]] * goal
             high = np.minimum(low + length, wanted + goal)
             self._overlaps[key] = np.maximum(high - np.maximum(low, wanted), 0.0)
         return self._overlaps[key]
@@ -130,9 +130,3 @@ class Estimates:
             return (own,)
         reshard = self.basis.reshard
         return positions_of(reshard.target.mesh, ids_of(reshard.source.mesh)), own
-
-
-def _index(digits: Digits, positions: Integers) -> Integers:
-    """The shard index along a dimension at every position."""
-    index: Integers = read_digits(tuple(Digit(*pair) for pair in digits), positions)
-    return index + 0 * positions

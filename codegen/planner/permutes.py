@@ -23,8 +23,6 @@ from shardwright.codegen.planner.basis import (
 )
 from shardwright.codegen.planner.estimate import Estimates
 from shardwright.ir.index import Integers
-from shardwright.ir.layout import read_digits
-from shardwright.ir.mesh import Digit
 
 Alike = dict[tuple[int, ...], list[State]]
 
@@ -127,11 +125,9 @@ class Permutes:
     def _number(self, state: State) -> Integers:
         """A number of the shard, and of the sum, at every position."""
         if state not in self._numbers:
-            positions = np.arange(self.basis.size, dtype=np.int64)
-            number = np.zeros_like(positions)
-            for digits in (*state.dims, state.unreduced):
-                places = tuple(Digit(*pair) for pair in digits)
-                number = number * parts_of(digits) + read_digits(places, positions)
+            number = self.basis.index(state.unreduced)
+            for digits in state.dims:
+                number = number * parts_of(digits) + self.basis.index(digits)
             self._numbers[state] = number
         return self._numbers[state]
 

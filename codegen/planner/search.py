@@ -50,6 +50,9 @@ class Path:
         return sum(self.costs)
 
 
+_NEVER = (math.inf, 0)
+
+
 class _Entry(NamedTuple):
     """An entry of the queue: a state reached at `cost`, or all permutes from there."""
 
@@ -102,7 +105,7 @@ class Search:
 
     def _expand(self, state: State, cost: float, steps: int) -> None:
         for move in self.basis.moves(state):
-            if self.allowed(state, move.after) and self._improves(move.after, cost, steps + 1):
+            if self._improves(move.after, cost, steps + 1) and self.allowed(state, move.after):
                 total = cost + self.estimates.seconds(state, move)
                 self._reach(move.after, total, steps + 1, (state, move, total - cost))
         ahead = self.estimates.least_permute(state) + self.estimates.after_permute(state)
@@ -115,7 +118,7 @@ class Search:
         after = [
             other
             for other in found
-            if self.allowed(state, other) and self._improves(other, least, steps)
+            if self._improves(other, least, steps) and self.allowed(state, other)
         ]
         for other, seconds in zip(after, self.permutes.seconds(state, after), strict=True):
             self._reach(
@@ -123,7 +126,7 @@ class Search:
             )
 
     def _improves(self, state: State, cost: float, steps: int) -> bool:
-        return (cost, steps) < self._best.get(state, (math.inf, 0))
+        return (cost, steps) < self._best.get(state, _NEVER)
 
     def _reach(
         self, state: State, cost: float, steps: int, came: tuple[State, Move, float] | None
@@ -136,6 +139,8 @@ class Search:
         self._push(self.estimates.ahead(state), cost, steps, state, False)
 
     def _push(self, ahead: float, cost: float, steps: int, state: State, permutes: bool) -> None:
+        if cost + ahead > self._best.get(self.basis.goal, _NEVER)[0]:
+            return
         key = cost + ahead * (1.0 if self.thorough else GREED)
         self._entered += 1
         entry = _Entry(key, steps, self._entered, cost, state, permutes)
