@@ -7,7 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from shardwright.codegen.planner.cost import Pair, Prices
+from shardwright.codegen.planner.cost import Prices
+from shardwright.codegen.planner.digits import Pair
 from shardwright.codegen.planner.flows import flows
 from shardwright.codegen.planner.links import Network
 from shardwright.codegen.planner.topology import Hierarchical, Switch, Topology, Torus

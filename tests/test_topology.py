@@ -76,6 +76,16 @@ def test_loads_of_switches_and_hosts() -> None:
         )
 
 
+def test_all_pairs_in_closed_form() -> None:
+    """Groups of devices that all send to each other, against the transfers one by one."""
+    groups = np.array([[0, 1, 4, 6], [2, 3, 5, 7]])
+    pairs = [(a, b) for group in groups for a in group for b in group if a != b]
+    sender, receiver = np.array(pairs).T
+    for topology in (Hierarchical(2, 4, 1.0, 1.0, 1.0, 1.0), Switch(8, 1.0, 1.0)):
+        expected = topology.load(sender, receiver, np.ones((1, sender.size)), 8)[0]
+        np.testing.assert_array_equal(topology.all_pairs(groups, 8), expected)
+
+
 def test_only_powers_of_two_are_direct_on_v5e() -> None:
     """Three hops along an axis are relayed once, seven twice; others are one message."""
     line = topology_of("v5e:16x2")

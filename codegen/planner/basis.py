@@ -27,15 +27,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardwright.codegen.planner.cost import Pair
+from shardwright.codegen.planner.digits import (
+    Digits,
+    Pair,
+    divisors,
+    merged,
+    minus,
+    ordered,
+    parts_of,
+    primes,
+)
 from shardwright.ir.exchange import same_devices
 from shardwright.ir.index import Integers
-from shardwright.ir.layout import merge_digits
-from shardwright.ir.mesh import Digit, Mesh
+from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
-
-Digits = tuple[Pair, ...]
 
 # On meshes of up to so many prime factors, every sub-axis may be used on the way.
 FINE_FACTORS = 4
@@ -55,24 +61,6 @@ class Move(NamedTuple):
     op: str
     digits: Digits
     after: State
-
-
-@functools.cache
-def merged(digits: Digits) -> Digits:
-    """Contiguous neighbours (major to minor) as one digit."""
-    joined = merge_digits(tuple(Digit(*pair) for pair in digits))
-    return tuple((digit.stride, digit.size) for digit in joined)
-
-
-def ordered(digits: Digits) -> Digits:
-    """Digits by stride, major first, contiguous ones as one."""
-    return merged(tuple(sorted(digits, reverse=True)))
-
-
-@functools.cache
-def parts_of(digits: Digits) -> int:
-    """Into how many parts digits split."""
-    return math.prod(size for _, size in digits)
 
 
 def product_of(state: State) -> tuple[int, ...]:
@@ -129,7 +117,7 @@ class Basis:
     @cached_property
     def borders(self) -> tuple[frozenset[int], ...]:
         """Per layer where digits may be cut: at the borders of all sub-axes, or, on a mesh of many
-        prime factors, at those that the source and the target have."""
+        prime factors, at those of the axes and of what the source and the target have."""
         if self.is_fine:
             return tuple(
                 frozenset(
@@ -140,18 +128,23 @@ class Basis:
                 )
                 for layer in range(self.layers)
             )
-        sides = (self.start, self.goal)
-        used = tuple(
-            {
+        return tuple(
+            frozenset(
                 end
-                for digits in (*side.dims, side.unreduced)
-                for s, k in digits
-                for end in (s, s * k)
-            }
+                for stride, size in itertools.chain(
+                    *(_axes(mesh) for mesh in self.meshes(layer)), *self._cuts(layer)
+                )
+                for end in (stride, stride * size)
+            )
             | {1, self.size}
-            for side in sides
+            for layer in range(self.layers)
         )
-        return (frozenset(used[0] | used[1]),) if self.layers == 1 else tuple(map(frozenset, used))
+
+    def _cuts(self, layer: int) -> Iterator[Digits]:
+        """The digits of the sides that are of a layer."""
+        for side in (self.start, self.goal):
+            if side.layer == layer:
+                yield from (*side.dims, side.unreduced)
 
     @cached_property
     def atoms(self) -> tuple[Digits, ...]:
@@ -249,7 +242,7 @@ class Basis:
         singles = [(atom,) for atom in self.within(state.layer, sums)]
         whole = tuple(sorted(sums, reverse=True))
         for digits in dict.fromkeys([*singles, *((digit,) for digit in sums), whole]):
-            left = _minus(state.unreduced, digits)
+            left = minus(state.unreduced, digits)
             reduced = State(state.layer, state.dims, left)
             yield Move("all_reduce", digits, reduced)
             for dim in range(len(state.dims)):
@@ -257,24 +250,7 @@ class Basis:
 
     def outside_kept(self, unreduced: Digits) -> Digits:
         """The unreduced digits that the target does not have."""
-        return _minus(unreduced, self.kept)
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """The divisors, ascending."""
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return tuple(sorted({*small, *(number // d for d in small)}))
-
-
-def primes(number: int) -> tuple[int, ...]:
-    """The prime factors, ascending, as often as they divide."""
-    found, divisor = [], 2
-    while divisor * divisor <= number:
-        while number % divisor == 0:
-            found.append(divisor)
-            number //= divisor
-        divisor += 1
-    return (*found, number) if number > 1 else tuple(found)
+        return minus(unreduced, self.kept)
 
 
 def _axes(mesh: Mesh) -> Digits:
@@ -299,18 +275,3 @@ def _with(state: State, dim: int, digits: Digits) -> State:
 
 def _appended(state: State, dim: int, digits: Digits) -> State:
     return _with(state, dim, merged((*state.dims[dim], *digits)))
-
-
-def _minus(digits: Digits, taken: Digits) -> Digits:
-    """What is left of digits when parts of them are taken out."""
-    left = []
-    for stride, size in digits:
-        at, top = stride, stride * size
-        for low, count in sorted(taken):
-            if stride <= low < top:
-                if low > at:
-                    left.append((at, low // at))
-                at = low * count
-        if top > at:
-            left.append((at, top // at))
-    return ordered(tuple(left))

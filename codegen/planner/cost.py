@@ -26,14 +26,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardwright.codegen.planner.digits import Pair
 from shardwright.codegen.planner.links import CHUNK, Flows, Load, Network
 from shardwright.codegen.planner.topology import Floats, Torus
 from shardwright.ir.index import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
-
-Pair = tuple[int, int]
-"""A digit of the mesh position as (stride, size)."""
 
 # Orders of the axes of a group that are tried; a torus has up to three axes.
 MOST_CLASSES = 3
@@ -187,15 +185,19 @@ class Prices:
         Routes go axis by axis, so that along the axes of one class of digits as much goes as if
         every device sent to each of its neighbours there once for every value of the other digits.
         """
+        topology = self.network.topology
+        if not isinstance(topology, Torus):
+            load = topology.all_pairs(self._groups(digits), self.network.devices)
+            return Load(load, load)
         classes = self._classes(digits)
-        if not isinstance(self.network.topology, Torus) or len(classes) == 1:
+        if len(classes) == 1:
             return self._pairs_load(self._groups(digits))
-        total, load = math.prod(size for _, size in digits), self.network.nothing()
+        members, total = math.prod(size for _, size in digits), self.network.nothing()
         for part in classes:
-            times = total // math.prod(size for _, size in part)
+            times = members // math.prod(size for _, size in part)
             one = self._pairs_load(self._groups(part))
-            load = load + Load(one.messages * times, one.nbytes * times)
-        return load
+            total = total + Load(one.messages * times, one.nbytes * times)
+        return total
 
     def _pairs_load(self, groups: Integers) -> Load:
         size, load = groups.shape[1], self.network.nothing()

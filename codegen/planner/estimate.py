@@ -12,15 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.codegen.planner.basis import (
-    Basis,
-    Digits,
-    Move,
-    State,
-    parts_of,
-    product_of,
-)
+from shardwright.codegen.planner.basis import Basis, Move, State, product_of
 from shardwright.codegen.planner.cost import Prices
+from shardwright.codegen.planner.digits import Digits, parts_of
 from shardwright.codegen.planner.links import Network
 from shardwright.codegen.planner.topology import Floats
 from shardwright.ir.exchange import ids_of, positions_of

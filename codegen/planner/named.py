@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shardwright.codegen.planner.basis import Basis, Digits, Move, State
+from shardwright.codegen.planner.basis import Basis, Move, State
+from shardwright.codegen.planner.digits import Digits
 from shardwright.codegen.planner.holders import Loads, choose_rule
 from shardwright.ir import axes as algebra
 from shardwright.ir.axes import AxisRef

@@ -12,15 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shardwright.codegen.planner.basis import (
-    Basis,
-    Digits,
-    State,
-    merged,
-    ordered,
-    parts_of,
-    product_of,
-)
+from shardwright.codegen.planner.basis import Basis, State, product_of
+from shardwright.codegen.planner.digits import Digits, merged, ordered, parts_of
 from shardwright.codegen.planner.estimate import Estimates
 from shardwright.ir.index import Integers
 

@@ -8,9 +8,10 @@ that reaches the target is a cheapest one.
 Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
 costs, and are priced together when it comes first.
 
-A mesh of many prime factors is cut only where source and target cut it (`Basis.borders`), and where
-there still are more than THOROUGH shardings, only permutes that swap two sub-axes or end at the
-target are tried, the estimate counts GREED times, and EXPANSIONS shardings are looked at.
+A mesh of many prime factors is cut only between its axes and where source and target cut it
+(`Basis.borders`). Where there still are more than THOROUGH shardings, only permutes that swap two
+sub-axes or end at the target are tried, the estimate counts GREED times, and EXPANSIONS shardings
+are looked at.
 `Path.bound` is what no sequence of basis steps can beat: the cost itself where all of them were
 looked at as far as need be, else the first estimate.
 """

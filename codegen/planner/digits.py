@@ -1,0 +1,65 @@
+"""Digits of a mesh position as pairs (stride, size): what the search computes with."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from shardwright.ir.layout import merge_digits
+from shardwright.ir.mesh import Digit
+
+Pair = tuple[int, int]
+"""A digit of the mesh position as (stride, size)."""
+
+Digits = tuple[Pair, ...]
+"""Digits major to minor."""
+
+
+@functools.cache
+def merged(digits: Digits) -> Digits:
+    """Contiguous neighbours (major to minor) as one digit."""
+    joined = merge_digits(tuple(Digit(*pair) for pair in digits))
+    return tuple((digit.stride, digit.size) for digit in joined)
+
+
+def ordered(digits: Digits) -> Digits:
+    """Digits by stride, major first, contiguous ones as one."""
+    return merged(tuple(sorted(digits, reverse=True)))
+
+
+@functools.cache
+def parts_of(digits: Digits) -> int:
+    """Into how many parts digits split."""
+    return math.prod(size for _, size in digits)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """The divisors, ascending."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def primes(number: int) -> tuple[int, ...]:
+    """The prime factors, ascending, as often as they divide."""
+    found, divisor = [], 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return (*found, number) if number > 1 else tuple(found)
+
+
+def minus(digits: Digits, taken: Digits) -> Digits:
+    """What is left of digits when parts of them are taken out."""
+    left = []
+    for stride, size in digits:
+        at, top = stride, stride * size
+        for low, count in sorted(taken):
+            if stride <= low < top:
+                if low > at:
+                    left.append((at, low // at))
+                at = low * count
+        if top > at:
+            left.append((at, top // at))
+    return ordered(tuple(left))
