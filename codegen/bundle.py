@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.describe import DEFAULT_BACKENDS, Description
+from shardwright.codegen.modules import Part, parts
 from shardwright.codegen.writing import write_bundles
 from shardwright.ir.errors import InputError, one_of, wrong_type
 from shardwright.ir.plan import Plan
@@ -32,36 +33,26 @@ class Bundle:
 
     def files(self, name: str) -> dict[str, str]:
         """The text of every file of the bundle, by file name; the same for the same plan."""
-        from shardwright.codegen.backends import BACKENDS
         from shardwright.codegen.render import render
         from shardwright.codegen.show.review import review_page
         from shardwright.codegen.show.svg import svg
 
         command = self.description(name).command()
-        modules = {f"{b}.py": BACKENDS[b].render(self.plan, command) for b in self.backends}
+        modules = self.modules(command)
+        own = {f"{backend}.py" for backend in self.backends}
+        backward = tuple(part.file for part in modules if part.file not in own)
+        package = _Package(name, ", ".join(self.backends), ", ".join(backward))
         return {
-            **modules,
-            **self._backward(command),
-            "README.md": review_page(self.plan, name, command),
-            "__init__.py": render("package.py.jinja", _Package(name, ", ".join(self.backends))),
+            **{part.file: part.text for part in modules},
+            "README.md": review_page(self.plan, name, command, backward=backward),
+            "__init__.py": render("package.py.jinja", package),
             "plan.json": self.plan.to_json(),
             "reshard.svg": svg(self.plan),
         }
 
-    def _backward(self, command: str) -> dict[str, str]:
-        """The modules of the reverse reshard: the gradients of those that have one."""
-        from shardwright.codegen.backends import BACKENDS
-        from shardwright.codegen.planner import plan as plan_of
-
-        having = [b for b in self.backends if hasattr(BACKENDS[b], "render_backward")]
-        if not having:
-            return {}
-        try:
-            reverse = plan_of(_reverse(self.plan.reshard), "direct")
-        except InputError:  # too large for replicas of the source, or with partial sums
-            return {}
-        texts = {f"{b}_backward.py": BACKENDS[b].render_backward(reverse, command) for b in having}
-        return {name: text for name, text in texts.items() if text is not None}
+    def modules(self, command: str) -> tuple[Part, ...]:
+        """The modules of every backend, each with its backward where it has one."""
+        return tuple(part for b in self.backends for part in parts(self.plan, b, command))
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, whose last part is its name, and note it in the
@@ -73,23 +64,13 @@ class Bundle:
         )
 
 
-def _reverse(reshard: Reshard) -> Reshard:
-    """The reshard from the target to the source."""
-    return replace(
-        reshard,
-        source=reshard.target,
-        target=reshard.source,
-        source_split=reshard.target_split,
-        target_split=reshard.source_split,
-    )
-
-
 @dataclass(frozen=True)
 class _Package:
     """What the template of a bundle's `__init__.py` prints."""
 
     name: str
     modules: str
+    backward: str
 
 
 def emit(

@@ -32,3 +32,8 @@ def itemsize(dtype: object) -> int:
         got=dtype if isinstance(dtype, str) and dtype else repr(dtype),
         expected=one_of(DTYPES),
     )
+
+
+def is_floating(dtype: str) -> bool:
+    """Whether elements are floating-point numbers, so that functions of them have derivatives."""
+    return "float" in dtype

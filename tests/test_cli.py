@@ -31,7 +31,7 @@ def test_the_version() -> None:
 
 def test_emit_from_flags(tmp_path: Path) -> None:
     said = ok("emit", *flags(name="transpose_2x3"), "-o", tmp_path)
-    assert said == f"{tmp_path}/transpose_2x3: 6 files written\n"
+    assert said == f"{tmp_path}/transpose_2x3: 8 files written\n"
     from_flags = files(tmp_path / "transpose_2x3")
     assert (
         ok("emit", *flags(name="transpose_2x3"), "--output", tmp_path)
@@ -51,7 +51,7 @@ def test_emit_from_flags(tmp_path: Path) -> None:
 def test_emit_from_a_file(tables: Path, tmp_path: Path) -> None:
     root = tmp_path / "generated"
     said = ok("emit", tables, "-o", root)
-    assert said == f"{root}/first: 6 files written\n{root}/second: 6 files written\n"
+    assert said == f"{root}/first: 8 files written\n{root}/second: 6 files written\n"
     assert set(json.loads((root / "manifest.json").read_text())["bundles"]) == {"first", "second"}
     assert ok("check", root) == f"{root}: as it would be emitted now\n"
 
@@ -68,7 +68,7 @@ def test_emit_one_of_a_file(tables: Path, tmp_path: Path) -> None:
 def test_emit_says_what_it_removes(tmp_path: Path) -> None:
     ok("emit", *flags(name="a"), "-o", tmp_path)
     assert ok("emit", *flags(name="a", backends="triton_gpu"), "-o", tmp_path) == (
-        f"{tmp_path}/a: 3 files written, pallas_tpu.py removed\n"
+        f"{tmp_path}/a: 4 files written, pallas_tpu.py, pallas_tpu_backward.py removed\n"
     )
     assert ok("emit", *flags(name="a", backends="triton_gpu"), "-o", tmp_path) == (
         f"{tmp_path}/a: unchanged\n"

@@ -12,9 +12,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from cases import describe, random_reshard
+from cases import random_reshard
 
 from shardwright.codegen.backends import BACKENDS
+from shardwright.codegen.modules import reverse
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard
 
@@ -111,24 +112,38 @@ for kind in (AxisType.Auto, AxisType.Explicit):
     for context in (mesh, elsewhere):
         with jax.set_mesh(context):
             y = moved(x, mesh)
-            z = jax.jit(lambda x: moved(x, mesh))(x)
-        assert y.sharding == z.sharding == m.target_sharding(mesh), (y.sharding, z.sharding)
-        assert right(y) and right(z)
-try:
-    jax.grad(lambda x: moved(x, mesh).sum())(x)
-except NotImplementedError as error:
-    print(error)
+            try:
+                z = jax.jit(lambda x: moved(x, mesh))(x)
+            except ValueError as error:
+                print(error)
+                z = y
+        wanted = m.target_sharding(mesh)
+        assert all(found.sharding.is_equivalent_to(wanted, 2) and right(found) for found in (y, z))
 """
+MIXED = (
+    "the result is on a mesh of axes {}, which a traced program cannot mix with the Explicit axes "
+    "that are set, {{'x': 4, 'y': 2}}: call reshard(x, mesh) outside jit, on a concrete array, or "
+    "trace without jax.set_mesh\n"
+)
 
 
-@pytest.mark.parametrize("reshard", [SAME_AXES, OTHER_AXES, SUB_AXES], ids=describe)
-def test_any_mesh_may_be_set_and_its_axes_typed(reshard: Reshard, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reshard", "said"),
+    [
+        (SAME_AXES, ""),
+        (OTHER_AXES, MIXED.format("{'t': 8}")),
+        (SUB_AXES, MIXED.format("{'x:(1)2': 2, 'x:(2)2': 2, 'y': 2}")),
+        (reverse(OTHER_AXES), ""),
+        (reverse(SUB_AXES), ""),
+    ],
+    ids=["same axes", "other axes", "sub-axes", "from other axes", "from sub-axes"],
+)
+def test_any_mesh_may_be_set_and_its_axes_typed(
+    reshard: Reshard, said: str, tmp_path: Path
+) -> None:
+    """A result on a refined mesh cannot be in a program with Explicit axes."""
     pytest.importorskip("jax")
-    said = output(started(MESHES, 9, written(reshard, "pallas_tpu", tmp_path)))
-    assert said == (
-        "reshard has no derivative of its own: its gradient is the reshard from the target to the "
-        "source; emit that one too and join the two with jax.custom_vjp\n"
-    )
+    assert output(started(MESHES, 9, written(reshard, "pallas_tpu", tmp_path))) == said
 
 
 PROCESSES = """
@@ -143,7 +158,7 @@ spec = importlib.util.spec_from_file_location("emitted", path)
 m = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(m)
 # The interpreter knows one process alone: in place of the kernel, what it does to these shards.
-m._program = lambda stacked, union, interpret: jax.jit(
+m._program = lambda stacked, union, interpret, collective_id: jax.jit(
     lambda shards: jnp.flip(shards, 0), out_shardings=NamedSharding(union, P("device"))
 )(stacked)
 devices = np.array(jax.devices())

@@ -19,7 +19,7 @@ from shardwright.codegen.module import (
     refuse_common,
 )
 from shardwright.codegen.render import render as render_template
-from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
@@ -115,9 +115,9 @@ class PallasText(ModuleText):
         return {4: "self", 2: "int16", 1: "int8"}[min(DTYPES[self.dtype], 4)]
 
     @property
-    def collective(self) -> str:
-        """The collective id that the program passes to its kernel, which has one if it sends."""
-        return "COLLECTIVE_ID" if self.communicates else "None"
+    def differentiable(self) -> bool:
+        """Whether JAX differentiates with respect to the elements."""
+        return is_floating(self.dtype)
 
     @property
     def unpack_specs(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shardwright.codegen.facts import device_ranges, title
 from shardwright.codegen.show.derivation import derivation_lines
@@ -17,16 +17,20 @@ LISTED_TRANSFERS = 64
 Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 
 
-def review_page(plan: Plan, name: str, command: str, tables: Tables = ()) -> str:
+def review_page(
+    plan: Plan, name: str, command: str, tables: Tables = (), backward: Sequence[str] = ()
+) -> str:
     """The README.md of a bundle, in Markdown; the same for the same plan, name and command.
 
-    `tables`: what backends say of their modules, each a title with a heading and rows.
+    `tables`: what backends say of their modules, each a title with a heading and rows. `backward`:
+    the files of the reverse reshard, which derivatives need.
     """
     sections = (
         f"# {name}",
         title(plan),
         f"Strategy `{plan.strategy}`. Made, and made again, by",
         _block([command], "sh"),
+        *(_BACKWARD.format(file) for file in backward),
         "## Bytes against the bound",
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
@@ -46,6 +50,10 @@ def review_page(plan: Plan, name: str, command: str, tables: Tables = ()) -> str
     )
     return "\n\n".join(sections) + "\n"
 
+
+_BACKWARD = """\
+`{}` is the reverse reshard, from the target to the source: the module beside it loads it when a
+derivative is asked for, to move cotangents back."""
 
 _VERIFY = """\
 In the folder that holds this one: `verify` runs the modules here, without an accelerator, and

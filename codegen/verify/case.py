@@ -28,6 +28,7 @@ class Case:
 
     `texts` are the values its text constants must have; `transfers`, if given, are what its index
     functions must move. Without `execute` nothing is moved, because the tensor is too large.
+    `derivative` asks for the module's derivative too, which takes the backward beside it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Case:
     texts: tuple[tuple[str, str], ...] = ()
     execute: bool = True
     transfers: tuple[Transfer, ...] = ()
+    derivative: bool = False
 
     @staticmethod
     def of(reshard: Reshard, name: str, backend: str, module: Path) -> Case:

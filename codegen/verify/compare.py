@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,15 @@ class MismatchError(Exception):
     def __init__(self, text: str, *, fresh: bool = False) -> None:
         super().__init__(text)
         self.fresh = fresh
+
+
+@contextmanager
+def said_of(what: str) -> Iterator[None]:
+    """A mismatch inside is said of `what`."""
+    try:
+        yield
+    except MismatchError as error:
+        raise MismatchError(f"{what}: {error}", fresh=error.fresh) from error
 
 
 def expect(name: str, got: object, expected: object) -> None:

@@ -35,9 +35,12 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
         for each in compare.runs(case):
             result = execution.once(each)
         execution.pad_and_unpad(each, result)
+        if case.derivative:
+            execution.transpose(each)
     # Last, so that what the interpreter sees is said in its words. A module without our kernel has
     # no events that we could read.
-    return (*CHECKS, *(inspect(module, case) if hasattr(module, "_kernel") else ()))
+    derivative = ("derivative",) if case.derivative else ()
+    return (*CHECKS, *derivative, *(inspect(module, case) if hasattr(module, "_kernel") else ()))
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
@@ -84,14 +87,30 @@ class _Execution:
         poison.choose(poison.MODES[run.poison])
         with observed():
             y = jax.block_until_ready(self.function(x))
-        compare.expect("dtype of the result", str(y.dtype), self.case.dtype)
         wanted = self.module.target_sharding(self.target_mesh)
-        if not y.sharding.is_equivalent_to(wanted, y.ndim):
-            raise MismatchError(f"sharding of the result: got: {y.sharding}, expected: {wanted}")
-        compare.results(run, self._shards(y), self._expected(run.tensor))
+        self._compare(run, y, wanted, self.case.target)
         if not np.array_equal(to_bits(x), given):
             raise MismatchError("the input was changed")
         return y
+
+    def transpose(self, run: Run) -> None:
+        """A cotangent, its padding filled with what must not be read, moves back to the source."""
+        given = oracle.padded(self.case.target, run.tensor, run.fill)
+        wanted = self.module.source_sharding(self.source_mesh)
+        x = jax.device_put(jnp.zeros(self.module.PADDED_SOURCE_SHAPE, self.case.dtype), wanted)
+        y = to_jax(given, self.case.dtype)
+        cotangent = jax.device_put(y, self.module.target_sharding(self.target_mesh))
+        with observed(), compare.said_of("the derivative"):
+            _, pull = jax.vjp(self.function, x)
+            (back,) = jax.block_until_ready(pull(cotangent))
+            self._compare(run, back, wanted, self.case.source)
+
+    def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
+        """What a device has of `y` is, with the padding zero, what the oracle says."""
+        compare.expect("dtype of the result", str(y.dtype), self.case.dtype)
+        if not y.sharding.is_equivalent_to(wanted, y.ndim):
+            raise MismatchError(f"sharding of the result: got: {y.sharding}, expected: {wanted}")
+        compare.results(run, self._shards(y), self._expected(run.tensor, placement))
 
     def _shards(self, y: Any) -> dict[int, Bits]:
         numbers = {device: number for number, device in enumerate(jax.devices())}
@@ -99,9 +118,9 @@ class _Execution:
             self.ids[numbers[shard.device]]: to_bits(shard.data) for shard in y.addressable_shards
         }
 
-    def _expected(self, tensor: Bits) -> dict[int, Bits]:
-        local = oracle.largest(self.case.target, self.case.shape)
-        exact = oracle.shards(self.case.target, tensor)
+    def _expected(self, tensor: Bits, placement: Placement) -> dict[int, Bits]:
+        local = oracle.largest(placement, self.case.shape)
+        exact = oracle.shards(placement, tensor)
         return {device: oracle.padded_shard(shard, local) for device, shard in exact.items()}
 
     def pad_and_unpad(self, run: Run, y: Any) -> None:

@@ -1,14 +1,17 @@
-"""One module of one bundle: run as it is, or, if its tensor is too large, on a smaller twin."""
+"""The modules of one backend of a bundle: run as they are, or, if the tensor is too large, those
+of a smaller twin. Where there is a backward, it is verified too, and the derivative that takes it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shardwright.codegen.backends import BACKENDS
-from shardwright.codegen.bundle import Bundle, emit_described
+from shardwright.codegen.bundle import emit_described
 from shardwright.codegen.describe import Description
+from shardwright.codegen.modules import Part, backward_file, backward_plan, parts
 from shardwright.codegen.verify.agreement import as_rows, disagreement
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, Transfer
 from shardwright.codegen.verify.pool import Runner, failure
@@ -22,33 +25,62 @@ MAX_ENUMERATED = 512
 
 
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
-    """The verdict on a module; `folder` is where the module of a twin may be written."""
-    case = Case.of(description.reshard(), description.name, module.stem, module)
-    if not is_too_large(case.shape) and len(case.devices()) <= MAX_DEVICES:
-        return runner.run(case)
+    """The verdict on a backend's module and its backward beside it; `folder` is where the modules
+    of a twin may be written."""
+    cases = _cases(description.reshard(), description.name, module)
+    if not is_too_large(cases[0].shape) and len(cases[0].devices()) <= MAX_DEVICES:
+        return _all(cases, runner.run)
     start = time.perf_counter()
-    result = _not_as_it_is(description, case, runner, folder)
+    result = _not_as_they_are(description, cases, runner, folder)
     return dataclasses.replace(result, seconds=time.perf_counter() - start)
 
 
-def _not_as_it_is(description: Description, case: Case, runner: Runner, folder: Path) -> Report:
-    """The module at full size without moving anything, then its twin's module in full."""
+def _cases(reshard: Reshard, name: str, module: Path) -> tuple[Case, ...]:
+    """The case of a module, which is to have its derivative if there is a backward, and of that."""
+    backend = module.stem
+    case = Case.of(reshard, name, backend, module)
+    back = backward_plan(reshard, backend)
+    if back is None:
+        return (case,)
+    beside = Case.of(back.reshard, name, backend, module.with_name(backward_file(backend)))
+    return dataclasses.replace(case, derivative=True), beside
+
+
+def _all(cases: Sequence[Case], run: Callable[[Case], Report]) -> Report:
+    """One report on a module and its backward: that first, since the derivative needs it."""
+    if len(cases) == 1:
+        return run(cases[0])
+    own, beside = cases
+    back = run(beside)
+    if back.verdict != "ok":
+        named = f"{beside.module.name}: " if back.verdict == "failed" else ""
+        return dataclasses.replace(back, detail=named + back.detail)
+    first = run(own)
+    checks = (*first.checks, "backward") if first.verdict == "ok" else ()
+    return dataclasses.replace(first, seconds=first.seconds + back.seconds, checks=checks)
+
+
+def _not_as_they_are(
+    description: Description, cases: Sequence[Case], runner: Runner, folder: Path
+) -> Report:
+    """The modules at full size without moving anything, then their twins in full."""
     try:
-        bundle = emit_described(description)
+        emitted = _emitted(description, cases[0].backend)
     except InputError as error:
-        return failure(case, f"would not be emitted now: {str(error).splitlines()[0]}")
-    text = _text(bundle, description, case.backend)
-    full = _full_size(bundle, case, runner, text)
+        return failure(cases[0], f"would not be emitted now: {str(error).splitlines()[0]}")
+    of = dict(zip(cases, emitted, strict=True))
+    full = _all(cases, lambda case: _full_size(of[case], case, runner))
     if full.verdict != "ok":
         return full
-    if len(case.devices()) > MAX_DEVICES:
+    if len(cases[0].devices()) > MAX_DEVICES:
         return _not_run(full, f"more than {MAX_DEVICES} devices")
-    found = _twin(description, case, bundle, text)
+    found = _twin(description, cases[0], emitted)
     if found is None:
         return _not_run(full, "its smallest twin is too large too")
-    result = runner.run(_twin_case(case, *found, folder))
-    name = f"twin {'x'.join(map(str, found[0].shape))}"
-    if form(found[1]) != form(text):
+    small, texts = found
+    result = _all(_twin_cases(cases[0], small, texts, folder), runner.run)
+    name = f"twin {'x'.join(map(str, small.shape))}"
+    if not _same_forms(texts, emitted):
         name += " of another form"
     if result.verdict != "ok":
         return dataclasses.replace(result, detail=f"{name}: {result.detail}")
@@ -57,17 +89,21 @@ def _not_as_it_is(description: Description, case: Case, runner: Runner, folder: 
 
 
 def _twin(
-    description: Description, case: Case, bundle: Bundle, text: str
-) -> tuple[Reshard, str] | None:
-    """The smallest twin whose module has the form of `text`, else the smallest, with its module."""
+    description: Description, case: Case, emitted: Sequence[Part]
+) -> tuple[Reshard, tuple[Part, ...]] | None:
+    """The smallest twin whose modules have the forms of those emitted, else the smallest."""
     smallest = None
     for small in twins(description.reshard(), case.source, case.target):
         shrunk = dataclasses.replace(description, shape=small.shape)
-        found = small, _text(emit_described(shrunk), shrunk, case.backend, bundle)
-        if form(found[1]) == form(text):
+        found = small, _emitted(shrunk, case.backend, emitted)
+        if _same_forms(found[1], emitted):
             return found
         smallest = smallest or found
     return smallest
+
+
+def _same_forms(some: Sequence[Part], others: Sequence[Part]) -> bool:
+    return [form(part.text) for part in some] == [form(part.text) for part in others]
 
 
 def _not_run(full: Report, why: str) -> Report:
@@ -79,41 +115,37 @@ def _checked(full: Report) -> str:
     return f"at full size: {', '.join(full.checks)}"
 
 
-def _full_size(bundle: Bundle, case: Case, runner: Runner, text: str) -> Report:
-    """Constants, index functions and transfers of the module, and its text against `text`."""
+def _full_size(part: Part, case: Case, runner: Runner) -> Report:
+    """Constants, index functions and transfers of a module; its text against what is emitted."""
     transfers: tuple[Transfer, ...] = ()
     if len(case.devices()) <= MAX_ENUMERATED:
-        enumerated = bundle.plan.transfers()
+        enumerated = part.plan.transfers()
         fault = disagreement(enumerated, case.source, case.target, case.shape)
         if fault:
             return failure(case, f"plan: {fault}")
         transfers = as_rows(enumerated)
-    result = runner.run(dataclasses.replace(case, execute=False, transfers=transfers))
+    inspected = dataclasses.replace(case, execute=False, derivative=False, transfers=transfers)
+    result = runner.run(inspected)
     if result.verdict != "ok":
         return result
-    if case.module.read_text(encoding="utf-8") != text:
+    if case.module.read_text(encoding="utf-8") != part.text:
         return failure(case, "not what would be emitted now: `shardwright check` says how")
     return dataclasses.replace(result, checks=(*result.checks, "text"))
 
 
-def _twin_case(case: Case, small: Reshard, text: str, folder: Path) -> Case:
-    """The case of a twin, whose module is written into the folder."""
+def _twin_cases(
+    case: Case, small: Reshard, emitted: Sequence[Part], folder: Path
+) -> tuple[Case, ...]:
+    """The cases of a twin, whose modules are written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
-    module = home / case.module.name
-    module.write_text(text, encoding="utf-8")
-    return Case.of(small, case.name, case.backend, module)
+    for part in emitted:
+        (home / part.file).write_text(part.text, encoding="utf-8")
+    return _cases(small, case.name, home / case.module.name)
 
 
-def _text(
-    bundle: Bundle, description: Description, backend: str, like: Bundle | None = None
-) -> str:
-    """The text of a module as it would be emitted now; `like`: in the form of this one's, where
-    the backend has several and chooses by size."""
-    module, command = BACKENDS[backend], description.command()
-    text: str
-    if like is not None and hasattr(module, "render_like"):
-        text = module.render_like(bundle.plan, command, like.plan)
-    else:
-        text = module.render(bundle.plan, command)
-    return text
+def _emitted(description: Description, backend: str, like: Sequence[Part] = ()) -> tuple[Part, ...]:
+    """A backend's modules as they would be emitted now; `like`: in the form of these, where the
+    backend has several and chooses by size."""
+    plan = emit_described(description).plan
+    return parts(plan, backend, description.command(), tuple(like))

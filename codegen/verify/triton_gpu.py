@@ -27,7 +27,11 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Execute the module on every bit plane; the names of the checks passed."""
     for execution in compare.runs(case):
         _run_once(module, case, execution)
-    return CHECKS
+    if not case.derivative:
+        return CHECKS
+    with compare.said_of("the derivative"):
+        _transpose(module, case, execution)
+    return (*CHECKS, "derivative")
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
@@ -56,6 +60,25 @@ def _run_once(module: ModuleType, case: Case, execution: Run) -> None:
     for device, tensor in inputs.items():
         if not np.array_equal(to_bits(tensor), given[device]):
             raise MismatchError(f"device {device}: its input shard was changed")
+
+
+def _transpose(module: ModuleType, case: Case, execution: Run) -> None:
+    """The gradient of the target shards moves back to the source."""
+    given = oracle.shards(case.target, execution.tensor)
+    shards = [
+        torch.zeros(module.source_shape(device), dtype=getattr(torch, case.dtype))
+        for device in sorted(case.source.device_ids)
+    ]
+    for shard in shards:
+        shard.requires_grad_()
+    with quick_launches():
+        outputs = module.reshard_local(shards)
+        torch.autograd.backward(
+            outputs, [to_torch(bits, case.dtype) for _, bits in sorted(given.items())]
+        )
+    expected = oracle.shards(case.source, execution.tensor)
+    got = [to_bits(shard.grad) for shard in shards]
+    compare.results(execution, dict(zip(sorted(expected), got, strict=True)), expected)
 
 
 def _no_alias(inputs: dict[int, Any], results: dict[int, Any]) -> None:
