@@ -125,9 +125,10 @@ def large() -> Reshard:
 
 DETAILS = {
     "pallas_tpu": "twin 11x4; at full size: constants, index functions, transfers, hints, windows, "
-    "protocol, text",
+    "protocol, text, backward",
     "triton_gpu": (
-        "twin 11x4; at full size: constants, index functions, transfers, sampled programs, text"
+        "twin 11x4; at full size: constants, index functions, transfers, sampled programs, "
+        "text, backward"
     ),
 }
 
