@@ -310,6 +310,39 @@ def symmetric(rank: int, case: dict) -> dict:
     }
 
 
+def grouped(rank: int, case: dict) -> dict:
+    """All tensors of a group, twice: results, bytes sent, exchanges, launches."""
+    module = load(case["module"])
+    device = module.RANKS[rank]
+    launches = []
+    copy = module._Listed.copy
+
+    def counted(listed, *args):  # type: ignore[no-untyped-def]
+        launches.append(len(listed.tiles))
+        copy(listed, *args)
+
+    module._Listed.copy = counted
+    shards = {
+        name: given(module._MODULES[name], device, {"shards": held})
+        for name, held in case["members"].items()
+    }
+    SENT.clear()
+    results = module.reshard(shards)
+    sent, made = list(SENT), len(launches)
+    wanted = None if device not in module.TARGET_IDS else results
+    again = module.reshard(shards, out=wanted)
+    bad = shards | {"norm1": None if shards["norm1"] is not None else torch.ones(1)}
+    mine = bad if rank == 1 else shards
+    return {
+        "device": device,
+        "results": {name: bits(result) for name, result in results.items()},
+        "kept": all(again[name] is results[name] for name in results),
+        "sent": sent,
+        "launches": made,
+        "said": said(lambda: module.reshard(mine, check=True)),
+    }
+
+
 TASKS: dict[str, Callable[[int, dict], dict]] = {
     "moved": moved,
     "repeated": repeated,
@@ -318,6 +351,7 @@ TASKS: dict[str, Callable[[int, dict], dict]] = {
     "dies": dies,
     "dtensors": dtensors,
     "symmetric": symmetric,
+    "grouped": grouped,
 }
 
 

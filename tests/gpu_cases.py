@@ -59,6 +59,41 @@ CASES = {
         '[{}, {"z"}, {"y", "x"}]',
     ),
 }
+
+
+def layer(*ids: int) -> dict[str, Reshard]:
+    """The weights of a transformer layer with experts, from FSDP on devices 0 to 3 to tensor
+    parallel on a 2x2 mesh of these devices: aligned and odd ones, matrices and vectors."""
+    target = Mesh({"tp": 2, "r": 2}, list(ids))
+    columns, rows, whole = '[{"tp"}, {}]', '[{}, {"tp"}]', "[{}, {}]"
+
+    def weight(shape: tuple[int, ...], to: str, dtype: str = "bfloat16") -> Reshard:
+        split = '[{"fsdp"}, {}]' if len(shape) == 2 else '[{"fsdp"}]'
+        return make({"fsdp": 4}, shape, split, to, target, dtype)
+
+    made = {
+        "q_proj": weight((64, 64), columns),
+        "k_proj": weight((32, 64), columns),
+        "v_proj": weight((32, 64), columns),
+        "o_proj": weight((64, 64), rows),
+        "q_bias": weight((64,), '[{"tp"}]'),
+        "k_bias": weight((32,), '[{"tp"}]'),
+        "v_bias": weight((32,), '[{"tp"}]'),
+        "o_bias": weight((64,), "[{}]"),
+        "norm1": weight((64,), "[{}]"),
+        "norm2": weight((64,), "[{}]"),
+        "q_norm": weight((15,), "[{}]", "float32"),
+        "k_norm": weight((15,), "[{}]", "float32"),
+        "router": weight((7, 64), whole),
+        "shared_up": weight((224, 64), columns),
+        "shared_down": weight((64, 224), rows),
+    }
+    for number in range(4):
+        made[f"expert{number}_up"] = weight((48, 64), columns)
+        made[f"expert{number}_down"] = weight((64, 47), rows)
+    return made
+
+
 FORMS = {
     name: form
     for form, names in (

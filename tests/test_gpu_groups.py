@@ -1,0 +1,181 @@
+"""Groups: the weights of a layer in one launch a device, and in one exchange among processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpu_cases import layer
+from test_distributed import run_group
+from test_gpu_processes import sides
+
+from shardwright.codegen.bundle import emit
+from shardwright.codegen.groups import Group
+from shardwright.codegen.planner import plan
+from shardwright.ir import InputError, Reshard
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+APART, AMONG = (4, 5, 6, 7), (2, 3, 0, 1)
+
+
+def written(reshards: dict[str, Reshard], folder: Path) -> Path:
+    """The bundles of some tensors and the module of a group of all."""
+    for name, reshard in reshards.items():
+        emit(reshard, ("triton_gpu",), "direct").write(folder / name)
+    group = Group("layer", tuple(reshards))
+    (folder / "layer").mkdir()
+    for name, text in group.files({name: plan(r) for name, r in reshards.items()}).items():
+        (folder / "layer" / name).write_text(text)
+    return folder / "layer" / "triton_gpu.py"
+
+
+@pytest.fixture(scope="module", params=[APART, AMONG], ids=["apart", "among"])
+def refit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    """The weights of a layer, and the module of their group."""
+    reshards = layer(*request.param)
+    assert len(reshards) > 20
+    return reshards, written(reshards, tmp_path_factory.mktemp("layer"))
+
+
+LOCAL = """
+import importlib.util, json, sys
+from pathlib import Path
+import torch
+from shardwright.codegen.verify.launch import quick_launches
+
+path, cases = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("layer", path)
+m = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(m)
+launches = []
+copy = m._Listed.copy
+m._Listed.copy = lambda listed, *args: (launches.append(listed), copy(listed, *args))[1]
+
+
+def tensor(name, device, text, shape):
+    raw = bytearray.fromhex(text)
+    return torch.frombuffer(raw, dtype=m._MODULES[name].TORCH_DTYPE).reshape(shape).clone()
+
+
+given = json.loads(Path(cases).read_text())
+shards = {
+    name: [
+        tensor(name, d, held[str(d)], m._MODULES[name].source_shape(d))
+        for d in sorted(m.SOURCE_IDS)
+    ]
+    for name, (held, _) in given.items()
+}
+# A shard and a result that begin where 16 bytes cannot be moved at once.
+moved = torch.empty(shards["q_proj"][0].numel() + 1, dtype=torch.bfloat16)[1:]
+shards["q_proj"][0] = moved.view(shards["q_proj"][0].shape).copy_(shards["q_proj"][0])
+with quick_launches():
+    results = m.reshard_local(shards)
+assert len(launches) in (0, len(m.TARGET_IDS)), len(launches)
+for name, (_, wanted) in given.items():
+    for device, result in zip(sorted(m.TARGET_IDS), results[name], strict=True):
+        found = bytes(result.reshape(-1).view(torch.uint8).tolist()).hex()
+        assert found == wanted[str(device)], (name, device)
+again = m.reshard_local(shards, out=results)
+assert all(a is b for name in results for a, b in zip(again[name], results[name], strict=True))
+print(len(launches))
+"""
+
+
+@pytest.mark.parametrize("interpreted", ["0", "1"])
+def test_one_launch_a_device(refit, interpreted: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    import json
+
+    reshards, module = refit
+    cases = tmp_path / "cases.json"
+    cases.write_text(json.dumps({name: sides(reshard) for name, reshard in reshards.items()}))
+    run = subprocess.run(
+        [sys.executable, "-c", LOCAL, str(module), str(cases)],
+        env={"TRITON_INTERPRET": interpreted, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout == ("8\n" if interpreted == "1" else "0\n")
+
+
+@pytest.mark.parametrize("interpreted", ["0", "1"])
+def test_one_exchange_a_rank(refit, interpreted: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    reshards, module = refit
+    given = {name: sides(reshard) for name, reshard in reshards.items()}
+    case = {"task": "grouped", "module": str(module)}
+    case["members"] = {name: source for name, (source, _) in given.items()}
+    world = plan(reshards["q_proj"]).devices
+    ranks = [lines[0] for lines in run_group(world, [case], tmp_path, TRITON_INTERPRET=interpreted)]
+    for rank in ranks:
+        wanted = {name: target.get(rank["device"]) for name, (_, target) in given.items()}
+        assert rank["results"] == wanted
+        assert rank["kept"]
+        assert len(rank["sent"]) == 1
+        assert rank["launches"] <= 2 * int(interpreted)
+        assert rank["said"].startswith("ValueError: rank 1: norm1: source shard of device 1: got")
+    total = sum(plan(reshard).traffic.received_total for reshard in reshards.values())
+    assert sum(rank["sent"][0] for rank in ranks) == total
+
+
+def test_the_kernel_moves_sixteen_bytes_at_once(refit) -> None:  # type: ignore[no-untyped-def]
+    import triton
+    from test_gpu_kernel import loaded
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from shardwright.codegen.compile import resources
+
+    module = loaded(refit[1])
+    names = module.copy_kernel.arg_names
+    fixed = {"UNIT": module.UNIT, "ROWS": module.ROWS, "COLUMNS": module.COLUMNS}
+    for target, kind in (
+        (GPUTarget("cuda", 90, 32), "ptx"),
+        (GPUTarget("hip", "gfx942", 64), "amdgcn"),
+    ):
+        text = triton.compile(
+            ASTSource(
+                fn=module.copy_kernel,
+                signature={name: "constexpr" if name in fixed else "*i64" for name in names},
+                constexprs={(names.index(name),): value for name, value in fixed.items()},
+                attrs={(k,): [["tt.divisibility", 16]] for k in range(4)},
+            ),
+            target=target,
+        ).asm[kind]
+        # The fields of the tile have 8 bytes each.
+        assert set(resources.widths(text, "ld")) - {8} == {16, module.UNIT}
+        assert set(resources.widths(text, "st")) == {16, module.UNIT}
+        assert resources.divisions(text)[0] == 0
+
+
+def test_a_member_emitted_anew(tmp_path: Path) -> None:
+    from test_gpu_kernel import loaded
+
+    reshards = {name: layer(*APART)[name] for name in ("q_proj", "norm1")}
+    module = written(reshards, tmp_path)
+    emit(layer(*APART)["k_proj"], ("triton_gpu",)).write(tmp_path / "q_proj")
+    path = tmp_path / "q_proj" / "triton_gpu.py"
+    with pytest.raises(ImportError) as caught:
+        loaded(module)
+    assert str(caught.value).startswith(f"{path} has plan ")
+    path.unlink()
+    with pytest.raises(ImportError) as caught:
+        loaded(module)
+    assert str(caught.value) == (
+        f"{path} is missing: a group needs the bundles of its tensors beside it"
+    )
+
+
+def test_members_on_other_devices() -> None:
+    plans = {"a": plan(layer(*APART)["norm1"]), "b": plan(layer(*AMONG)["norm1"])}
+    with pytest.raises(InputError) as caught:
+        Group("both", ("a", "b")).files(plans)
+    assert str(caught.value) == (
+        "members: the members of a group are on the same devices in the same order\n"
+        "got: the target mesh of b on devices 2, 3, 0, 1\n"
+        "expected: 4, 5, 6, 7, as that of a"
+    )
