@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -96,12 +97,11 @@ def _at(box: list[list[int]]) -> tuple[Any, ...]:
     return (*(slice(low, high) for low, high in box), ...)
 
 
-def largest(plan: Plan) -> int:
-    """The most elements that any device holds in one shard in between."""
-    sizes = [0]
-    for shapes in _shapes(plan)[:-1]:
-        sizes += [int(np.prod(shape)) for shape in shapes.values()]
-    return max(sizes)
+def held(plan: Plan) -> list[int]:
+    """The elements of the largest shard at the start and after each step."""
+    first = {device: shard.shape for device, shard in before(plan.reshard).items()}
+    stages = [first, *_shapes(plan)]
+    return [max(int(np.prod(shape)) for shape in shapes.values()) for shapes in stages]
 
 
 def check(plan: Plan) -> None:
@@ -112,8 +112,13 @@ def check(plan: Plan) -> None:
     assert found.keys() == expected.keys()
     for device, shard in expected.items():
         np.testing.assert_array_equal(found[device], shard)
-    assert plan.prediction is not None
-    if plan.prediction.why is None and plan.prediction.memory_bytes is None:
-        sides = (before(reshard), expected)
-        most = max(shard.size for side in sides for shard in side.values())
-        assert largest(plan) <= most
+    stages, said = held(plan), plan.prediction
+    if said is None:
+        return
+    pairs = itertools.pairwise(stages if plan.steps else [*stages, 0])
+    most = max(a + b for a, b in pairs) * reshard.itemsize
+    assert most <= said.peak_bytes
+    if said.memory_bytes is not None:
+        assert most <= said.memory_bytes
+    elif said.why is None:
+        assert max(stages) <= max(stages[0], stages[-1])

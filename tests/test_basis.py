@@ -21,9 +21,11 @@ from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.basis import Basis, State
 from shardwright.codegen.planner.choose import network_of
 from shardwright.codegen.planner.estimate import Estimates
+from shardwright.codegen.planner.memory import shard_bytes
 from shardwright.codegen.planner.permutes import Permutes
 from shardwright.codegen.planner.search import Search
-from shardwright.ir import AxisRef, Mesh, Reshard, Sharding
+from shardwright.ir import AxisRef, InputError, Mesh, Reshard, Sharding
+from shardwright.ir.plan import Plan
 from shardwright.ir.steps import MoveStep, ReduceStep
 
 MATRICES = [
@@ -90,6 +92,50 @@ def test_random_reductions(seed: int) -> None:
         check(plan(reshard, "basis"))
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {describe(reshard)}") from error
+
+
+SIXTEEN = [{"x": 4, "y": 4}, {"x": 16}, {"x": 2, "y": 8}, {"x": 3, "y": 4}, {"x": 2, "y": 5},
+           {"x": 2, "y": 2, "z": 3}, {"x": 12}]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**9))
+def test_up_to_sixteen_devices(seed: int) -> None:
+    """Any strategy, ranks 1 to 3, sub-axes, uneven extents, one mesh or two, any topology, with a
+    limit on memory and without: the target exactly, within what the plan states."""
+    rng = random.Random(seed)
+    meshes = [Mesh(axes) for axes in SIXTEEN]
+    source = rng.choice(meshes)
+    target = rng.choice([m for m in meshes if m.size == source.size])
+    if rng.random() < 0.3:
+        target = Mesh(target.axes, rng.sample(range(source.size), source.size))
+    rank = rng.randint(1, 3)
+    shape = tuple(rng.randint(1, {1: 40, 2: 17, 3: 7}[rank]) for _ in range(rank))
+    sides = (random_sharding(rng, mesh, rank) for mesh in (source, target))
+    reshard = Reshard(shape, "int16", *sides)
+    limit = sum(shard_bytes(reshard)) + rng.choice([0, 10, 1000])
+    topology = rng.choice(["switch", "torus:4x4", "v5e:4x4", "hierarchical:4x4", "h100:2x8"])
+    for strategy in ("auto", "direct", "basis"):
+        chosen = rng.choice([None, limit])
+        made = planned(reshard, strategy, topology, chosen)
+        try:
+            if made is None:
+                assert strategy == "basis"
+                assert chosen is not None
+            else:
+                check(made)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {describe(reshard)}") from error
+
+
+def planned(reshard: Reshard, strategy: str, topology: str, limit: int | None) -> Plan | None:
+    """The plan; None where the limit leaves none."""
+    try:
+        return plan(reshard, strategy, topology=topology, memory_limit=limit)
+    except InputError as error:
+        if error.rule != "no sequence of basis steps fits in the memory limit":
+            raise
+        return None
 
 
 def test_a_fault_shows() -> None:
@@ -281,14 +327,19 @@ def test_memory_limits() -> None:
 
 
 def test_a_limit_that_leaves_no_sequence() -> None:
-    """Sums of a replicated result: the whole before and after is the least that fits."""
+    """Uneven extents, whose shards in between are not as small as they would have to be."""
     mesh = Mesh({"x": 2, "y": 3})
-    source, target = mesh.sharding('[{"x"}]'), mesh.sharding('[{"y"}]')
-    reshard = Reshard((12,), "int8", source, target)
-    made = plan(reshard, "basis", memory_limit=10)
-    assert made.prediction is not None
-    assert made.prediction.peak_bytes <= 10
-    check(made)
+    source, target = mesh.sharding('[{}, {"x"}, {"y"}]'), mesh.sharding('[{"x"}, {}, {}]')
+    reshard = Reshard((3, 4, 2), "int64", source, target)
+    limit = sum(shard_bytes(reshard))
+    assert message(lambda: plan(reshard, "basis", memory_limit=limit)) == exactly(
+        f"""
+        memory_limit: no sequence of basis steps fits in the memory limit
+        got: {limit} bytes
+        expected: strategy direct, which holds source and target only, or a larger limit
+        """
+    )
+    check(plan(reshard, topology="switch", memory_limit=limit))
 
 
 def test_auto() -> None:

@@ -75,9 +75,14 @@ def _product_of(dims: tuple[Digits, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Basis:
-    """The states and moves of a reshard whose meshes have the same devices."""
+    """The states and moves of a reshard whose meshes have the same devices.
+
+    `long_slices`: slices over any digits are one move, as a limit on what a step holds needs it;
+    otherwise over one atom, and the search joins them.
+    """
 
     reshard: Reshard
+    long_slices: bool = False
 
     @cached_property
     def layers(self) -> int:
@@ -213,9 +218,20 @@ class Basis:
             for dim in range(len(state.dims)):
                 yield Move("slice", (atom,), _appended(state, dim, (atom,)))
 
+    def _all_slices(self, state: State) -> Iterator[Move]:
+        """The slices over any atoms, each sharding once."""
+        found, ahead = {state}, [Move("slice", (), state)]
+        while ahead:
+            before = ahead.pop()
+            for move in self.slices(before.after):
+                if move.after not in found:
+                    found.add(move.after)
+                    ahead.append(Move("slice", (*before.digits, *move.digits), move.after))
+                    yield ahead[-1]
+
     def moves(self, state: State) -> Iterator[Move]:
         """All steps from a state but permutes."""
-        yield from self.slices(state)
+        yield from self._all_slices(state) if self.long_slices else self.slices(state)
         for dim in range(len(state.dims)):
             for kept, moved in self.tails(state, dim):
                 without = _with(state, dim, kept)

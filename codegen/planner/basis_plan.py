@@ -8,6 +8,7 @@ import numpy as np
 
 from shardwright.codegen.planner.basis import Basis
 from shardwright.codegen.planner.estimate import Estimates
+from shardwright.codegen.planner.flows import flows
 from shardwright.codegen.planner.links import Network
 from shardwright.codegen.planner.memory import check_limit
 from shardwright.codegen.planner.named import Naming
@@ -18,7 +19,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.plan import Plan, Prediction
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.steps import Step
+from shardwright.ir.steps import MoveStep, Step
 
 
 def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> Plan:
@@ -30,7 +31,7 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     """
     _check_devices(reshard)
     check_limit(reshard, memory_limit)
-    basis = Basis(reshard)
+    basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
     why = None
     path = _search(basis, estimates, _allowed(estimates, memory_limit))
@@ -41,13 +42,21 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     if path is None:
         raise _none(memory_limit)
     steps: tuple[Step, ...] = Naming(basis).steps(path.steps)
-    states = (basis.start, *(move.after for move in path.steps))
+    costs = path.costs
+    if steps and not path.steps:  # the same sharding, cut otherwise where it does not divide
+        costs = (_routed(steps[0], network, reshard.itemsize),)
+    states = [basis.start, *(move.after for move in path.steps)] + [basis.goal] * (not path.steps)
     held = [int(estimates.shard_bytes(state)) for state in states]
-    peak = max((a + b for a, b in itertools.pairwise(held)), default=held[0])
+    peak = max(a + b for a, b in itertools.pairwise(held)) if steps else held[0]
     prediction = Prediction(
-        str(network.topology), path.seconds, path.costs, path.bound, peak, memory_limit, why
+        str(network.topology), sum(costs), costs, path.bound, peak, memory_limit, why
     )
     return Plan(reshard, "basis", steps, traffic_of(reshard, steps), prediction)
+
+
+def _routed(step: Step, network: Network, itemsize: int) -> float:
+    assert isinstance(step, MoveStep)
+    return network.seconds(network.total(flows(step.exchange, itemsize)))
 
 
 def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None:
