@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen import manifest
 from shardwright.codegen.bundle import emit_described
-from shardwright.codegen.manifest import Entry, Manifest, located, read_manifest, sha256
+from shardwright.codegen.manifest import (
+    Entry,
+    GroupEntry,
+    Manifest,
+    located,
+    read_manifest,
+    sha256,
+)
 from shardwright.ir.errors import InputError
 
 # Above this many characters only the first differing line is shown: a diff takes quadratic time.
@@ -48,7 +55,11 @@ def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, 
             problems += _bundle_problems(root, entry)
     if progress is not None:
         progress(len(names), len(names))
-    if root == Path(os.path.abspath(path)):
+    folder = Path(os.path.abspath(path))
+    for group in listed.groups:
+        if folder in (root, root / group.group.name):
+            problems += _group_problems(root, group, listed)
+    if root == folder:
         problems += _root_problems(root, listed)
     return tuple(problems)
 
@@ -61,7 +72,31 @@ def _bundle_problems(root: Path, entry: Entry) -> Iterator[Problem]:
         rule = f"would not be emitted now: {error}"
         yield Problem(name, rule)
         return
-    hashes = dict(entry.hashes)
+    yield from _folder_problems(root, name, emitted, dict(entry.hashes))
+
+
+def _group_problems(root: Path, entry: GroupEntry, listed: Manifest) -> Iterator[Problem]:
+    name, plans = entry.group.name, {}
+    for member in entry.group.members:
+        bundle = listed.entry(member)
+        if bundle is None:
+            yield Problem(name, f"{manifest.FILE} lists no bundle of its member {member}")
+            return
+        try:
+            plans[member] = emit_described(bundle.description).plan
+        except InputError:
+            return  # which the member's own problem says
+    try:
+        emitted = entry.group.files(plans)
+    except InputError as error:
+        yield Problem(name, f"would not be emitted now: {error}")
+        return
+    yield from _folder_problems(root, name, emitted, dict(entry.hashes))
+
+
+def _folder_problems(
+    root: Path, name: str, emitted: Mapping[str, str], hashes: Mapping[str, str]
+) -> Iterator[Problem]:
     for file in sorted({*emitted, *hashes}):
         yield from _file_problems(root, f"{name}/{file}", emitted.get(file), hashes.get(file))
     folder = root / name
@@ -94,7 +129,7 @@ def _file_problems(
 
 def _root_problems(root: Path, listed: Manifest) -> Iterator[Problem]:
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-        if folder.name not in listed.names() and not _ignored(folder.name):
+        if folder.name not in listed.folders() and not _ignored(folder.name):
             yield Problem(folder.name, f"an orphan: {manifest.FILE} lists no bundle of this name")
 
 

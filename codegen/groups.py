@@ -10,11 +10,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwright.codegen.describe import check_name
 from shardwright.ir.errors import InputError
-from shardwright.ir.plan import Plan
+
+if TYPE_CHECKING:
+    from shardwright.ir.plan import Plan
 
 BACKEND = "triton_gpu"
 # A block of a group's kernel: four rows of 2 KiB, as many bytes as that of a bundle's.
@@ -52,19 +54,19 @@ class Group:
             )
         return Group(check_name(name), tuple(names))
 
-    def check(self, names: set[str]) -> None:
-        """Raises InputError for a member that is not among these, and a name that is."""
+    def check(self, taken: set[str], reshards: set[str]) -> None:
+        """Raises InputError for a name that is taken and a member that is none of the reshards."""
         for member in self.members:
-            if member not in names:
+            if member not in reshards:
                 raise InputError(
                     "no such reshard",
                     argument="members",
                     got=member,
                     expected="names of [[reshard]] tables of the same file",
                 )
-        if self.name.casefold() in {name.casefold() for name in names}:
+        if self.name.casefold() in {name.casefold() for name in taken}:
             raise InputError(
-                "a group and a reshard of one name",
+                "a reshard or a group has this name already, but for case",
                 argument="name",
                 got=self.name,
                 expected="a name of its own for each",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.codegen.describe import Description, describe
+from shardwright.codegen.groups import Group, read_groups
 from shardwright.codegen.toml import read_text
 from shardwright.ir.errors import InputError
 
@@ -34,10 +35,30 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class GroupEntry:
+    """One group: its members, and the sha256 of each of its files, by file name."""
+
+    group: Group
+    hashes: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(group: Group, files: Mapping[str, str]) -> GroupEntry:
+        """The entry of a group with these texts."""
+        return GroupEntry(group, tuple((name, sha256(files[name])) for name in sorted(files)))
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """The bundles of a folder, sorted by name."""
+    """The bundles of a folder and their groups, both sorted by name."""
 
     entries: tuple[Entry, ...] = ()
+    groups: tuple[GroupEntry, ...] = ()
+
+    def folders(self) -> dict[str, tuple[str, ...]]:
+        """The files of every folder, by name: those of the bundles and of the groups."""
+        pairs = [(entry.description.name, entry.hashes) for entry in self.entries]
+        pairs += [(entry.group.name, entry.hashes) for entry in self.groups]
+        return {name: tuple(file for file, _ in hashes) for name, hashes in pairs}
 
     def names(self) -> tuple[str, ...]:
         """The names of the bundles."""
@@ -47,10 +68,15 @@ class Manifest:
         """The entry of a bundle, if there is one."""
         return next((entry for entry in self.entries if entry.description.name == name), None)
 
-    def updated(self, entries: tuple[Entry, ...]) -> Manifest:
+    def updated(self, entries: tuple[Entry, ...], groups: tuple[GroupEntry, ...] = ()) -> Manifest:
         """This manifest with entries added, or put in the place of those of the same name."""
-        merged = {entry.description.name: entry for entry in (*self.entries, *entries)}
-        return Manifest(tuple(merged[name] for name in sorted(merged)))
+        new = {entry.description.name for entry in entries} | {each.group.name for each in groups}
+        kept = (entry for entry in self.entries if entry.description.name not in new)
+        old = (entry for entry in self.groups if entry.group.name not in new)
+        return Manifest(
+            tuple(sorted((*kept, *entries), key=lambda entry: entry.description.name)),
+            tuple(sorted((*old, *groups), key=lambda entry: entry.group.name)),
+        )
 
     def to_json(self) -> str:
         """The text of the file."""
@@ -61,7 +87,13 @@ class Manifest:
             }
             for entry in self.entries
         }
-        return json.dumps({"version": VERSION, "bundles": bundles}, indent=2) + "\n"
+        document: dict[str, Any] = {"version": VERSION, "bundles": bundles}
+        if self.groups:
+            document["groups"] = {
+                entry.group.name: {**entry.group.to_dict(), "files": dict(entry.hashes)}
+                for entry in self.groups
+            }
+        return json.dumps(document, indent=2) + "\n"
 
 
 def sha256(text: str) -> str:
@@ -80,6 +112,11 @@ def read_listing(path: Path) -> tuple[Description, ...]:
     return tuple(entry.description for entry in _read(path).entries)
 
 
+def read_group_listing(path: Path) -> tuple[Group, ...]:
+    """The groups that a manifest file lists."""
+    return tuple(entry.group for entry in _read(path).groups)
+
+
 def _read(path: Path) -> Manifest:
     try:
         document = json.loads(read_text(path))
@@ -90,8 +127,10 @@ def _read(path: Path) -> Manifest:
                 got=document["version"],
                 expected=str(VERSION),
             )
+        groups = sorted(document.get("groups", {}).items())
         return Manifest(
-            tuple(_entry(path, name, data) for name, data in sorted(document["bundles"].items()))
+            tuple(_entry(path, name, data) for name, data in sorted(document["bundles"].items())),
+            tuple(_group_entry(path, name, data) for name, data in groups),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
@@ -104,12 +143,17 @@ def _read(path: Path) -> Manifest:
 
 
 def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
-    """The root folder and the names of the bundles that a path means: a root, or one bundle."""
+    """The root folder and the names of the bundles that a path means: a root, one bundle, or the
+    members of a group."""
     folder = Path(os.path.abspath(path))
     if (folder / FILE).is_file():
         return folder, read_manifest(folder).names()
-    if folder.name in read_manifest(folder.parent).names():
+    beside = read_manifest(folder.parent)
+    if folder.name in beside.names():
         return folder.parent, (folder.name,)
+    for entry in beside.groups:
+        if entry.group.name == folder.name:
+            return folder.parent, entry.group.members
     _refuse_without_manifest(folder, str(path))
     raise InputError(
         "holds no bundles" if folder.is_dir() else "no such folder",
@@ -137,6 +181,12 @@ def _entry(path: Path, name: str, data: dict[str, Any]) -> Entry:
         return Entry(describe({"name": name, **data["description"]}), hashes)
     except InputError as error:
         raise error.named(f"{path}, bundle {name!r}, {error.argument}") from None
+
+
+def _group_entry(path: Path, name: str, data: dict[str, Any]) -> GroupEntry:
+    (group,) = read_groups([{"name": name, "members": data["members"]}], path)
+    hashes = tuple((str(file), str(value)) for file, value in data["files"].items())
+    return GroupEntry(group, hashes)
 
 
 def _without_name(fields: dict[str, Any]) -> dict[str, Any]:

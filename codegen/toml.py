@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.codegen.describe import Description, describe
+from shardwright.codegen.groups import Group, read_groups
 from shardwright.ir.errors import InputError
 
 _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*reshard[ \t]*\]\]", re.MULTILINE)
@@ -34,6 +35,19 @@ def load_toml(path: str | Path) -> tuple[Description, ...]:
             raise _located(error, path, text, table, place)
         found[folder] = description
     return tuple(found.values())
+
+
+def load_groups(path: str | Path) -> tuple[Group, ...]:
+    """The groups of a TOML file, whose members are reshards of the same file."""
+    path = Path(path)
+    names = {description.name for description in load_toml(path)}
+    groups = read_groups(tomllib.loads(read_text(path)).get("group", []), path)
+    for number, group in enumerate(groups):
+        try:
+            group.check(names | {other.name for other in groups[:number]}, names)
+        except InputError as error:
+            raise error.named(f"{path}, group {group.name!r}, {error.argument}") from None
+    return groups
 
 
 def _not_distinct(name: str, other: str) -> InputError:
@@ -67,9 +81,12 @@ def _tables(path: Path, text: str) -> list[dict[str, Any]]:
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(path, text, str(error)) from None
     for key in document:
-        if key != "reshard":
+        if key not in ("reshard", "group"):
             raise InputError(
-                "unknown table", argument=str(path), got=key, expected="[[reshard]] tables only"
+                "unknown table",
+                argument=str(path),
+                got=key,
+                expected="[[reshard]] and [[group]] tables only",
             )
     tables = document.get("reshard", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):

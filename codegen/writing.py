@@ -10,14 +10,17 @@ from pathlib import Path
 
 from shardwright.codegen import manifest
 from shardwright.codegen.describe import Description
-from shardwright.codegen.manifest import Entry, Manifest, read_manifest
+from shardwright.codegen.groups import Group
+from shardwright.codegen.manifest import Entry, GroupEntry, Manifest, read_manifest
 from shardwright.ir.errors import InputError
 
 
 def write_bundles(
-    root: Path, bundles: Iterable[tuple[Description, Mapping[str, str]]]
+    root: Path,
+    bundles: Iterable[tuple[Description, Mapping[str, str]]],
+    groups: Iterable[tuple[Group, Mapping[str, str]]] = (),
 ) -> tuple[Path, ...]:
-    """Write bundles, given as descriptions and the texts of their files, below `root`.
+    """Write bundles, given as descriptions and the texts of their files, and groups below `root`.
 
     Returns the files that changed, among them those removed because their bundle no longer has
     them. Texts go to temporary names first and are moved when all are on disk, the manifest last;
@@ -28,7 +31,7 @@ def write_bundles(
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _locked(root):
-            return _write(root, tuple(bundles))
+            return _write(root, tuple(bundles), tuple(groups))
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}",
@@ -50,15 +53,22 @@ def _locked(root: Path) -> Iterator[None]:
 
 
 def _write(
-    root: Path, bundles: tuple[tuple[Description, Mapping[str, str]], ...]
+    root: Path,
+    bundles: tuple[tuple[Description, Mapping[str, str]], ...],
+    groups: tuple[tuple[Group, Mapping[str, str]], ...],
 ) -> tuple[Path, ...]:
     before = read_manifest(root)
-    for description, files in bundles:
-        _check_ours(root / description.name, files, before)
-    after = before.updated(tuple(Entry.of(description, files) for description, files in bundles))
-    for description, _ in bundles:
-        _check_case(description.name, after)
-    texts = {root / d.name / name: text for d, files in bundles for name, text in files.items()}
+    folders = {description.name: files for description, files in bundles}
+    folders |= {group.name: files for group, files in groups}
+    for name, files in folders.items():
+        _check_ours(root / name, files, before)
+    after = before.updated(
+        tuple(Entry.of(description, files) for description, files in bundles),
+        tuple(GroupEntry.of(group, files) for group, files in groups),
+    )
+    for name in folders:
+        _check_case(name, after)
+    texts = {root / f / name: text for f, files in folders.items() for name, text in files.items()}
     changed = {path: text for path, text in texts.items() if _differs(path, text)}
     _replace(changed)
     removed = tuple(path for path in _stale(root, before, after) if os.path.lexists(path))
@@ -73,7 +83,7 @@ def _write(
 
 def _check_case(name: str, after: Manifest) -> None:
     """Some file systems would take two such folders for one."""
-    alike = [n for n in after.names() if n != name and n.casefold() == name.casefold()]
+    alike = [n for n in after.folders() if n != name and n.casefold() == name.casefold()]
     if alike:
         raise InputError(
             "two bundles whose names differ only in case",
@@ -86,7 +96,7 @@ def _check_case(name: str, after: Manifest) -> None:
 def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:
     """A folder that is no bundle keeps its files: one of the names to write may be there only
     with the text to write, as an interrupted run leaves it."""
-    if before.entry(folder.name) is not None:
+    if folder.name in before.folders():
         return
     for name, text in files.items():
         if (folder / name).exists() and _differs(folder / name, text):
@@ -100,16 +110,12 @@ def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> Non
 
 def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
     """Files that a bundle had and no longer has."""
+    now = after.folders()
     return tuple(
-        root / entry.description.name / name
-        for entry in before.entries
-        for name in sorted({n for n, _ in entry.hashes} - _names(after, entry.description.name))
+        root / folder / name
+        for folder, names in before.folders().items()
+        for name in sorted(set(names) - set(now.get(folder, ())))
     )
-
-
-def _names(listed: Manifest, bundle: str) -> set[str]:
-    entry = listed.entry(bundle)
-    return set() if entry is None else {name for name, _ in entry.hashes}
 
 
 def _differs(path: Path, text: str) -> bool:

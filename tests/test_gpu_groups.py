@@ -10,8 +10,11 @@ import pytest
 from gpu_cases import layer
 from test_distributed import run_group
 from test_gpu_processes import sides
+from typer.testing import CliRunner
 
 from shardwright.codegen.bundle import emit
+from shardwright.codegen.check import check
+from shardwright.codegen.cli import app
 from shardwright.codegen.groups import Group
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Reshard
@@ -179,3 +182,120 @@ def test_members_on_other_devices() -> None:
         "got: the target mesh of b on devices 2, 3, 0, 1\n"
         "expected: 4, 5, 6, 7, as that of a"
     )
+
+
+TABLES = """\
+[[reshard]]
+name = "up"
+mesh = "x=2"
+shape = [6, 4]
+dtype = "float32"
+source = '[{"x"}, {}]'
+target = '[{}, {"x"}]'
+
+[[reshard]]
+name = "down"
+mesh = "x=2"
+shape = [5]
+dtype = "int8"
+source = '[{"x"}]'
+target = '[{}]'
+
+[[reshard]]
+name = "other"
+mesh = "x=3"
+shape = [5]
+dtype = "int8"
+source = '[{"x"}]'
+target = '[{}]'
+
+[[group]]
+name = "both"
+members = ["up", "down"]
+"""
+
+
+def command(*words: object) -> tuple[int, str]:
+    """Exit code and what is printed, on stderr if that fails."""
+    result = CliRunner().invoke(app, [*map(str, words), "--backends", "triton_gpu"])
+    return result.exit_code, (result.stderr if result.exit_code else result.stdout)
+
+
+def test_a_file_with_a_group(tmp_path: Path) -> None:
+    listed, root = tmp_path / "reshards.toml", tmp_path / "out"
+    listed.write_text(TABLES)
+    code, said = command("emit", listed, "-o", root)
+    assert (code, said.splitlines()[-1]) == (0, f"{root}/both: 3 files written")
+    assert sorted(path.name for path in (root / "both").iterdir()) == [
+        "README.md",
+        "__init__.py",
+        "triton_gpu.py",
+    ]
+    assert check(root) == ()
+    # Made again by the command that its files state, with its members; alone, and by the manifest.
+    (root / "both" / "triton_gpu.py").unlink()
+    again = command("emit", root / "manifest.json", "--name", "both", "-o", root)
+    unchanged = [f"{root}/{name}: unchanged" for name in ("down", "up")]
+    assert again == (0, "\n".join([*unchanged, f"{root}/both: 1 file written", ""]))
+    command("emit", listed, "--name", "other", "-o", root)
+    assert check(root) == ()
+    (root / "both" / "README.md").write_text("mine")
+    problems = [(problem.path, problem.rule) for problem in check(root)]
+    assert problems == [("both/README.md", "edited by hand")]
+    assert [problem.path for problem in check(root / "both")] == ["both/README.md"]
+
+
+def test_a_member_of_another_shape(tmp_path: Path) -> None:
+    """The group notes that it is not what would be emitted now."""
+    listed, root = tmp_path / "reshards.toml", tmp_path / "out"
+    listed.write_text(TABLES)
+    command("emit", listed, "-o", root)
+    listed.write_text(TABLES.replace("shape = [5]", "shape = [7]").partition("[[group]]")[0])
+    command("emit", listed, "-o", root)
+    paths = {problem.path for problem in check(root)}
+    assert paths == {"both/README.md", "both/triton_gpu.py"}
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            'name = "both"\nmembers = ["up", "left"]',
+            "group 'both', members: no such reshard\ngot: left\n"
+            "expected: names of [[reshard]] tables of the same file",
+        ),
+        (
+            'name = "both"\nmembers = []',
+            "group 'both', members: the members of a group are a list of names of reshards\n"
+            "got: []\nexpected: one name or more",
+        ),
+        (
+            'name = "both"\nmembers = ["up", "up"]',
+            "group 'both', members: a member stands once in a group\ngot: up twice",
+        ),
+        (
+            'members = ["up"]',
+            "group 1, name: a group has a name\nexpected: a text in quotes",
+        ),
+        (
+            'name = "Up"\nmembers = ["up"]',
+            "group 'Up', name: a reshard or a group has this name already, but for case\n"
+            "got: Up\nexpected: a name of its own for each",
+        ),
+        (
+            'name = "both"\nmembers = ["up"]\nmesh = "x=2"',
+            "group 'both', mesh: unknown key\ngot: mesh\nexpected: name, members",
+        ),
+        (
+            'name = "both"\nmembers = ["up", "other"]',
+            "group 'both', members: the members of a group are on the same devices in the same "
+            "order\ngot: the source mesh of other on devices 0, 1, 2\n"
+            "expected: 0, 1, as that of up",
+        ),
+    ],
+)
+def test_groups_that_cannot_be(table: str, said: str, tmp_path: Path) -> None:
+    listed = tmp_path / "reshards.toml"
+    listed.write_text(TABLES.partition("[[group]]")[0] + "[[group]]\n" + table + "\n")
+    assert command("emit", listed, "-o", tmp_path / "out") == (2, f"error: {listed}, {said}\n")
+    assert not (tmp_path / "out").exists()

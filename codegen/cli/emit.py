@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shardwright.codegen.cli.flags import Given, takes_description
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.describe import FIELDS, Description
+from shardwright.codegen.groups import Group
 from shardwright.ir.errors import InputError
+
+if TYPE_CHECKING:
+    from shardwright.ir.plan import Plan
 
 Output = Annotated[
     Path, typer.Option("-o", "--output", help="Folder that the bundles go into, one folder each.")
@@ -27,18 +31,21 @@ def emit(given: Given, output: Output = Path("generated")) -> None:
     from shardwright.codegen.writing import write_bundles
 
     descriptions = given.many()
+    groups = given.groups()
     with bar("emitting") as show:
-        bundles = []
+        bundles, plans = [], {}
         for done, description in enumerate(descriptions, 1):
-            bundles.append((description, _files(given, description)))
+            files, plans[description.name] = _emitted(given, description)
+            bundles.append((description, files))
             show(done, len(descriptions), description.name)
+        grouped = [(group, _group_files(given, group, plans)) for group in groups]
         try:
-            changed = write_bundles(output, bundles)
+            changed = write_bundles(output, bundles, grouped)
         except InputError as error:
             flags = ("output",) if given.file else ("output", "name")
             raise error.named(f"--{error.argument}") if error.argument in flags else error from None
-    for description in descriptions:
-        folder = output / description.name
+    for name in (*(d.name for d in descriptions), *(group.name for group in groups)):
+        folder = output / name
         print(f"{folder}: {_said([path for path in changed if path.parent == folder])}")
 
 
@@ -51,10 +58,19 @@ def _said(changed: Sequence[Path]) -> str:
     return ", ".join(parts) or "unchanged"
 
 
-def _files(given: Given, description: Description) -> dict[str, str]:
+def _emitted(given: Given, description: Description) -> tuple[dict[str, str], Plan]:
+    """The files of a bundle, and its plan."""
     from shardwright.codegen.bundle import emit_described
 
     try:
-        return emit_described(description).files(description.name)
+        bundle = emit_described(description)
+        return bundle.files(description.name), bundle.plan
     except InputError as error:
         raise given.located(error, description) from None
+
+
+def _group_files(given: Given, group: Group, plans: dict[str, Plan]) -> dict[str, str]:
+    try:
+        return group.files(plans)
+    except InputError as error:
+        raise error.named(f"{given.file}, group {group.name!r}, {error.argument}") from None

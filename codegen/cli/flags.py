@@ -19,8 +19,9 @@ from shardwright.codegen.describe import (
     read_topology,
     split_backends,
 )
-from shardwright.codegen.manifest import read_listing
-from shardwright.codegen.toml import load_toml
+from shardwright.codegen.groups import Group
+from shardwright.codegen.manifest import read_group_listing, read_listing
+from shardwright.codegen.toml import load_groups, load_toml
 from shardwright.ir.errors import InputError, one_of
 
 _HELP = {
@@ -96,10 +97,19 @@ class Given:
         except InputError as error:
             raise error.named(flag(error.argument or "name")) from None
 
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of the file, or the one of the name that was given."""
+        if self.file is None:
+            return ()
+        read = read_group_listing if self.file.suffix == ".json" else load_groups
+        name = self.fields.get("name")
+        return tuple(group for group in read(self.file) if name in (None, group.name))
+
     def _selected(self, file: Path) -> tuple[Description, ...]:
         descriptions = read_listing(file) if file.suffix == ".json" else load_toml(file)
         name = self.fields.get("name")
-        chosen = tuple(d for d in descriptions if name is None or d.name == name)
+        members = {m for g in self.groups() for m in g.members} if name is not None else set()
+        chosen = tuple(d for d in descriptions if name in (None, d.name) or d.name in members)
         if not chosen:
             raise InputError(
                 f"{file} describes no reshard of this name",
