@@ -91,11 +91,14 @@ def emit(
     from shardwright.codegen.planner.choose import check_executed
 
     backends = _checked(backends, tuple(BACKENDS))
+    among = check_executed("auto" if isinstance(what, Plan) else strategy, backends)
     if isinstance(what, Plan):
         plan = what
-        strategy = "auto" if plan_of(plan.reshard).strategy == plan.strategy else plan.strategy
+        if plan.prediction is not None:
+            topology, memory_limit = plan.prediction.topology, plan.prediction.memory_bytes
+        auto = plan_of(plan.reshard, topology=topology, memory_limit=memory_limit, among=among)
+        strategy = "auto" if auto == plan else plan.strategy
     else:
-        among = check_executed(strategy, backends)
         plan = plan_of(what, strategy, topology=topology, memory_limit=memory_limit, among=among)
     for backend in backends:
         BACKENDS[backend].refuse(plan)

@@ -7,14 +7,16 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import flags, run
+from commands import described, flags, run
 from strategies import exactly
 
 import shardwright as sw
+from shardwright.codegen.bundle import emit_described
 from shardwright.codegen.cli.flags import flag
 from shardwright.codegen.describe import Description, describe
 from shardwright.codegen.planner.compare import compare, xla_plan
 from shardwright.codegen.planner.hlo import _groups, received
+from shardwright.codegen.planner.presets import topology_of
 
 
 def test_a_basis_plan_is_printed() -> None:
@@ -117,6 +119,18 @@ def test_bundles_take_what_their_backends_execute(tmp_path: Path) -> None:
     bundle = sw.emit(reshard, topology="switch")
     assert bundle.plan.strategy == "direct"
     assert bundle.description("a") == Description.of(reshard, "a", topology="switch")
+
+
+def test_a_bundle_of_a_priced_plan_is_described_with_the_prices() -> None:
+    """So that what `check` emits again is the same, predictions included."""
+    reshard = described()
+    made = sw.plan(reshard, topology="h100", memory_limit=100)
+    bundle = sw.emit(made)
+    again = bundle.description("a")
+    assert (again.topology, again.memory_limit) == (str(topology_of("h100")), 100)
+    assert emit_described(again).files("a") == bundle.files("a")
+    asked = sw.emit(sw.plan(reshard, "direct", topology="h100"))
+    assert asked.strategy == "auto"
 
 
 def test_relabelling_is_reported() -> None:
