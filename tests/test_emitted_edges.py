@@ -133,7 +133,7 @@ MIXED = (
         (SAME_AXES, ""),
         (OTHER_AXES, MIXED.format("{'t': 8}")),
         (SUB_AXES, MIXED.format("{'x:(1)2': 2, 'x:(2)2': 2, 'y': 2}")),
-        (reverse(OTHER_AXES), ""),
+        pytest.param(reverse(OTHER_AXES), "", marks=pytest.mark.slow),
         (reverse(SUB_AXES), ""),
     ],
     ids=["same axes", "other axes", "sub-axes", "from other axes", "from sub-axes"],
@@ -263,19 +263,17 @@ def test_shards_that_pass_32_bits_when_padded(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "source", "target", "times"),
-    [
-        ((32, 64, 8, 128), '[{}, {}, {"x"}, {}]', '[{}, {}, {"y"}, {}]', "4.00"),
-        ((6283, 768), '[{"x"}, {}]', '[{}, {"y"}]', "1.00"),
-    ],
+    ("shape", "form", "times"), [((1024, 1024), "direct", 1.0), ((1000, 1000), "windows", 1.2)]
 )
-def test_a_module_with_slots_says_what_they_cost(
-    shape: tuple[int, ...], source: str, target: str, times: str
-) -> None:
-    """Two heads of four, say, take the eight rows of a tile of memory."""
-    reshard = Reshard(shape, "bfloat16", GRID.sharding(source), GRID.sharding(target))
-    text = BACKENDS["pallas_tpu"].render(plan(reshard), "shardwright emit")
-    assert f"# The largest takes {times} times its bytes on the wire and in the slots.\n" in text
+def test_a_module_says_what_it_costs(shape: tuple[int, ...], form: str, times: float) -> None:
+    """Bytes on the wire with padding: none of aligned tiles, little of others."""
+    places = GRID.sharding('[{"x"}, {"y"}]'), GRID.sharding('[{"y"}, {"x"}]')
+    planned = plan(Reshard(shape, "float32", *places))
+    text = BACKENDS["pallas_tpu"].render(planned, "shardwright emit")
+    said = re.search(r'^FORM = "(\w+)"\nWIRE_BYTES = (\d+)$', text, re.M)
+    assert said is not None
+    assert said[1] == form
+    assert 1 <= int(said[2]) / planned.traffic.received_max <= times
 
 
 COMPILED = """
@@ -292,7 +290,8 @@ mesh = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
 x = jax.ShapeDtypeStruct(m.PADDED_SOURCE_SHAPE, m.DTYPE, sharding=m.source_sharding(mesh))
 donated = jax.jit(lambda x: m.reshard(x, mesh), donate_argnums=0)
 lines = [line.strip() for line in donated.lower(x).compile().as_text().splitlines()]
-(call,) = (line for line in lines if 'custom_call_target="tpu_custom_call"' in line)
+# The first kernel is the one that others write to; what it stages may be put together by another.
+call = next(line for line in lines if 'custom_call_target="tpu_custom_call"' in line)
 operand = re.search(r"custom-call[(](%[^ ,)]+)", call)[1]
 (made,) = (line for line in lines if line.startswith(operand + " = "))
 print(*(line.split(" = ")[1].split(" ")[0] for line in (made, call)))
@@ -303,7 +302,7 @@ print(*(line.split(" = ")[1].split(" ")[0] for line in (made, call)))
     ("shape", "said"),
     [
         ((1024, 1024), "f32[256,512]{1,0:T(8,128)} f32[512,256]{1,0:T(8,128)}"),
-        ((1000, 1000), "f32[2,256,256]{2,1,0:T(8,128)} f32[2,256,256]{2,1,0:T(8,128)}"),
+        ((1000, 1000), "f32[500,250]{1,0:T(8,128)} f32[256,512]{1,0:T(8,128)}"),
     ],
 )
 def test_the_kernel_has_its_arrays_in_hbm(
