@@ -64,7 +64,10 @@ class Estimates:
     def ahead(self, state: State) -> float:
         """A lower bound on the seconds from a state to the target."""
         if state not in self._ahead:
-            self._ahead[state] = self._at_least(self._lacking(state))
+            nbytes, seconds = self._lacking(state)
+            moves = nbytes >= 0.5  # less than a byte is rounding
+            latency = self.network.topology.least_latency
+            self._ahead[state] = latency + seconds if moves else 0.0
         return self._ahead[state]
 
     def after_permute(self, state: State) -> float:
@@ -94,15 +97,22 @@ class Estimates:
     def _goal_share(self) -> float:
         return 1.0 / math.prod(self._goal_parts)
 
-    def _lacking(self, state: State) -> float:
-        """The bytes that the device lacks most of its target shard. Where sums are to be made, no
-        device has any element of it yet."""
-        if state.unreduced != self.basis.kept:
-            return self._goal_share * self._nbytes
-        held: Floats | float = 1.0
-        for dim, digits in enumerate(state.dims):
-            held = held * self._overlap(state.layer, dim, digits)
-        return (self._goal_share - float(np.min(held))) * self._nbytes
+    def _lacking(self, state: State) -> tuple[float, float]:
+        """The most bytes that a device lacks of its target shard, and the seconds of the device
+        that they take longest to reach. Where sums are to be made, no device has any of it yet."""
+        held: Floats = np.zeros(self.basis.size)
+        if state.unreduced == self.basis.kept:
+            held += 1.0
+            for dim, digits in enumerate(state.dims):
+                held *= self._overlap(state.layer, dim, digits)
+        lacking = (self._goal_share - held) * self._nbytes
+        return float(lacking.max()), float((lacking * self._per_byte[state.layer]).max())
+
+    @cached_property
+    def _per_byte(self) -> tuple[Floats, ...]:
+        """Seconds a byte takes to reach the device at every position, by layer."""
+        topology = self.network.topology
+        return tuple(1.0 / topology.ingest_of(prices.ids) for prices in self.prices)
 
     def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
         """By position, the share of a dimension that a device holds and shall hold."""

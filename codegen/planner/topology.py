@@ -50,6 +50,10 @@ class Switch:
         """The most bytes a second that reach a device."""
         return self.bandwidth
 
+    def ingest_of(self, device: Integers) -> Floats:
+        """The most bytes a second that reach each device."""
+        return np.full(device.shape, self.bandwidth)
+
     @property
     def least_latency(self) -> float:
         """Of any link."""
@@ -119,6 +123,10 @@ class Hierarchical:
     def ingest(self) -> float:
         """The most bytes a second that reach a device."""
         return self.bandwidth
+
+    def ingest_of(self, device: Integers) -> Floats:
+        """The most bytes a second that reach each device."""
+        return np.full(device.shape, self.bandwidth)
 
     @property
     def least_latency(self) -> float:

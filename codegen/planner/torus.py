@@ -46,6 +46,16 @@ class Torus:
         links = (min(2, size - 1) for size in self.dims)
         return self.bandwidth * max(1, sum(links))
 
+    def ingest_of(self, device: Integers) -> Floats:
+        """The most bytes a second that reach each device: those at an end have fewer links."""
+        links = np.zeros(device.shape)
+        place = self.coordinates(device)
+        for axis, size in enumerate(self.dims):
+            at = place[:, axis]
+            up, down = (at < size - 1), (at > 0)
+            links += min(2, size - 1) if self.wrap[axis] else up.astype(float) + down
+        return self.bandwidth * np.maximum(links, 1.0)
+
     @property
     def least_latency(self) -> float:
         """Of any link."""
