@@ -168,7 +168,7 @@ class Prices:
             load = self.network.nothing()
             for (receivers, weight, count), sender in zip(ways, senders, strict=True):
                 flows = Flows(sender.ravel(), receivers.ravel(), _tiled(weight, sender))
-                legs = self.network.topology.messages(flows.sender, flows.receiver)
+                legs = self.network.messages(flows.sender, flows.receiver)
                 load = load + self.network.load(flows, _tiled(count, sender) * legs)
             loads.append(load)
         return min(loads, key=lambda load: float((load.nbytes * self.network.per_byte).max()))

@@ -70,6 +70,20 @@ class Network:
         size = self.topology.size or self.devices
         return self.topology.routes(self.devices) if size <= TABLED else None
 
+    @cached_property
+    def _legs(self) -> Floats:
+        """How many messages a transfer takes, between the devices of the table of routes."""
+        device = np.arange(self.topology.size or self.devices)
+        pairs = np.repeat(device, device.size), np.tile(device, device.size)
+        return self.topology.messages(*pairs).reshape(device.size, device.size)
+
+    def messages(self, sender: Integers, receiver: Integers) -> Floats:
+        """How many messages each transfer takes."""
+        if self.routes is None:
+            return self.topology.messages(sender.ravel(), receiver.ravel()).reshape(sender.shape)
+        legs: Floats = self._legs[sender, receiver]
+        return legs
+
     def nothing(self) -> Load:
         """Idle links."""
         return Load(np.zeros(self.per_byte.size), np.zeros(self.per_byte.size))
@@ -80,7 +94,7 @@ class Network:
         `messages` [n]: how many each takes; by default one, or as many as the topology needs.
         """
         if messages is None:
-            messages = self.topology.messages(flows.sender, flows.receiver)
+            messages = self.messages(flows.sender, flows.receiver)
         weights = np.stack([messages, flows.weight])
         if self.routes is not None:
             routes = self.routes[flows.sender, flows.receiver]
@@ -105,9 +119,7 @@ class Network:
             rows = zip(sender, receiver, moving > 0, strict=True)
             flows = (Flows(s[m], r[m], np.full(int(m.sum()), nbytes)) for s, r, m in rows)
             return np.array([self.seconds(self.load(flow)) for flow in flows])
-        messages = moving * self.topology.messages(sender.ravel(), receiver.ravel()).reshape(
-            sender.shape
-        )
+        messages = moving * self.messages(sender, receiver)
         weights = np.stack([messages, moving * nbytes], axis=1)
         count, carried = np.moveaxis(weights @ self.routes[sender, receiver], 1, 0)
         busy: Floats = (count * self.per_message + carried * self.per_byte).max(axis=1)
