@@ -330,7 +330,8 @@ def test_not_toml(tmp_path: Path) -> None:
         ("", "reshards.toml: describes no reshard\nexpected: [[reshard]] tables"),
         (
             "[reshards]\n",
-            "reshards.toml: unknown table\ngot: reshards\nexpected: [[reshard]] and [[group]] tables only",
+            "reshards.toml: unknown table\ngot: reshards\n"
+            "expected: [[reshard]] and [[group]] tables only",
         ),
         (
             "[reshard]\nname = 'a'\n",

@@ -98,6 +98,8 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
         "dtype": f"rank 2: source shard of device 2: got (3, 4) of torch.float64, {shape}",
         "order": "rank 2: source shard of device 2: expected a contiguous tensor",
         "none": "rank 2: source shard of device 2: got None, expected a tensor",
+        "device": "rank 2: source shard of device 2: got a tensor on meta, "
+        "expected one where the group communicates, cpu:gloo,cuda:gloo",
         "out": "rank 1: out of device 1: got (3,) of torch.float32, "
         "expected (3, 4) of torch.float32",
         "transport": "rank 0: transport 'pigeons': expected 'symmetric', 'exchange' or None",
