@@ -50,7 +50,7 @@ def schedule(transfers: Transfers, network: Network) -> Schedule:
     turn = _rotation(sender, receiver, network)
     count, kind = int(turn.max(initial=-1)) + 1, "rotation"
     if count > least and away.size <= MOST_COLOURED:
-        turn = _colouring(sender, receiver, transfers.elements[away], least)
+        turn = colouring(sender, receiver, transfers.elements[away], least)
         count, kind = least, "colouring"
     rounds[away] = turn
     return Schedule(rounds, count, "rotation" if kind == "rotation" else "colouring", least)
@@ -97,8 +97,11 @@ def _repeats(sender: Integers, receiver: Integers) -> Integers:
     return repeats
 
 
-def _colouring(sender: Integers, receiver: Integers, elements: Integers, colours: int) -> Integers:
-    """Colours of the edges, one each at every end: as many as the largest degree suffice."""
+def colouring(sender: Integers, receiver: Integers, elements: Integers, colours: int) -> Integers:
+    """The round of every transfer, of which no device sends or receives two in one round.
+
+    `colours` is the most transfers of any sender or receiver, and suffices; `elements` order them.
+    """
     ends = np.unique(sender, return_inverse=True)[1], np.unique(receiver, return_inverse=True)[1]
     taken = [np.full((int(end.max()) + 1, colours), -1, dtype=np.int64) for end in ends]
     colour = np.full(sender.size, -1, dtype=np.int64)
