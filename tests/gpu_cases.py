@@ -88,7 +88,14 @@ def layer(*ids: int) -> dict[str, Reshard]:
         "shared_up": weight((224, 64), columns),
         "shared_down": weight((64, 224), rows),
     }
-    for number in range(4):
+    made["conv"] = make(
+        {"fsdp": 4},
+        (8, 3, 4, 16),
+        '[{"fsdp"}, {}, {}, {}]',
+        '[{}, {}, {"tp"}, {"r"}]',
+        target,
+    )
+    for number in range(3):
         made[f"expert{number}_up"] = weight((48, 64), columns)
         made[f"expert{number}_down"] = weight((64, 47), rows)
     return made
