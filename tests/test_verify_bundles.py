@@ -124,10 +124,10 @@ def large() -> Reshard:
 
 
 DETAILS = {
-    "pallas_tpu": "twin 11x4; at full size: constants, index functions, transfers, hints, windows, "
-    "protocol, text, backward",
+    "pallas_tpu": "twin 35x256; at full size: constants, index functions, transfers, hints, "
+    "windows, protocol, text, backward",
     "triton_gpu": (
-        "twin 11x4; at full size: constants, index functions, transfers, sampled programs, "
+        "twin 35x256; at full size: constants, index functions, transfers, sampled programs, "
         "text, backward"
     ),
 }
