@@ -106,6 +106,23 @@ def test_one_launch_a_device(refit, interpreted: str, tmp_path: Path) -> None:  
     assert run.stdout == ("8\n" if interpreted == "1" else "0\n")
 
 
+def test_it_checks_itself(tmp_path: Path) -> None:
+    reshards = {name: layer(*AMONG)[name] for name in ("q_proj", "o_proj", "norm1", "conv")}
+    module = written(reshards, tmp_path)
+    run = subprocess.run([sys.executable, str(module)], capture_output=True, text=True, timeout=120)
+    elements = 2 * 64 * 64 + 64 + 8 * 3 * 4 * 16
+    said = f"ok: {elements} elements of 4 tensors moved, every target shard right\n"
+    assert (run.stdout, run.returncode) == (said, 0), run.stderr[-2000:]
+    path = tmp_path / "conv" / "triton_gpu.py"
+    path.write_text(
+        path.read_text().replace("def tile(", "def tile(*_): return (0, 0) * 4\n\n\ndef t(")
+    )
+    wrong = subprocess.run(
+        [sys.executable, str(module)], capture_output=True, text=True, timeout=120
+    )
+    assert (wrong.stderr, wrong.returncode) == ("conv, device 0: wrong target shard\n", 1)
+
+
 @pytest.mark.parametrize("interpreted", ["0", "1"])
 def test_one_exchange_a_rank(refit, interpreted: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     reshards, module = refit
