@@ -92,4 +92,14 @@ def function_lines(printer: Printer, function: IndexFunction) -> list[str]:
         return [*lines, f"return {joined}"]
     if len(results) == 1:
         return [*lines, f"return ({joined},)"]
-    return [*lines, "return (", *(f"{INDENT}{result}," for result in results), ")"]
+    items = (line for result in function.results for line in _item_lines(printer, result))
+    return [*lines, "return (", *items, ")"]
+
+
+def _item_lines(printer: Printer, value: sympy.Expr) -> list[str]:
+    """An item of an exploded tuple in a function, broken at the terms of a sum if it is long."""
+    line = f"{INDENT}{printer.text(value)},"
+    if len(line) + len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
+        return [line]
+    *terms, last = printer.terms(value)
+    return [*(INDENT + term for term in terms), f"{INDENT}{last},"]

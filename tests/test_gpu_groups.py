@@ -190,6 +190,12 @@ def test_a_member_emitted_anew(tmp_path: Path) -> None:
     )
 
 
+def test_modules_are_formatted(refit) -> None:  # type: ignore[no-untyped-def]
+    from test_gpu_kernel import ruff_finds_nothing
+
+    ruff_finds_nothing(refit[1].parent)
+
+
 def test_members_on_other_devices() -> None:
     plans = {"a": plan(layer(*APART)["norm1"]), "b": plan(layer(*AMONG)["norm1"])}
     with pytest.raises(InputError) as caught:

@@ -11,7 +11,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cases import random_reshard
 from gpu_cases import CASES, FORMS, make
+from test_emission import FORMATTED, LINTED
 
 from shardwright.codegen.backends import BACKENDS
 from shardwright.codegen.bundle import emit
@@ -47,6 +49,20 @@ def test_every_form_against_the_oracle(tmp_path: Path) -> None:
         cases.append(Case.of(reshard, name, "triton_gpu", path))
     found = {r.name: (r.verdict, r.detail) for r in run_batch("triton_gpu", cases)}
     assert found == dict.fromkeys(CASES, ("ok", ""))
+
+
+def test_modules_are_formatted(tmp_path: Path) -> None:
+    """Every form, and one whose index functions have sums longer than a line."""
+    for name, reshard in {**CASES, "long": random_reshard(86)}.items():
+        written(reshard, tmp_path, name)
+    ruff_finds_nothing(tmp_path)
+
+
+def ruff_finds_nothing(folder: Path) -> None:
+    for words in (FORMATTED, LINTED):
+        command = [sys.executable, "-m", *words, str(folder)]
+        run = subprocess.run(command, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout[-3000:]
 
 
 # Shards one element past a multiple of 16 bytes, then results there: the kernel without hints.
