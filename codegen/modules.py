@@ -14,7 +14,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
-DIFFERENTIABLE = ("pallas_tpu", "triton_gpu")
+DIFFERENTIABLE = ("pallas_tpu", "triton_gpu", "jax_xla")
 """The backends whose modules have derivatives."""
 
 

@@ -84,7 +84,7 @@ def host_text(plan: Plan) -> HostText:
         target_spec=_spec(plan.reshard.target),
         padded_source_shape=repr(_padded_shape(plan.exchange.source)),
         padded_target_shape=repr(_padded_shape(plan.exchange.target)),
-        kernel_axes=_tuple_of_names([name for name, _ in axes[0]]),
+        kernel_axes=quoted_names([name for name, _ in axes[0]]),
         replicas=target.replicas,
         pieces=exchange.rule.pieces,
         cut_axis=exchange.rule.cut,
@@ -104,7 +104,7 @@ def host_text(plan: Plan) -> HostText:
     )
 
 
-def _names(sharding: Sharding) -> dict[AxisRef, str]:
+def axis_names(sharding: Sharding) -> dict[AxisRef, str]:
     """The axes of the mesh refined for a sharding, with names that JAX takes."""
     refined = sharding.mesh.refine(sharding.used())
     return {
@@ -115,7 +115,7 @@ def _names(sharding: Sharding) -> dict[AxisRef, str]:
 
 def _axes(sharding: Sharding) -> list[tuple[str, int]]:
     mesh = sharding.mesh
-    axes = [(name, mesh.digit(ref).size) for ref, name in _names(sharding).items()]
+    axes = [(name, mesh.digit(ref).size) for ref, name in axis_names(sharding).items()]
     return axes or [("device", 1)]
 
 
@@ -123,15 +123,16 @@ def _axes_line(name: str, axes: list[tuple[str, int]]) -> list[str]:
     return constant_lines(name, [f'("{axis}", {size})' for axis, size in axes])
 
 
-def _tuple_of_names(names: list[str]) -> str:
+def quoted_names(names: list[str]) -> str:
+    """Axis names as a Python expression: one text, or a tuple of several."""
     quoted = [f'"{name}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
 
 def _spec(sharding: Sharding) -> str:
-    names = _names(sharding)
+    names = axis_names(sharding)
     entries = [
-        _tuple_of_names([names[ref] for ref in dim.axes]) if dim.axes else "None"
+        quoted_names([names[ref] for ref in dim.axes]) if dim.axes else "None"
         for dim in sharding.dims
     ]
     return f"P({', '.join(entries)})"

@@ -26,6 +26,7 @@ START_LIMIT = 120.0
 REQUIRES = {
     "pallas_tpu": (("jax",), "tpu"),
     "triton_gpu": (("triton", "torch"), "gpu"),
+    "jax_xla": (("jax",), "tpu"),
 }
 """For each backend what it imports, and the extra that installs it."""
 

@@ -1,0 +1,226 @@
+"""The XLA module: plain JAX, `shard_map` and `lax` collectives, on CPU, GPU and TPU.
+
+A direct plan becomes the first of these that it is: a few tiled collectives over axes
+(`xla_collectives`), one all-to-all or all-gather among groups (`xla_groups`), rounds of
+`lax.ppermute` (`xla_rounds`). Each moves the plan's bytes, and less than 5% of padding beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.backends.jax_text import (
+    JaxText,
+    axis_names,
+    host_text,
+    quoted_names,
+    short_dims,
+)
+from shardwright.codegen.backends.xla_collectives import Collectives, Refs, collectives_of
+from shardwright.codegen.backends.xla_groups import Groups, groups_of
+from shardwright.codegen.backends.xla_rounds import MOST_PADDING, Boxes, Rounds, rounds_of
+from shardwright.codegen.module import as_vectors, constant_lines, module_text, refuse_common
+from shardwright.codegen.render import render as render_template
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.plan import Plan
+from shardwright.ir.printers import PYTHON
+
+# A module goes through all transfers when it is traced.
+MOST_TRANSFERS = 1 << 18
+How = Collectives | Groups | Rounds
+
+
+@dataclass(frozen=True)
+class XlaText(JaxText):
+    """Everything the template prints."""
+
+    how: How
+    target_short: tuple[int, ...]
+    program_axes: str
+    vector_target_shape: str
+    wire_bytes: int
+    table_lines: tuple[str, ...]
+    round_lines: tuple[str, ...]
+    is_kernel: bool = False
+    settings: str = ""
+    jit: bool = False
+    tested: str = "Tested with jax 0.10.2 on CPU devices."
+
+    @property
+    def has_table(self) -> bool:
+        """No table of device orders: the tables of rounds are by rank."""
+        return False
+
+    @property
+    def exchange_template(self) -> str:
+        """The template that prints `_exchange`."""
+        return f"jax_xla_{type(self.how).__name__.lower()}.py.jinja"
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the module goes through the boxes that devices exchange."""
+        return not isinstance(self.how, Collectives)
+
+    @property
+    def is_rounds(self) -> bool:
+        """Whether boxes travel in rounds."""
+        return isinstance(self.how, Rounds)
+
+    @property
+    def kept_exact(self) -> bool:
+        """Whether the boxes that stay have more than one shape."""
+        return isinstance(self.how, Rounds) and self.how.kept_exact
+
+    @property
+    def needs_of_sender(self) -> bool:
+        """Whether rounds go by the number of a box among those of its sender."""
+        return isinstance(self.how, Rounds) and self.how.kind in ("tiles", "turns")
+
+    @property
+    def needs_of_receiver(self) -> bool:
+        """Whether rounds go by the number of a box among those of its receiver."""
+        return isinstance(self.how, Rounds) and self.how.kind in ("shards", "turns")
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the collective among groups is an all-gather."""
+        return isinstance(self.how, Groups) and self.how.op == "all_gather"
+
+
+def refuse(plan: Plan) -> None:
+    """Raises InputError for what this backend does not do."""
+    refuse_common(plan, "jax_xla", {})
+    count = _transfers(plan.exchange)
+    if count > MOST_TRANSFERS and _collectives(plan) is None:
+        raise InputError(
+            "jax_xla goes through all transfers when it is traced",
+            argument="target",
+            got=f"{count} transfers",
+            expected=f"at most {MOST_TRANSFERS}, or a reshard by collectives over whole axes",
+        )
+
+
+def render(plan: Plan, command: str) -> str:
+    """The text of `jax_xla.py`."""
+    return render_template("jax_xla.py.jinja", xla_text(plan, command))
+
+
+def how_of(plan: Plan) -> How:
+    """How the transfers of a direct plan travel."""
+    collectives = _collectives(plan)
+    if collectives is not None:
+        return collectives
+    exchange = as_vectors(plan.exchange)
+    boxes = Boxes.of(exchange)
+    return groups_of(exchange, boxes) or rounds_of(exchange, boxes)
+
+
+def _collectives(plan: Plan) -> Collectives | None:
+    """The collectives over axes that move a plan's bytes, if there are any."""
+    names = axis_names(plan.reshard.source)
+
+    def named(refs: Refs) -> str:
+        return quoted_names([names[ref] for ref in refs])
+
+    found = collectives_of(plan.reshard, plan.exchange, named)
+    exact = plan.traffic.received_max, plan.traffic.received_total
+    size = DTYPES[plan.reshard.dtype]
+    if found is None or not _is_tight(found.wire, (exact[0] // size, exact[1] // size)):
+        return None
+    return found
+
+
+def _is_tight(wire: tuple[int, int], exact: tuple[int, int]) -> bool:
+    return all(w == e or w < (1 + MOST_PADDING) * e for w, e in zip(wire, exact, strict=True))
+
+
+def _transfers(exchange: Exchange) -> int:
+    """At most how many transfers an exchange has."""
+    tiles = math.prod(dim.pairs.source.size for dim in exchange.dims)
+    return tiles * exchange.target.replicas * exchange.rule.pieces
+
+
+def xla_text(plan: Plan, command: str) -> XlaText:
+    """The template's context."""
+    exchange = as_vectors(plan.exchange)
+    how = how_of(plan)
+    common, host = module_text(plan, command, PYTHON), host_text(plan)
+    itemsize = DTYPES[plan.reshard.dtype]
+    return XlaText(
+        **vars(replace(common, facts=(*common.facts, "", *how_facts(how, plan)))),
+        **vars(host),
+        how=how,
+        target_short=() if _is_exact(how) else short_dims(exchange.target),
+        program_axes=host.kernel_axes if exchange.same_order else '"device"',
+        vector_target_shape=repr(exchange.target.local_shape),
+        wire_bytes=how.wire[0] * itemsize,
+        table_lines=_table_lines(how),
+        round_lines=_round_lines(how, exchange),
+    )
+
+
+def _is_exact(how: How) -> bool:
+    """Whether windows hold nothing but boxes, so that no padding of the result is written."""
+    return isinstance(how, Rounds) and how.exact and how.kept_exact
+
+
+def _table_lines(how: How) -> tuple[str, ...]:
+    if not isinstance(how, Rounds) or not how.table:
+        return ()
+    rows = [f"({', '.join(map(str, row))}{',' * (len(row) == 1)})" for row in how.table]
+    return tuple(constant_lines("ROUNDS", rows))
+
+
+def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
+    """What a module does with a box that travels: its round, and who sends it."""
+    giver = "sender" if exchange.same_order else "ranks[SOURCE_IDS[sender]]"
+    lines = [] if exchange.same_order else [f"giver = {giver}"]
+    giver = "sender" if exchange.same_order else "giver"
+    number = ["1"]
+    if isinstance(how, Rounds):
+        lines += _number_lines(how, giver, exchange.rule.pieces)
+        number += ["*_shape_of(part)"] * how.exact + ["number"]
+    joined = ", ".join(number) + "," * (len(number) == 1)
+    placed = f"({joined}), {giver}, taker, part, shard, receiver"
+    lines.append(f"yield from _placed({placed})")
+    indent = "    " * (exchange.rule.pieces > 1)
+    return tuple(indent + line for line in lines)
+
+
+def _number_lines(how: Rounds, giver: str, pieces: int) -> list[str]:
+    """The statements that number the round of a box from `giver` to `taker`."""
+    tiles = "_number(wanted, receivers(sender))"
+    shards = "shard_number * PIECES + piece" if pieces > 1 else "shard_number"
+    closed = {
+        "tiles": f"number = {tiles}",
+        "shards": f"number = {shards}",
+        "turns": f"number = ({tiles} + {shards}) % {how.modulus}",
+        "rotation": f"number = (taker - {giver}) % DEVICES",
+        "mirror": f"number = taker ^ {giver}",
+        "table": f"number = next(n for n, row in enumerate(ROUNDS) if row[{giver}] == taker)",
+    }
+    # A device that does not take part in a round has no box in it.
+    return [closed[how.kind]]
+
+
+def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
+    """How the boxes travel, and the bytes on the wire, for a module's docstring."""
+    match how:
+        case Collectives():
+            what = f"{len(how.lines)} statements over axes" if how.lines else "nothing moves"
+            first = f"Transport: {what}."
+        case Groups():
+            first = f"Transport: one lax.{how.op} among groups of {how.members} devices."
+        case Rounds():
+            shapes = "boxes of one shape in each" if how.exact else "padded to one shape in each"
+            first = f"Transport: {how.count} rounds of lax.ppermute, {shapes}."
+    size, exact = DTYPES[plan.reshard.dtype], plan.traffic.received_total
+    ratio = how.wire[1] * size / exact if exact else 1
+    return (
+        first,
+        f"On the wire {ratio:.3f} times the exact bytes, {how.wire[0] * size} into the busiest "
+        "device.",
+    )

@@ -1,0 +1,144 @@
+"""Run an emitted JAX module on forced CPU devices: what the workers of its backends share.
+
+`JAX_PLATFORMS=cpu` and `--xla_force_host_platform_device_count` must be set before the import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardwright.codegen import oracle
+from shardwright.codegen.oracle import Bits, Placement
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.compare import MismatchError, Run
+
+
+class Execution:
+    """One module on its devices: device number i stands for the i-th of all device ids."""
+
+    def __init__(self, module: ModuleType, case: Case) -> None:
+        self.module, self.case = module, case
+        self.ids = case.devices()
+        self.source_mesh = self._mesh(case.source)
+        self.target_mesh = self._mesh(case.target)
+        self.function = self._function()
+
+    def options(self) -> dict[str, Any]:
+        """What `reshard` is called with beside the meshes."""
+        return {}
+
+    def observed(self, run: Run) -> AbstractContextManager[None]:
+        """Inside, the module runs as `run` says, and what goes wrong is a MismatchError."""
+        del run  # on plain devices it makes no difference
+        return nullcontext()
+
+    def passed(self) -> tuple[str, ...]:
+        """Execute the module on every bit plane; the names of the checks passed."""
+        for each in compare.runs(self.case):
+            result = self.once(each)
+        self.pad_and_unpad(each, result)
+        if not self.case.derivative:
+            return ()
+        self.transpose(each)
+        return ("derivative",)
+
+    def _mesh(self, placement: Placement) -> jax.sharding.Mesh:
+        available = jax.devices()
+        devices = np.empty(len(placement.device_ids), dtype=object)
+        for position, device in enumerate(placement.device_ids):
+            devices[position] = available[self.ids.index(device)]
+        sizes = tuple(size for _, size in placement.axes)
+        return jax.sharding.Mesh(devices.reshape(sizes), tuple(name for name, _ in placement.axes))
+
+    def _function(self) -> Any:
+        options = self.options()
+
+        def reshard(x: Any) -> Any:
+            return self.module.reshard(x, self.source_mesh, target_mesh=self.target_mesh, **options)
+
+        same_order = tuple(self.case.source.device_ids) == tuple(self.case.target.device_ids)
+        wanted = self.module.target_sharding(self.target_mesh)
+        return jax.jit(reshard, out_shardings=wanted) if same_order else reshard
+
+    def once(self, run: Run) -> Any:
+        """Execute, compare every device's shard with the oracle, and return the result."""
+        given = oracle.padded(self.case.source, run.tensor, run.fill)
+        sharding = self.module.source_sharding(self.source_mesh)
+        x = jax.device_put(to_jax(given, self.case.dtype), sharding)
+        with self.observed(run):
+            y = jax.block_until_ready(self.function(x))
+        wanted = self.module.target_sharding(self.target_mesh)
+        self._compare(run, y, wanted, self.case.target)
+        if not np.array_equal(to_bits(x), given):
+            raise MismatchError("the input was changed")
+        return y
+
+    def transpose(self, run: Run) -> None:
+        """A cotangent, its padding filled with what must not be read, moves back to the source."""
+        given = oracle.padded(self.case.target, run.tensor, run.fill)
+        wanted = self.module.source_sharding(self.source_mesh)
+        x = jax.device_put(jnp.zeros(self.module.PADDED_SOURCE_SHAPE, self.case.dtype), wanted)
+        y = to_jax(given, self.case.dtype)
+        cotangent = jax.device_put(y, self.module.target_sharding(self.target_mesh))
+        with self.observed(run), compare.said_of("the derivative"):
+            _, pull = jax.vjp(self.function, x)
+            (back,) = jax.block_until_ready(pull(cotangent))
+            self._compare(run, back, wanted, self.case.source)
+
+    def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
+        """What a device has of `y` is, with the padding zero, what the oracle says."""
+        compare.expect("dtype of the result", str(y.dtype), self.case.dtype)
+        if not y.sharding.is_equivalent_to(wanted, y.ndim):
+            raise MismatchError(f"sharding of the result: got: {y.sharding}, expected: {wanted}")
+        compare.results(run, self._shards(y), self._expected(run.tensor, placement))
+
+    def _shards(self, y: Any) -> dict[int, Bits]:
+        numbers = {device: number for number, device in enumerate(jax.devices())}
+        return {
+            self.ids[numbers[shard.device]]: to_bits(shard.data) for shard in y.addressable_shards
+        }
+
+    def _expected(self, tensor: Bits, placement: Placement) -> dict[int, Bits]:
+        local = oracle.largest(placement, self.case.shape)
+        exact = oracle.shards(placement, tensor)
+        return {device: oracle.padded_shard(shard, local) for device, shard in exact.items()}
+
+    def pad_and_unpad(self, run: Run, y: Any) -> None:
+        """pad(x) puts every element into its slot; unpad(y) is the logical tensor."""
+        padded = to_bits(self.module.pad(to_jax(run.tensor, self.case.dtype)))
+        shape = oracle.padded(self.case.source, run.tensor, 0).shape
+        compare.expect("shape of pad(x)", padded.shape, shape)
+        inside = oracle.unpadded(self.case.source, self.case.shape, padded)
+        compare.same_bits("pad(x)", inside, run.tensor, run.tensor)
+        compare.same_bits("unpad(y)", to_bits(self.module.unpad(y)), run.tensor, run.tensor)
+
+
+@contextmanager
+def wide_types(dtype: str) -> Iterator[None]:
+    """JAX keeps 64-bit types only when asked to."""
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", dtype in ("int64", "float64"))
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+def to_jax(bits: Bits, dtype: str) -> Any:
+    """A numpy array of the JAX dtype with these bits."""
+    return bits.view(jnp.dtype(dtype))
+
+
+def to_bits(array: Any) -> Bits:
+    """The bits of a JAX or numpy array."""
+    values = np.asarray(array)
+    bits: Bits = np.ascontiguousarray(values).view(f"u{values.itemsize}").reshape(values.shape)
+    return bits
