@@ -22,6 +22,7 @@ def test_a_row_of_gpu_copy() -> None:
     assert gpu_copy.table([row], "a CPU").row_count == 1
 
 
+@pytest.mark.slow
 def test_gpu_peers_on_gloo() -> None:
     words = ["--standalone", "--nproc-per-node", "6", "-m", "bench.gpu_peers"]
     done = subprocess.run(

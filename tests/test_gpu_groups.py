@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from shardwright.ir import InputError, Reshard
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+Refits = dict[str, tuple[dict[str, Reshard], Path]]
 APART, AMONG = (4, 5, 6, 7), (2, 3, 0, 1)
 
 
@@ -36,12 +38,15 @@ def written(reshards: dict[str, Reshard], folder: Path) -> Path:
     return folder / "layer" / "triton_gpu.py"
 
 
-@pytest.fixture(scope="module", params=[APART, AMONG], ids=["apart", "among"])
-def refit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
-    """The weights of a layer, and the module of their group."""
-    reshards = layer(*request.param)
-    assert len(reshards) > 20
-    return reshards, written(reshards, tmp_path_factory.mktemp("layer"))
+@pytest.fixture(scope="module")
+def refits(tmp_path_factory: pytest.TempPathFactory) -> Refits:
+    """The weights of a layer, and the module of their group: to other devices, among the same."""
+    found = {}
+    for name, ids in (("apart", APART), ("among", AMONG)):
+        reshards = layer(*ids)
+        assert len(reshards) > 20
+        found[name] = reshards, written(reshards, tmp_path_factory.mktemp(name))
+    return found
 
 
 LOCAL = """
@@ -88,11 +93,9 @@ print(len(launches))
 """
 
 
-@pytest.mark.parametrize("interpreted", ["0", "1"])
-def test_one_launch_a_device(refit, interpreted: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    import json
-
-    reshards, module = refit
+@pytest.mark.parametrize(("which", "interpreted"), [("apart", "1"), ("among", "0")])
+def test_one_launch_a_device(refits: Refits, which: str, interpreted: str, tmp_path: Path) -> None:
+    reshards, module = refits[which]
     cases = tmp_path / "cases.json"
     cases.write_text(json.dumps({name: sides(reshard) for name, reshard in reshards.items()}))
     run = subprocess.run(
@@ -123,9 +126,9 @@ def test_it_checks_itself(tmp_path: Path) -> None:
     assert (wrong.stderr, wrong.returncode) == ("conv, device 0: wrong target shard\n", 1)
 
 
-@pytest.mark.parametrize("interpreted", ["0", "1"])
-def test_one_exchange_a_rank(refit, interpreted: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    reshards, module = refit
+@pytest.mark.parametrize(("which", "interpreted"), [("apart", "0"), ("among", "1")])
+def test_one_exchange_a_rank(refits: Refits, which: str, interpreted: str, tmp_path: Path) -> None:
+    reshards, module = refits[which]
     given = {name: sides(reshard) for name, reshard in reshards.items()}
     case = {"task": "grouped", "module": str(module)}
     case["members"] = {name: source for name, (source, _) in given.items()}
@@ -142,7 +145,7 @@ def test_one_exchange_a_rank(refit, interpreted: str, tmp_path: Path) -> None:  
     assert sum(rank["sent"][0] for rank in ranks) == total
 
 
-def test_the_kernel_moves_sixteen_bytes_at_once(refit) -> None:  # type: ignore[no-untyped-def]
+def test_the_kernel_moves_sixteen_bytes_at_once(refits: Refits) -> None:
     import triton
     from test_gpu_kernel import loaded
     from triton.backends.compiler import GPUTarget
@@ -150,7 +153,7 @@ def test_the_kernel_moves_sixteen_bytes_at_once(refit) -> None:  # type: ignore[
 
     from shardwright.codegen.compile import resources
 
-    module = loaded(refit[1])
+    module = loaded(refits["apart"][1])
     names = module.copy_kernel.arg_names
     fixed = {"UNIT": module.UNIT, "ROWS": module.ROWS, "COLUMNS": module.COLUMNS}
     for target, kind in (
@@ -190,10 +193,10 @@ def test_a_member_emitted_anew(tmp_path: Path) -> None:
     )
 
 
-def test_modules_are_formatted(refit) -> None:  # type: ignore[no-untyped-def]
+def test_modules_are_formatted(refits: Refits) -> None:
     from test_gpu_kernel import ruff_finds_nothing
 
-    ruff_finds_nothing(refit[1].parent)
+    ruff_finds_nothing(refits["apart"][1].parent)
 
 
 def test_members_on_other_devices() -> None:
