@@ -25,6 +25,8 @@ WRONG = r"device \d: \d+ of \d+ elements are wrong; element .*"
 UNWRITTEN = r"device \d: \d+ of \d+ elements are wrong; element .*: got: bits 0x{}, expected: t.*"
 OUTSIDE = r"a kernel (loads from|stores to) memory outside every shard, \d+ bytes at once"
 
+LEFT = r"Semaphore \d+ has non-zero count for \d \(global core \d\) at kernel exit: \d+"
+
 PALLAS: Faults = {
     "right": ((), ""),
     "start_off_by_one": (
@@ -32,27 +34,37 @@ PALLAS: Faults = {
         rf"{WRONG}|IndexError: .*",
     ),
     "tile_left_out": (
-        ((r"\(sender == me\)", "(sender == me) & (receiver != 1)"),),
+        ((r"(\(holder\(\*own, receiver\) == me\))", r"\1 & (receiver != 1)"),),
         r"a wait that never ends: core \d waits for \d+ of semaphore \d+, which stands at \d+ .*",
     ),
     "tile_left_out_by_both_ends": (
         (
-            (r"\(sender == me\)", "(sender == me) & ((receiver != 1) | (me != 0))"),
-            (r"_is_full\(box\) & jnp", "_is_full(box) & ((sender != 0) | (receiver != 1)) & jnp"),
+            (
+                r"(\(holder\(\*own, receiver\) == me\))",
+                r"\1 & ((receiver != 1) | (me != 0))",
+            ),
+            (
+                r"_is_full\(_ranges\(box\)\) & jnp",
+                "_is_full(_ranges(box)) & ((sender != 0) | (receiver != 1)) & jnp",
+            ),
         ),
-        UNWRITTEN.format("7f"),
+        UNWRITTEN.format("7f[0-9a-f]*"),
     ),
     "tiles_overlap": (
         (
-            (r"_number\(own, senders\(receiver\)\)", "0"),
-            (r"_at\(y, target_box\(receiver\), box\)", "_at(y, box, box)"),
+            (r"_number\(source_shard\(me\), senders\(receiver\), piece\)", "0"),
+            (r"_at\(y, box, target_box\(receiver\)\)", "_at(y, box, box)"),
+            (r" \+ before \* step", ""),
         ),
         r"race: write of \('hbm'.*\)\] against write of \('hbm'.*\)\]",
     ),
-    "receive_wait_left_out": (((r"received\)\.wait\(\)", "received)"),), UNWRITTEN.format("7f")),
+    "receive_wait_left_out": (
+        ((r"pltpu\.make_async_copy\(place, place, received\)\.wait", "lambda: None"),),
+        rf"{UNWRITTEN.format('7f[0-9a-f]*')}|{LEFT}",
+    ),
     "send_wait_left_out": (
-        ((r"push\([^()]*\)\.wait_send\(\)", "None"),),
-        r"Semaphore \d+ has non-zero count for \d \(global core \d\) at kernel exit: \d+",
+        ((r"\((copy|push\(slot, \*older\[1:\]\))\.wait_send\)", "(lambda: None)"),),
+        LEFT,
     ),
     "right_after_that": ((), ""),
 }
@@ -86,9 +98,22 @@ def uneven() -> Reshard:
     return Reshard((7, 6), "int8", source, target)
 
 
-def planted(root: Path, backend: str, faults: Faults) -> dict[str, Report]:
+def aligned() -> Reshard:
+    """A reshard whose tiles a TPU moves from shard to shard."""
+    mesh = Mesh({"x": 4})
+    source, target = mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
+    return Reshard((32, 512), "float32", source, target)
+
+
+def thin() -> Reshard:
+    """A reshard whose tiles a TPU moves in slots."""
+    mesh = Mesh({"x": 8})
+    return Reshard((96, 96), "int16", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]'))
+
+
+def planted(root: Path, backend: str, faults: Faults, reshard: Reshard) -> dict[str, Report]:
     """One bundle for each fault, its module edited, verified together."""
-    bundle = emit(uneven(), (backend,))
+    bundle = emit(reshard, (backend,))
     for name, (edits, _) in faults.items():
         bundle.write(root / name)
         module = root / name / f"{backend}.py"
@@ -101,12 +126,19 @@ def planted(root: Path, backend: str, faults: Faults) -> dict[str, Report]:
 
 
 @pytest.mark.parametrize(
-    ("backend", "runtime", "faults"),
-    [("pallas_tpu", "jax", PALLAS), ("triton_gpu", "triton", TRITON)],
+    ("runtime", "faults", "reshard"),
+    [
+        ("jax", PALLAS, uneven()),
+        ("jax", PALLAS, aligned()),
+        ("jax", PALLAS, thin()),
+        ("triton", TRITON, uneven()),
+    ],
+    ids=["windows", "direct", "slots", "triton"],
 )
-def test_planted_faults(backend: str, runtime: str, faults: Faults, tmp_path: Path) -> None:
+def test_planted_faults(runtime: str, faults: Faults, reshard: Reshard, tmp_path: Path) -> None:
     pytest.importorskip(runtime, reason=f"{runtime} is not installed")
-    reports = planted(tmp_path / "generated", backend, faults)
+    backend = "pallas_tpu" if runtime == "jax" else "triton_gpu"
+    reports = planted(tmp_path / "generated", backend, faults, reshard)
     wrong = [
         (name, reports[name].verdict, reports[name].detail)
         for name, (_, detail) in faults.items()

@@ -118,7 +118,13 @@ class _Watchdog:
                 waits = sorted(self._waiting.values(), key=lambda wait: wait.core)
             if idle >= (STUCK if _all_blocked(waits) else PATIENCE):
                 self._fail(waits)
-                return
+                break
+        # The other devices may be in the next kernel by now, which one that failed never enters.
+        while not self._done.wait(_TICK):
+            memory = interpret._shared_memory
+            if memory is not None:
+                memory.barrier.abort()
+                memory.clean_up_barrier.abort()
 
     def _fail(self, waits: Sequence[_Wait]) -> None:
         """Fail the interpreter's shared memory, so that every waiting device raises."""
