@@ -233,17 +233,17 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_unknown_and_missing_backends() -> None:
     assert message(lambda: sw.emit(reshard(), backends=("cuda",))) == (
-        "backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu"
+        "backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu, jax_xla"
     )
     assert message(lambda: sw.emit(reshard(), backends=())) == (
         "backends: each backend is named once\n"
         "got: none\n"
-        "expected: one or more of pallas_tpu, triton_gpu"
+        "expected: one or more of pallas_tpu, triton_gpu, jax_xla"
     )
     assert message(lambda: sw.emit(reshard(), backends=("triton_gpu", "triton_gpu"))) == (
         "backends: each backend is named once\n"
         "got: triton_gpu, triton_gpu\n"
-        "expected: one or more of pallas_tpu, triton_gpu"
+        "expected: one or more of pallas_tpu, triton_gpu, jax_xla"
     )
 
 

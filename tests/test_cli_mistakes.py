@@ -88,7 +88,7 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
         """
         --backends: no such backend
         got: cuda
-        expected: one of pallas_tpu, triton_gpu
+        expected: one of pallas_tpu, triton_gpu, jax_xla
         """,
     ),
 ]
@@ -194,7 +194,7 @@ def test_a_folder_without_bundles(command: str, tmp_path: Path) -> None:
 
 def test_verify_with_a_backend_that_is_none(tmp_path: Path) -> None:
     assert mistake("verify", tmp_path, "--backends", "cuda") == (
-        "--backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu"
+        "--backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu, jax_xla"
     )
 
 

@@ -17,6 +17,7 @@ from shardwright.codegen.backends.jax_text import (
     quoted_names,
     short_dims,
 )
+from shardwright.codegen.backends.widths import refuse_wide
 from shardwright.codegen.backends.xla_collectives import Collectives, Refs, collectives_of
 from shardwright.codegen.backends.xla_groups import Groups, groups_of
 from shardwright.codegen.backends.xla_rounds import MOST_PADDING, Boxes, Rounds, rounds_of
@@ -65,6 +66,13 @@ class XlaText(JaxText):
         return not isinstance(self.how, Collectives)
 
     @property
+    def uses_lax(self) -> bool:
+        """Whether the module calls `lax`: not where every shard stays as it is."""
+        statements = "".join(self.how.lines) if isinstance(self.how, Collectives) else "lax."
+        padding = self.target_short or self.source_nested or self.target_nested
+        return "lax." in statements or bool(padding)
+
+    @property
     def is_rounds(self) -> bool:
         """Whether boxes travel in rounds."""
         return isinstance(self.how, Rounds)
@@ -93,6 +101,7 @@ class XlaText(JaxText):
 def refuse(plan: Plan) -> None:
     """Raises InputError for what this backend does not do."""
     refuse_common(plan, "jax_xla", {})
+    refuse_wide(plan, as_vectors(plan.exchange), "jax_xla")
     count = _transfers(plan.exchange)
     if count > MOST_TRANSFERS and _collectives(plan) is None:
         raise InputError(
@@ -175,43 +184,42 @@ def _table_lines(how: How) -> tuple[str, ...]:
 
 
 def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
-    """What a module does with a box that travels: its round, and who sends it."""
-    giver = "sender" if exchange.same_order else "ranks[SOURCE_IDS[sender]]"
-    lines = [] if exchange.same_order else [f"giver = {giver}"]
-    giver = "sender" if exchange.same_order else "giver"
-    number = ["1"]
+    """What a module does with a box that travels: its round, who sends it, its place."""
+    pieces = exchange.rule.pieces
+    box, giver = "part" if pieces > 1 else "box", "sender"
+    lines, number = [], ["1"]
+    if not exchange.same_order:
+        giver = "giver"
+        lines.append("giver = ranks[SOURCE_IDS[sender]]")
     if isinstance(how, Rounds):
-        lines += _number_lines(how, giver, exchange.rule.pieces)
-        number += ["*_shape_of(part)"] * how.exact + ["number"]
+        lines.append(f"number = {_number_text(how, giver, pieces)}")
+        number += [f"*_shape_of({box})"] * how.exact + ["number"]
     joined = ", ".join(number) + "," * (len(number) == 1)
-    placed = f"({joined}), {giver}, taker, part, shard, receiver"
-    lines.append(f"yield from _placed({placed})")
-    indent = "    " * (exchange.rule.pieces > 1)
+    lines.append(f"yield ({joined}), {giver}, taker, *_placed({box}, shard, receiver)")
+    indent = "    " * (pieces > 1)
     return tuple(indent + line for line in lines)
 
 
-def _number_lines(how: Rounds, giver: str, pieces: int) -> list[str]:
-    """The statements that number the round of a box from `giver` to `taker`."""
+def _number_text(how: Rounds, giver: str, pieces: int) -> str:
+    """The round of a box from `giver` to `taker`, as a Python expression."""
     tiles = "_number(wanted, receivers(sender))"
     shards = "shard_number * PIECES + piece" if pieces > 1 else "shard_number"
     closed = {
-        "tiles": f"number = {tiles}",
-        "shards": f"number = {shards}",
-        "turns": f"number = ({tiles} + {shards}) % {how.modulus}",
-        "rotation": f"number = (taker - {giver}) % DEVICES",
-        "mirror": f"number = taker ^ {giver}",
-        "table": f"number = next(n for n, row in enumerate(ROUNDS) if row[{giver}] == taker)",
+        "tiles": tiles,
+        "shards": shards,
+        "turns": f"({tiles} + {shards}) % {how.modulus}",
+        "rotation": f"(taker - {giver}) % DEVICES",
+        "mirror": f"taker ^ {giver}",
+        "table": f"next(n for n, row in enumerate(ROUNDS) if row[{giver}] == taker)",
     }
-    # A device that does not take part in a round has no box in it.
-    return [closed[how.kind]]
+    return closed[how.kind]
 
 
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
     """How the boxes travel, and the bytes on the wire, for a module's docstring."""
     match how:
         case Collectives():
-            what = f"{len(how.lines)} statements over axes" if how.lines else "nothing moves"
-            first = f"Transport: {what}."
+            first = "Transport: collectives over axes." if how.wire[0] else "Nothing is sent."
         case Groups():
             first = f"Transport: one lax.{how.op} among groups of {how.members} devices."
         case Rounds():

@@ -31,7 +31,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Collectives:
-    """Statements that make the target shard `x` of the source shard `x`; `wire` as in Rounds."""
+    """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds."""
 
     lines: tuple[str, ...]
     wire: tuple[int, int]
@@ -62,9 +62,9 @@ def collectives_of(
         else:
             program.all_gather(gone[refs], refs)
     program.cut(exchange.target.local_shape)
-    return Collectives(
-        tuple(program.lines), (program.wire, program.wire * reshard.source.mesh.size)
-    )
+    *first, last = program.lines or ["x = x"]
+    wire = program.wire, program.wire * reshard.source.mesh.size
+    return Collectives((*first, last.replace("x = ", "y = ", 1)), wire)
 
 
 def _changes(reshard: Reshard) -> tuple[Change, ...] | None:
