@@ -1,0 +1,161 @@
+"""Wall time of `jax_xla.py` beside XLA's own reshard on 8 host devices, and the bytes of both.
+
+XLA's own is `jax.jit` of the identity with `out_shardings`. Both run in one process, turn by turn,
+on the same arrays; a figure is the median of REPEATS. Bytes are what the busiest device receives,
+read from the compiled programs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import geometric_mean, median
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import shardwright as sw
+from bench import reshards
+from shardwright.codegen.backends import jax_xla
+from shardwright.codegen.describe import Description, describe
+from shardwright.ir import AxisRef, DimSharding, Sharding
+from shardwright.ir.dtypes import DTYPES
+
+DEVICES = 8
+REPEATS = 7
+PAIRS = 60
+MATRICES = (({"x": 2, "y": 4}, (4096, 1024)), ({"x": 2, "y": 2, "z": 2}, (4096, 2048)))
+CORPUS_BYTES = 1 << 26
+
+
+def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
+    """Pairs of shardings of matrices of 16 and 32 MB, drawn once for all, and the corpus's
+    reshards on one mesh of 8 devices or fewer whose dimensions divide, of 64 MB or less."""
+    rng = random.Random(0)
+    for axes, shape in MATRICES:
+        listed = list(itertools.permutations(_shardings(sw.Mesh(axes)), 2))
+        for source, target in rng.sample(listed, pairs // len(MATRICES)):
+            yield f"{source} -> {target}", sw.Reshard(shape, "float32", source, target)
+    for name, reshard in reshards.corpus().items():
+        if _fits(reshard):
+            yield name, reshard
+
+
+def _shardings(mesh: sw.Mesh) -> list[Sharding]:
+    found = []
+    for count in range(len(mesh.names) + 1):
+        for names in itertools.permutations(mesh.names, count):
+            for cut in range(count + 1):
+                parts = (names[:cut], names[cut:])
+                dims = (DimSharding(tuple(map(AxisRef, part))) for part in parts)
+                found.append(Sharding(mesh, tuple(dims)))
+    return found
+
+
+def _fits(reshard: sw.Reshard) -> bool:
+    meshes = (reshard.source.mesh, reshard.target.mesh)
+    if any(mesh.device_ids != range(mesh.size) or mesh.size > DEVICES for mesh in meshes):
+        return False
+    even = all(
+        extent % side.parts(dim) == 0
+        for side in (reshard.source, reshard.target)
+        for dim, extent in enumerate(reshard.shape)
+    )
+    size = math.prod(reshard.shape) * DTYPES[reshard.dtype]
+    return even and meshes[0] == meshes[1] and size <= CORPUS_BYTES
+
+
+def measured(module: Any, mesh: Any, target: Any) -> dict[str, Any]:
+    """Milliseconds and bytes of the module and of XLA's identity."""
+    import jax
+    import jax.numpy as jnp
+
+    from shardwright.codegen.planner.hlo import received
+
+    numbers = jnp.arange(math.prod(module.SHAPE)) % 2
+    x = jax.device_put(
+        numbers.astype(module.DTYPE).reshape(module.SHAPE), module.source_sharding(mesh)
+    )
+    programs = [
+        jax.jit(function, out_shardings=target).lower(x).compile()
+        for function in (lambda x: module.reshard(x, mesh), lambda x: x)
+    ]
+    ours, theirs = (program(x) for program in programs)
+    assert bool((ours == theirs).all()), "they differ"
+    times: list[list[float]] = [[], []]
+    for _ in range(REPEATS):
+        for program, taken in zip(programs, times, strict=True):
+            start = perf_counter()
+            jax.block_until_ready(program(x))
+            taken.append((perf_counter() - start) * 1e3)
+    totals = [max(received(program.as_text(), mesh.size)[0]) for program in programs]
+    return {"ms": [median(taken) for taken in times], "bytes": totals}
+
+
+def serve() -> None:
+    """Measures the reshards of the descriptions on standard input; a JSON object a line."""
+    import jax
+    import numpy as np
+
+    from shardwright.codegen.verify.worker import load
+
+    jax.config.update("jax_enable_x64", True)
+    with tempfile.TemporaryDirectory() as folder:
+        for number, line in enumerate(sys.stdin):
+            plan = sw.plan(describe(json.loads(line)).reshard(), "direct")
+            path = Path(folder, f"case{number}.py")
+            path.write_text(jax_xla.render(plan, "shardwright emit"))
+            module = load(path)
+            names, sizes = zip(*module.SOURCE_AXES, strict=True)
+            devices = np.array(jax.devices()[: plan.devices]).reshape(sizes)
+            mesh = jax.sharding.Mesh(devices, names)
+            found = measured(module, mesh, module.target_sharding(mesh))
+            how = type(jax_xla.how_of(plan)).__name__.lower()
+            print(json.dumps(found | {"how": how}), flush=True)
+
+
+def main(pairs: int = PAIRS) -> None:
+    """Print the table."""
+    listed = list(cases(pairs))
+    lines = [json.dumps(Description.of(r, f"case{n}").to_dict()) for n, (_, r) in enumerate(listed)]
+    forced = f"--xla_force_host_platform_device_count={DEVICES}"
+    run = subprocess.run(
+        [sys.executable, "-c", "from bench.xla_time import serve; serve()"],
+        input="\n".join(lines),
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": forced},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    found = [json.loads(line) for line in run.stdout.splitlines()]
+    _print([name for name, _ in listed], found)
+
+
+def _print(names: list[str], found: list[dict[str, Any]]) -> None:
+    table = Table(title=f"jax_xla beside XLA's reshard, {DEVICES} host devices, ms and bytes")
+    for column in ("reshard", "transport", "ms", "XLA ms", "ratio", "bytes", "XLA bytes"):
+        table.add_column(column, justify="left" if column in ("reshard", "transport") else "right")
+    ratios = []
+    for name, case in zip(names, found, strict=True):
+        (ours, theirs), (received, other) = case["ms"], case["bytes"]
+        ratios.append(ours / theirs)
+        row = (f"{ours:.1f}", f"{theirs:.1f}", f"{ratios[-1]:.2f}", f"{received:,}", f"{other:,}")
+        table.add_row(name, case["how"], *row)
+    console = Console()
+    console.print(table)
+    slower = sum(ratio > 1.15 for ratio in ratios)
+    console.print(
+        f"{len(ratios)} reshards: geometric mean {geometric_mean(ratios):.2f}, "
+        f"worst {max(ratios):.2f}, {slower} above 1.15"
+    )
