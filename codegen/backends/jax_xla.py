@@ -78,9 +78,9 @@ class XlaText(JaxText):
         return isinstance(self.how, Rounds)
 
     @property
-    def kept_exact(self) -> bool:
-        """Whether the boxes that stay have more than one shape."""
-        return isinstance(self.how, Rounds) and self.how.kept_exact
+    def me(self) -> str:
+        """Where the receiver stands in the source mesh."""
+        return "receiver" if self.same_order else "me"
 
     @property
     def needs_of_sender(self) -> bool:
@@ -173,7 +173,7 @@ def xla_text(plan: Plan, command: str) -> XlaText:
 
 def _is_exact(how: How) -> bool:
     """Whether windows hold nothing but boxes, so that no padding of the result is written."""
-    return isinstance(how, Rounds) and how.exact and how.kept_exact
+    return isinstance(how, Rounds) and how.exact
 
 
 def _table_lines(how: How) -> tuple[str, ...]:
@@ -184,16 +184,16 @@ def _table_lines(how: How) -> tuple[str, ...]:
 
 
 def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
-    """What a module does with a box that travels: its round, who sends it, its place."""
+    """What a module does with a box: its round, who sends it, its place."""
     pieces = exchange.rule.pieces
     box, giver = "part" if pieces > 1 else "box", "sender"
-    lines, number = [], ["1"]
+    lines, number = [], []
     if not exchange.same_order:
         giver = "giver"
         lines.append("giver = ranks[SOURCE_IDS[sender]]")
     if isinstance(how, Rounds):
         lines.append(f"number = {_number_text(how, giver, pieces)}")
-        number += [f"*_shape_of({box})"] * how.exact + ["number"]
+        number = [f"*_shape_of({box})"] * how.exact + ["number"]
     joined = ", ".join(number) + "," * (len(number) == 1)
     lines.append(f"yield ({joined}), {giver}, taker, *_placed({box}, shard, receiver)")
     indent = "    " * (pieces > 1)

@@ -2,8 +2,8 @@
 
 An ordered pair of devices exchanges at most one box: a device holds one source shard and one target
 shard, and the pieces of a tile come from different holders. In a round every device sends at most
-one box and receives at most one, and all boxes travel as windows of one shape, the elementwise
-largest box. What a window has beyond its box must be padding of the target shard:
+one box and receives at most one, maybe to itself, and all boxes are windows of one shape, the
+elementwise largest box. What a window has beyond its box must be padding of the target shard:
 
     padded   boxes are taken as they were without the end of the tensor, which cuts the last ones
              short: shards are padded to one size, so that all have room for the full window
@@ -42,16 +42,14 @@ MOST_PADDING = 0.05
 class Rounds:
     """The rounds of an exchange; ranks number the sorted union of the device ids.
 
-    `exact`: the round's number begins with the shape of its boxes; `kept_exact` says the same of
-    the boxes that stay on their device. `count` rounds travel, `least` is the most boxes that a
-    device sends or receives of all shapes together. `wire`: elements that the busiest device
-    receives, with padding, and all devices together. `table`: for kind "table", per round the
-    receiver of each rank, -1 for none.
+    `exact`: the round's number begins with the shape of its boxes. In `count` rounds boxes travel;
+    `least` is the most that a device sends to others or receives from them. `wire`: elements that
+    the busiest device receives from others, with padding, and all devices together. `table`: for
+    kind "table", per round the receiver of each rank, -1 for none.
     """
 
     kind: Kind
     exact: bool
-    kept_exact: bool
     modulus: int
     count: int
     least: int
@@ -59,22 +57,21 @@ class Rounds:
     table: tuple[tuple[int, ...], ...] = ()
 
 
-def rounds_of(exchange: Exchange, found: Boxes) -> Rounds:
+def rounds_of(exchange: Exchange, boxes: Boxes) -> Rounds:
     """The rounds of an exchange of tensors of one dimension or more."""
-    away = ~found.local
-    kept_exact = len(np.unique(found.full[found.local], axis=0)) > 1
-    moved = found.only(away)
-    several = len(np.unique(moved.full, axis=0)) > 1
-    exact = moved.padding() >= MOST_PADDING or (several and moved.padding() == 0)
-    shapes = moved.shape if exact else moved.full
+    several = len(np.unique(boxes.full, axis=0)) > 1
+    padding = boxes.padding()
+    exact = padding >= MOST_PADDING or (several and padding == 0)
+    shapes = boxes.shape if exact else boxes.full
     group = np.unique(shapes, axis=0, return_inverse=True)[1].reshape(-1)
-    kind, modulus, number = _numbers(exchange, moved, group, closed=exact or not group.any())
+    kind, modulus, number = _numbers(exchange, boxes, group, closed=exact or not several)
     turn = np.unique(np.stack([group, number]), axis=1, return_inverse=True)[1].reshape(-1)
-    count = int(turn.max(initial=-1)) + 1
-    least = max(_most(np.stack([end])) for end in (moved.sender, moved.receiver))
-    table = _table(moved, turn, count, exchange.ranks.size) if kind == "table" else ()
-    wire = _wire(moved, turn, exchange.ranks.size)
-    return Rounds(kind, exact, kept_exact, modulus, count, least, wire, table)
+    away = ~boxes.local
+    count = len(np.unique(turn[away]))
+    least = max(_most(end[away]) for end in (boxes.sender, boxes.receiver))
+    table = _table(boxes, turn, exchange.ranks.size) if kind == "table" else ()
+    wire = _wire(boxes, turn, exchange.ranks.size)
+    return Rounds(kind, exact, modulus, count, least, wire, table)
 
 
 @dataclass(frozen=True)
@@ -114,20 +111,17 @@ class Boxes:
             source + _pieces(exchange, moved, shards, places),
         )
 
-    def only(self, chosen: np.ndarray) -> Boxes:
-        """Some of the transfers."""
-        return Boxes(*(array[chosen] for array in vars(self).values()))
-
     def padding(self) -> float:
         """What windows of the full shapes take beyond the bytes, of the bytes: of all devices
         together or of the busiest one, whichever is more."""
-        if not self.sender.size:
+        away = ~self.local
+        if not away.any():
             return 0.0
         group = np.unique(self.full, axis=0, return_inverse=True)[1].reshape(-1)
-        exact = self.shape.prod(axis=1)
         window = _largest(self.shape, group).prod(axis=1)[group]
-        busiest = [_sums(self.receiver, volume).max() for volume in (window, exact)]
-        return float(max(window.sum() / exact.sum(), busiest[0] / busiest[1])) - 1
+        volumes = (window[away], self.shape.prod(axis=1)[away])
+        most, exact = (_sums(self.receiver[away], volume).max() for volume in volumes)
+        return float(max(volumes[0].sum() / volumes[1].sum(), most / exact)) - 1
 
 
 def _full_shapes(exchange: Exchange, moved: Transfers, shards: list[list[Integers]]) -> Integers:
@@ -219,17 +213,17 @@ def _most(devices: Integers) -> int:
     return int(np.unique(devices, return_counts=True)[1].max(initial=0))
 
 
-def _table(moved: Boxes, turn: Integers, count: int, devices: int) -> tuple[tuple[int, ...], ...]:
-    table = np.full((count, devices), -1, dtype=np.int64)
+def _table(moved: Boxes, turn: Integers, devices: int) -> tuple[tuple[int, ...], ...]:
+    table = np.full((int(turn.max()) + 1, devices), -1, dtype=np.int64)
     table[turn, moved.sender] = moved.receiver
     return tuple(map(tuple, table.tolist()))
 
 
 def _wire(moved: Boxes, turn: Integers, devices: int) -> tuple[int, int]:
-    """Elements that arrive at the busiest device, and at all."""
+    """Elements that arrive at the busiest device, and at all, from others."""
     volume = _largest(moved.shape, turn).prod(axis=1)[turn]
     received = np.zeros(devices, dtype=np.int64)
-    np.add.at(received, moved.receiver, volume)
+    np.add.at(received, moved.receiver[~moved.local], volume[~moved.local])
     return int(received.max()), int(received.sum())
 
 
