@@ -8,8 +8,9 @@ import re
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from cases import random_reshard
@@ -315,3 +316,25 @@ def test_the_kernel_has_its_arrays_in_hbm(
     chip = {"TPU_ACCELERATOR_TYPE": "v5litepod-8", "TPU_WORKER_HOSTNAMES": "localhost"}
     chip |= {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     assert output(started(COMPILED, 1, path, **chip)) == said + "\n"
+
+
+@pytest.mark.parametrize("reshard", [SAME_AXES, REVERSED], ids=["same order", "reversed"])
+def test_a_warning_where_v5e_does_not_send_directly(reshard: Reshard, tmp_path: Path) -> None:
+    """The pairs of devices that are neither 1, 2 nor 4 apart along one axis of a 2x4 grid."""
+    pytest.importorskip("jax")
+    module = loaded(reshard, "pallas_tpu", tmp_path)
+    transfers = plan(reshard).transfers()
+    remote = transfers.sender != transfers.receiver
+    pairs = set(zip(transfers.sender[remote], transfers.receiver[remote], strict=True))
+    coords = [(rank % 2, rank // 2) for rank in range(8)]
+    apart = [tuple(abs(a - b) for a, b in zip(coords[s], coords[r], strict=True)) for s, r in pairs]
+    far = sum(sorted(hops) not in ([0, 1], [0, 2]) for hops in apart)
+    assert far > 0
+    devices = [SimpleNamespace(device_kind="TPU v5 lite", coords=at) for at in coords]
+    with pytest.warns(UserWarning, match=f"^{far} of {len(pairs)} pairs of devices are at offsets"):
+        module._warn_of_routes(devices)
+    for device in devices:
+        device.device_kind = "TPU v6 lite"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module._warn_of_routes(devices)

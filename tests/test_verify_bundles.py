@@ -295,7 +295,7 @@ def test_an_unknown_backend(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         verify(tmp_path, backends=["cuda"])
     assert str(error.value) == (
-        "backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu"
+        "backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu, jax_xla"
     )
 
 

@@ -24,6 +24,10 @@ Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
     6       [3072, 3584) x [0, 64) x [0, 128)  [0, 4096) x [48, 56) x [0, 128)
     7       [3584, 4096) x [0, 64) x [0, 128)  [0, 4096) x [56, 64) x [0, 128)
 
+Form: direct; tiles go by DMA from shard to shard.
+On the wire 1.000 times the exact bytes, 7,340,032 into the busiest device.
+HBM reads and writes 1.00 times the least possible.
+
 Made by
     shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --name attention_seq_to_heads -o generated
 
@@ -31,8 +35,10 @@ Tested with jax 0.10.2 in TPU interpret mode.
 """
 
 import functools
+import importlib.util
 import math
 import os
+import warnings
 
 if __name__ == "__main__":
     # One device more than there are: the interpreter needs a thread that no device holds.
@@ -45,6 +51,8 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.extend.core import Primitive
+from jax.interpreters import ad, mlir
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -92,13 +100,24 @@ PADDED_TARGET_SHAPE = (4096, 64, 128)
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 1
 PIECES = 1
-# What divides every start and width of a tile within its shards, a dimension: the compiler wants
-# multiples of the tiling of the last two.
+
+# The tensor's dimensions in the order in which the kernels take them; TPU memory is tiled over the
+# last two.
+VIEW = (0, 1, 2)
+
+# Every tile starts and ends at the tiling of memory, or spans the dimension: it goes straight from
+# shard to shard. What divides all starts and widths of tiles within their shards, a dimension:
 DIVISORS = (512, 8, 128)
+
+# What arrives at the busiest device, padding included, and what the kernels need beside the shards.
+FORM = "direct"
+WIRE_BYTES = 7340032
+STAGING_BYTES = 0
+VMEM_BYTES = 0
 
 # A device may enter the next kernel while its peers are still in this one. That is safe after the
 # same kernel, and after kernels of other ids. The id is a hash of the description: where a program
-# uses several of these modules, see that their ids differ.
+# uses several of these modules, see that their ids differ, or pass others to `reshard`.
 COLLECTIVE_ID = 26362
 LOGICAL = pl.DeviceIdType.LOGICAL
 
@@ -170,24 +189,17 @@ def _ranges(box):
     return tuple(zip(box[::2], box[1::2], strict=True))
 
 
-def _is_full(box):
+def _viewed(box):
+    """The ranges of a tensor box, in the kernels' order of dimensions."""
+    ranges = _ranges(box)
+    return [ranges[axis] for axis in VIEW]
+
+
+def _is_full(ranges):
     full = True
-    for low, high in _ranges(box):
+    for low, high in ranges:
         full = full & (low < high)
     return full
-
-
-def _shard_at(number, counted):
-    """The shard of a row-major number among (first, count) per dimension, and the rest of it."""
-    shard = []
-    for first, count in reversed(_ranges(counted)):
-        shard.append(first + number % count)
-        number = number // count
-    return tuple(reversed(shard)), number
-
-
-def _count(counted):
-    return math.prod(count for _, count in _ranges(counted))
 
 
 def _same(shard, other):
@@ -202,67 +214,135 @@ def _multiple(index, divisor):
     return index if isinstance(index, int) else pl.multiple_of(index, divisor)
 
 
-def _at(ref, within, box):
-    """The part of a shard's ref, which covers the range `within`, that a tensor box takes."""
-    slices = []
-    for (low, high), start, divisor in zip(_ranges(box), within[::2], DIVISORS, strict=True):
-        slices.append(pl.ds(_multiple(low - start, divisor), _multiple(high - low, divisor)))
-    return ref.at[tuple(slices)]
-
-
-def _each_incoming(receiver, me, visit):
-    """Calls visit(sender, place) for every piece that others send to a target position.
-
-    `me`: where the receiver stands in the source mesh; place(y): where the piece arrives.
-    """
-    counted = senders(receiver)
-
-    def one(number, carry):
-        shard, _ = _shard_at(number, counted)
-        box = tile(*shard, *target_shard(receiver))
-        sender = holder(*shard, receiver)
-        wanted = _is_full(box) & jnp.logical_not(_holds(me, shard))
-        pl.when(wanted)(lambda: visit(sender, lambda y: _at(y, target_box(receiver), box)))
-        return carry
-
-    total = _count(counted) * PIECES
-    lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
-
-
-def _each_outgoing(me, visit):
-    """Calls visit(receiver, read, place) for every piece that a source position sends.
-
-    read(x), place(y): where the piece stands here, and where it arrives. Returns how many.
-    """
-    counted = receivers(me)
-    own = source_shard(me)
-
-    def one(number, visits):
-        replica = number % REPLICAS
-        number = number // REPLICAS
-        shard, _ = _shard_at(number, counted)
-        receiver = target_position(*shard, replica)
-        box = tile(*own, *shard)
-        sender = holder(*own, receiver)
-        wanted = _is_full(box) & (sender == me)
-        wanted = wanted & jnp.logical_not(_holds(receiver, own))
-
-        def read(x):
-            return _at(x, source_box(me), box)
-
-        def place(y):
-            return _at(y, target_box(receiver), box)
-
-        pl.when(wanted)(lambda: visit(receiver, read, place))
-        return visits + jnp.int32(wanted)
-
-    total = _count(counted) * PIECES * REPLICAS
-    return lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
-
-
 def _holds(position, shard):
     """Whether a source position, which may be none, holds a source shard."""
     return _same(source_shard(position), shard)
+
+
+def _shard_at(number, counted, near):
+    """The shard of a number among (first, count) per dimension, counted on from one near by."""
+    shard = []
+    for (first, count), start in zip(reversed(_ranges(counted)), reversed(near), strict=True):
+        shard.append(first + (number + start - first) % count)
+        number = number // count
+    return tuple(reversed(shard))
+
+
+def _count(counted):
+    return math.prod(count for _, count in _ranges(counted))
+
+
+def _each(count, visit):
+    """Calls visit(number) for every number below a count."""
+
+    def one(number, carry):
+        visit(number)
+        return carry
+
+    lax.fori_loop(np.int32(0), jnp.int32(count), one, np.int32(0))
+
+
+def _incoming_count(receiver):
+    """How many pieces a target shard consists of, empty ones included."""
+    return _count(senders(receiver)) * PIECES
+
+
+def _incoming(receiver, me, number):
+    """The piece of a number of a target shard: (comes from elsewhere, sender, shard, piece, box).
+
+    `me`: where the receiver stands in the source mesh.
+    """
+    piece = number % PIECES
+    counted = senders(receiver)
+    shard = _shard_at(number // PIECES, counted, counted[::2])
+    box = tile(*shard, *target_shard(receiver))
+    sender = holder(*shard, receiver)
+    return _is_full(_ranges(box)) & jnp.logical_not(_holds(me, shard)), sender, shard, piece, box
+
+
+def _outgoing_count(me):
+    """How many pieces a source position may have to send."""
+    return _count(receivers(me)) * PIECES * REPLICAS
+
+
+def _outgoing(me, number):
+    """The piece of a number that a source position may send: (sends, receiver, shard, piece, box).
+
+    Each device begins at its own place among the receivers, so that they do not all write into
+    one of them at a time.
+    """
+    own = source_shard(me)
+    replica = (number + me) % REPLICAS
+    piece = number // REPLICAS % PIECES
+    near = target_shard(me)
+    shard = _shard_at(number // (REPLICAS * PIECES), receivers(me), near)
+    receiver = target_position(*shard, replica)
+    box = tile(*own, *shard)
+    sends = _is_full(_ranges(box)) & (holder(*own, receiver) == me)
+    sends = sends & jnp.logical_not(_holds(receiver, own))
+    return sends, receiver, shard, piece, box
+
+
+def _meet(me, receiver):
+    """Tells every sender that this device has entered the kernel, and hears it of every receiver.
+
+    A peer may be written to from then on. Nobody is told by a device that still awaits its data.
+    """
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(number):
+        comes, sender, *_ = _incoming(receiver, me, number)
+
+        @pl.when(comes)
+        def signal():
+            device = sender
+            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+
+    _each(_incoming_count(receiver), tell)
+
+    def add(number, expected):
+        sends, *_ = _outgoing(me, number)
+        return expected + jnp.int32(sends)
+
+    expected = lax.fori_loop(np.int32(0), jnp.int32(_outgoing_count(me)), add, np.int32(0))
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+
+
+def _warn_of_routes(devices):
+    """Warns of tiles that go farther than a v5e sends directly: a power of two of hops on one axis.
+
+    `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
+    """
+    if not all("v5 lite" in device.device_kind for device in devices):
+        return
+    me = np.arange(8)[:, None]
+    with jax.ensure_compile_time_eval():
+        numbers = np.arange(int(np.max(_outgoing_count(me))))
+        sends, receiver, *_ = _outgoing(me, numbers)
+        sender, receiver = np.broadcast_arrays(me, receiver)
+    coords = np.array([device.coords for device in devices])
+    sends = np.broadcast_to(sends, sender.shape)
+    sender, receiver = np.unique([sender[sends], receiver[sends]], axis=1)
+    hops = np.abs(coords[sender] - coords[receiver])
+    # An axis of 16 wraps around.
+    hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
+    direct = ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
+    if not direct.all():
+        warnings.warn(
+            f"{(~direct).sum()} of {direct.size} pairs of devices are at offsets that a v5e does "
+            "not send over directly; see the plan of a strategy in steps, or jax_xla",
+            stacklevel=2,
+        )
+
+
+def _at(ref, box, within):
+    """The part of a shard's ref that a tensor box takes; the shard covers the box `within`."""
+    slices = []
+    for (low, high), (start, _), divisor in zip(
+        _viewed(box), _viewed(within), DIVISORS, strict=True
+    ):
+        slices.append(pl.ds(_multiple(low - start, divisor), _multiple(high - low, divisor)))
+    return ref.at[tuple(slices)]
 
 
 def _kernel(x, y, copied, sent, received):
@@ -271,41 +351,62 @@ def _kernel(x, y, copied, sent, received):
     x, y: its source and target shard; copied, sent, received: DMA semaphores.
     """
     me = receiver = lax.axis_index("sp")
-    # A peer may write here from the moment it is told, so tell every sender that y exists, and
-    # hear the same from every receiver. Nobody is told by a device that still awaits its data.
-    barrier = pltpu.get_barrier_semaphore()
+    _meet(me, receiver)
 
-    def tell(sender, place):
-        device = sender
-        pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
-
-    _each_incoming(receiver, me, tell)
-    expected = _each_outgoing(me, lambda *piece: None)
-    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
-
-    def push(receiver, read, place):
+    def push(number):
+        sends, receiver, _, _, box = _outgoing(me, number)
+        read, write = _at(x, box, source_box(me)), _at(y, box, target_box(receiver))
         device = receiver
-        return pltpu.make_async_remote_copy(
-            read(x), place(y), sent, received, device_id=device, device_id_type=LOGICAL
+        return sends, pltpu.make_async_remote_copy(
+            read, write, sent, received, device_id=device, device_id_type=LOGICAL
         )
 
-    _each_outgoing(me, lambda *piece: push(*piece).start())
+    def start(number):
+        sends, copy = push(number)
+        pl.when(sends)(copy.start)
+
+    _each(_outgoing_count(me), start)
     # What this device holds of its own target shard.
     kept = tile(*source_shard(me), *target_shard(receiver))
-    some = _is_full(kept)
+    some = _is_full(_ranges(kept))
 
-    def keep():
-        into = _at(y, target_box(receiver), kept)
-        return pltpu.make_async_copy(_at(x, source_box(me), kept), into, copied)
+    read, write = _at(x, kept, source_box(me)), _at(y, kept, target_box(receiver))
+    keep = pltpu.make_async_copy(read, write, copied)
+    pl.when(some)(keep.start)
+    pl.when(some)(keep.wait)
 
-    pl.when(some)(lambda: keep().start())
-    pl.when(some)(lambda: keep().wait())
-    _each_outgoing(me, lambda *piece: push(*piece).wait_send())
+    def leave(number):
+        sends, copy = push(number)
+        pl.when(sends)(copy.wait_send)
 
-    def arrive(sender, place):
-        pltpu.make_async_copy(place(y), place(y), received).wait()
+    _each(_outgoing_count(me), leave)
 
-    _each_incoming(receiver, me, arrive)
+    def arrive(number):
+        comes, _, _, _, box = _incoming(receiver, me, number)
+        place = _at(y, box, target_box(receiver))
+        pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
+
+    _each(_incoming_count(receiver), arrive)
+
+
+def _moved(x, interpret, collective_id):
+    """What the kernel makes of a source shard: the target shard, its padding left unwritten."""
+    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
+    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
+    if not interpret:
+        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
+    return pl.pallas_call(
+        _kernel,
+        out_shape=pltpu.HBM((4096, 8, 128), x.dtype),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+        scratch_shapes=[pltpu.SemaphoreType.DMA] * 3,
+        compiler_params=pltpu.CompilerParams(
+            collective_id=collective_id,
+            has_side_effects=True,
+        ),
+        interpret=pltpu.InterpretParams() if interpret is True else interpret,
+    )(x)
 
 
 def source_shape(device_id):
@@ -367,30 +468,9 @@ def _expect(x, shape, what):
         raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
 
 
-def _moved(x, interpret):
-    """What the kernel makes of a source shard: the target shard, its padding left unwritten."""
-    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
-    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
-    if not interpret:
-        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
-    y = pl.pallas_call(
-        _kernel,
-        out_shape=pltpu.HBM((4096, 8, 128), x.dtype),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
-        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
-        scratch_shapes=[pltpu.SemaphoreType.DMA] * 3,
-        compiler_params=pltpu.CompilerParams(
-            collective_id=COLLECTIVE_ID,
-            has_side_effects=True,
-        ),
-        interpret=pltpu.InterpretParams() if interpret is True else interpret,
-    )(x)
-    return y
-
-
-def _exchange(x, interpret):
+def _exchange(x, interpret, collective_id):
     """The target shard of this device from its source shard, inside shard_map."""
-    y = _moved(x, interpret)
+    y = _moved(x, interpret, collective_id)
     return y[None]
 
 
@@ -409,56 +489,122 @@ def _mapped(function, mesh, in_specs, out_specs):
     return call
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _program(x, source_mesh, target_mesh, interpret):
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _program(x, source, target, interpret, collective_id):
     # The two meshes list the same devices in the same order: stacking the target shards by device
     # and taking them off again only renames the axes, and moves nothing.
-    rows, out_rows = P(source_mesh.axis_names), P(target_mesh.axis_names)
-    exchange = _mapped(lambda shard: _exchange(shard, interpret), source_mesh, SOURCE_SPEC, rows)
-    y = _mapped(lambda shard: shard[0], target_mesh, out_rows, TARGET_SPEC)(exchange(x))
-    if AxisType.Explicit in target_mesh.axis_types:
-        return jax.sharding.reshard(y, NamedSharding(target_mesh, TARGET_SPEC))
+    rows, out_rows = P(source.axis_names), P(target.axis_names)
+    collective_id = COLLECTIVE_ID if collective_id is None else collective_id
+    if not interpret:
+        _warn_of_routes(list(source.devices.flat))
+
+    def one(shard):
+        return _exchange(shard, interpret, collective_id)
+
+    y = _mapped(one, source, SOURCE_SPEC, rows)(x)
+    y = _mapped(lambda shard: shard[0], target, out_rows, TARGET_SPEC)(y)
+    if AxisType.Explicit in target.axis_types:
+        return jax.sharding.reshard(y, NamedSharding(target, TARGET_SPEC))
     return y
 
 
-@_program.defjvp
-def _no_derivative(source_mesh, target_mesh, interpret, primals, tangents):
-    raise NotImplementedError(
-        "reshard has no derivative of its own: its gradient is the reshard from the target to the "
-        "source; emit that one too and join the two with jax.custom_vjp"
-    )
-
-
-def reshard(x, mesh, *, target_mesh=None, interpret=False):
+def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     """The target array from the source array, both padded; usable under `jax.jit`.
 
     `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
     never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
     its padding zero; a jit around that returns it needs that as its `out_shardings`, or XLA may
     shard its result anew. `target_mesh`: by default the devices of `mesh`, in its order.
-    `interpret`: a bool or `pltpu.InterpretParams`. Raises ValueError for a wrong shape, dtype or
-    mesh.
+    `interpret`: a bool or `pltpu.InterpretParams`. `collective_id`: in place of COLLECTIVE_ID.
+    Raises ValueError for a wrong shape, dtype or mesh.
+
+    Differentiable, forward and backward: the cotangent of `x` is that of the result, moved back
+    by `_reverse()`, whose collective id is then `collective_id ^ 1`.
     """
     _expect(x, PADDED_SOURCE_SHAPE, "source array")
     target_mesh = mesh if target_mesh is None else target_mesh
     if list(target_mesh.devices.flat) != list(mesh.devices.flat):
         raise ValueError("target_mesh: expected the devices of mesh, in the same order")
-    source_mesh = _refined(mesh, SOURCE_AXES, "source")
-    target_mesh = _refined(target_mesh, TARGET_AXES, "target")
-    if isinstance(x, jax.core.Tracer):
-        return _program(x, source_mesh, target_mesh, interpret)
-    x = jax.device_put(x, NamedSharding(source_mesh, SOURCE_SPEC))
-    return _compiled(source_mesh, target_mesh, interpret)(x)
+    source = _refined(mesh, SOURCE_AXES, "source")
+    target = _refined(target_mesh, TARGET_AXES, "target")
+    context = jax.sharding.get_abstract_mesh()
+    if (
+        isinstance(x, jax.core.Tracer)
+        and AxisType.Explicit in context.axis_types
+        and context != target.abstract_mesh
+    ):
+        raise ValueError(
+            f"the result is on a mesh of axes {dict(target.shape)}, which a traced program cannot "
+            f"mix with the Explicit axes that are set, {dict(context.shape)}: call reshard(x, mesh) "
+            "outside jit, on a concrete array, or trace without jax.set_mesh"
+        )
+    return _linear(x, source, target, interpret, collective_id)
+
+
+def _eager(x, **static):
+    return _compiled(**static)(x)
 
 
 @functools.cache
-def _compiled(source_mesh, target_mesh, interpret):
+def _compiled(target, **static):
     # XLA chooses the sharding of a program's result where it is not told.
     return jax.jit(
-        lambda x: _program(x, source_mesh, target_mesh, interpret),
-        out_shardings=NamedSharding(target_mesh, TARGET_SPEC),
+        functools.partial(_lowered, target=target, **static),
+        out_shardings=NamedSharding(target, TARGET_SPEC),
     )
+
+
+def _lowered(x, source, target, interpret, collective_id):
+    return _program(x, source, target, interpret, collective_id)
+
+
+def _effects(x, source, target, interpret, collective_id):
+    return _program.trace(x, source, target, interpret, collective_id).jaxpr.effects
+
+
+def _linear(x, source, target, interpret, collective_id):
+    """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
+    x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
+    static = {"interpret": interpret, "collective_id": collective_id}
+    return _reshard.bind(x, source=source, target=target, **static)
+
+
+def _type(x, target, **static):
+    """The type of the result, and what else the operation does."""
+    sharding = NamedSharding(target.abstract_mesh, TARGET_SPEC)
+    y = jax.core.ShapedArray(PADDED_TARGET_SHAPE, x.dtype, sharding=sharding)
+    return y, _effects(x, target=target, **static)
+
+
+def _transposed(y, x, *, source, target, interpret, collective_id):
+    collective_id = None if collective_id is None else collective_id ^ 1
+    return [_reverse()._linear(y, target, source, interpret, collective_id)]
+
+
+@functools.cache
+def _reverse():
+    """The module of the reverse reshard: NAME_backward.py beside NAME.py, and the other way."""
+    folder, file = os.path.split(os.path.abspath(__file__))
+    stem = file.removesuffix(".py").removesuffix("_backward")
+    other = f"{stem}.py" if file == f"{stem}_backward.py" else f"{stem}_backward.py"
+    path = os.path.join(folder, other)
+    if not os.path.isfile(path):
+        raise ImportError(f"the derivative of reshard needs the reverse reshard: no file {path}")
+    spec = importlib.util.spec_from_file_location(other.removesuffix(".py"), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = (module.TARGET_MESH, module.TARGET, module.SOURCE_MESH, module.SOURCE)
+    ours = (SOURCE_MESH, SOURCE, TARGET_MESH, TARGET)
+    if (module.SHAPE, module.DTYPE, *found) != (SHAPE, DTYPE, *ours):
+        raise ImportError(f"not the reverse of this reshard: {path}")
+    return module
+
+
+_reshard = Primitive("reshard")
+_reshard.def_impl(_eager)
+_reshard.def_effectful_abstract_eval(_type)
+mlir.register_lowering(_reshard, mlir.lower_fun(_lowered, multiple_results=False))
+ad.deflinear2(_reshard, _transposed)
 
 
 def _mesh_of(axes, ids, ranks):

@@ -21,6 +21,11 @@ Bytes sent: 0 by the busiest device (the least possible is 0).
     4       [0, 6)  [2, 4)
     5       [0, 6)  [4, 6)
 
+Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
+On the wire 1.000 times the exact bytes, 0 into the busiest device.
+HBM reads and writes 256.50 times the least possible.
+Staging 0 bytes of HBM, 65,536 of VMEM.
+
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{}]' --target '[{"y"}]' --name slice_2x3 -o generated
 
@@ -42,6 +47,8 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -89,13 +96,28 @@ PADDED_TARGET_SHAPE = (6,)
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 2
 PIECES = 1
-# Tiles are not aligned to the tiling of TPU memory, so they travel in slots that are: XLA packs
-# each tile at the start of a slot, slots are pushed, and XLA unpacks them. A tile fits WINDOW.
-# The largest takes 512.00 times its bytes on the wire and in the slots.
-WINDOW = (2,)
-SLOT = (8, 128)
-OUT_SLOTS = 3
-IN_SLOTS = 1
+
+# The tensor's dimensions in the order in which the kernels take them; TPU memory is tiled over the
+# last two.
+VIEW = (0,)
+
+# Tiles start and end anywhere. Memory is tiled by 1,024 elements, so a tile travels in chunks
+# through windows in VMEM, where each is shifted to its place, into a staging area of its receiver.
+# There it starts at a multiple of UNIT; afterwards every block of the target shard is put
+# together from it. All ranges are in elements.
+UNIT = (1024,)
+# Extents of a chunk, and of a window, which holds the whole units that a chunk reaches into.
+CHUNK = (1024,)
+WINDOW = (2048,)
+# Blocks of the target shard, of the extents of a chunk, and how many source shards meet one.
+BLOCKS = (1,)
+MEET = (1,)
+
+# What arrives at the busiest device, padding included, and what the kernels need beside the shards.
+FORM = "windows"
+WIRE_BYTES = 0
+STAGING_BYTES = 0
+VMEM_BYTES = 65536
 
 
 def _minimum(a, b):
@@ -158,28 +180,26 @@ def holder(a0, receiver):
     return receiver
 
 
+def source_at(i0):
+    """Index of the source shard, per dimension, that holds an element of the tensor."""
+    return (0,)
+
+
 def _ranges(box):
     return tuple(zip(box[::2], box[1::2], strict=True))
 
 
-def _is_full(box):
+def _viewed(box):
+    """The ranges of a tensor box, in the kernels' order of dimensions."""
+    ranges = _ranges(box)
+    return [ranges[axis] for axis in VIEW]
+
+
+def _is_full(ranges):
     full = True
-    for low, high in _ranges(box):
+    for low, high in ranges:
         full = full & (low < high)
     return full
-
-
-def _shard_at(number, counted):
-    """The shard of a row-major number among (first, count) per dimension, and the rest of it."""
-    shard = []
-    for first, count in reversed(_ranges(counted)):
-        shard.append(first + number % count)
-        number = number // count
-    return tuple(reversed(shard)), number
-
-
-def _count(counted):
-    return math.prod(count for _, count in _ranges(counted))
 
 
 def _same(shard, other):
@@ -194,89 +214,175 @@ def _multiple(index, divisor):
     return index if isinstance(index, int) else pl.multiple_of(index, divisor)
 
 
-def _number(shard, counted):
-    """The row-major number of a shard among (first, count) per dimension."""
-    number = 0
-    for index, (first, count) in zip(shard, _ranges(counted), strict=True):
-        number = number * count + index - first
-    return number
-
-
-def _slot(ref, number, box):
-    """The part of a slot that the tile takes, rounded up to the tiling of TPU memory."""
-    widths = [high - low for low, high in _ranges(box)]
-    rows = _multiple((widths[0] + 1023) // 1024 * 8, 8)
-    return ref.at[number, pl.ds(0, rows), :]
-
-
 def _holds(position, shard):
     """Whether a source position, which may be none, holds a source shard."""
     return _same(source_shard(position), shard)
 
 
-def _kernel(x, y, copied):
-    """Pushes this device's tiles into their receivers' target shards.
+def _digits(number, sizes):
+    """The digits of a number in a mixed radix of these sizes, the first one the highest."""
+    digits = []
+    for size in reversed(sizes):
+        digits.append(number % size)
+        number = number // size
+    return digits[::-1]
 
-    x, y: the slots of its outgoing and incoming tiles; copied: DMA semaphores.
+
+def _cut(ranges, number, sizes):
+    """The box of a number among those of the extents of a chunk into which ranges are cut."""
+    digits = _digits(number, sizes)
+    parts = zip(ranges, digits, CHUNK, strict=True)
+    starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
+    return [(start, _minimum(start + step, high)) for start, high, step in starts]
+
+
+def _units(ranges, origin):
+    """The whole units that cover ranges, (start, size) from an origin in the tensor."""
+    units = []
+    for (low, high), start, unit in zip(ranges, origin, UNIT, strict=True):
+        first = (low - start) // unit * unit
+        size = (high - start + unit - 1) // unit * unit - first
+        units.append((_multiple(first, unit), _multiple(size, unit)))
+    return units
+
+
+def _at(ref, units):
+    return ref.at[tuple(pl.ds(*unit) for unit in units)]
+
+
+def _slot(ref, slot, extents):
+    """One of the two windows or chunks in VMEM."""
+    return ref.at[pl.ds(_multiple(slot * extents[0], 1024), extents[0])]
+
+
+def _within(ref, slot, extents, units, places):
+    """What units take of one of the two windows or chunks, which they fill from its start; along
+    dimensions that are not tiled, from a place."""
+    return ref.at[pl.ds(_multiple(slot * extents[0], 1024), units[0][1])]
+
+
+def _shifted(values, by):
+    """The elements of a window moved to higher indices, around its end, and cut to a chunk."""
+    values = _words(values).reshape(-1, 128)
+    by = (by[0] + WINDOW[0]) % WINDOW[0]
+    rows, lanes = by // 128, by % 128
+    values = pltpu.roll(values, lanes, 1)
+    carried = pltpu.roll(values, (rows + 1) % values.shape[0], 0)
+    lane = lax.broadcasted_iota(jnp.int32, values.shape, 1)
+    values = jnp.where(lane < lanes, carried, pltpu.roll(values, rows, 0))
+    return values[: CHUNK[0] // 128]
+
+
+def _words(values):
+    """The elements as 32-bit words, which is what can be shifted."""
+    return values
+
+
+def _elements(words, dtype):
+    """The elements that `_words` took."""
+    return words
+
+
+def _merge(window, y, by, part, block):
+    """Writes a part of a block from a window whose elements are moved."""
+    words = _shifted(window[...], by)
+    rows, lanes = (lax.broadcasted_iota(jnp.int32, words.shape, axis) for axis in (0, 1))
+    places = [128 * rows + lanes]
+    inside = True
+    for place, (low, high), (at, _) in zip(places, part, block, strict=True):
+        inside = inside & (place >= low - at) & (place < high - at)
+    merged = jnp.where(inside, words, _words(y[...]).reshape(words.shape))
+    y[...] = _elements(merged, y.dtype).reshape(CHUNK)
+
+
+def _int32(values):
+    return jax.tree.map(jnp.int32, values)
+
+
+def _start(box):
+    """Where a shard that covers a box begins, in the kernels' order of dimensions."""
+    return [low for low, _ in _viewed(box)]
+
+
+def _unpack_kernel(x, y, windows, read):
+    """Puts a block of the target shard together from the tiles that meet it.
+
+    x: the source shard, in HBM;
+    y: the block; windows: two in VMEM; read: a DMA semaphore for each.
     """
     me = receiver = lax.axis_index(("x", "y"))
-    # What this device holds of its own target shard.
-    kept = tile(*source_shard(me), *target_shard(receiver))
-    some = _is_full(kept)
+    visits, number = math.prod(MEET) * PIECES, np.int32(0)
+    for axis, count in enumerate(BLOCKS):
+        number = number * count + pl.program_id(axis)
+    begin = number * visits
+    steps = math.prod(BLOCKS) * visits
 
-    def keep(piece, carry):
-        box = kept
-        out = _number(target_shard(receiver), receivers(me)) * PIECES + piece
-        into = _number(source_shard(me), senders(receiver)) * PIECES + piece
-        copy = pltpu.make_async_copy(_slot(x, out, box), _slot(y, into, box), copied)
-        copy.start()
-        copy.wait()
-        return carry
+    def part_of(step):
+        """What a step brings: whether anything, if from here, from where, its box, the block."""
+        block = _cut(_viewed(target_box(receiver)), step // visits, BLOCKS)
+        first = source_at(*(block[VIEW.index(axis)][0] for axis in range(len(VIEW))))
+        digits = _digits(step // PIECES, MEET)
+        shard = tuple(a + digit for a, digit in zip(first, digits, strict=True))
+        box = tile(*shard, *target_shard(receiver))
+        pairs = zip(_viewed(box), block, strict=True)
+        part = [(_maximum(a, c), _minimum(b, d)) for (a, b), (c, d) in pairs]
+        comes = (step < steps) & _is_full(part)
+        return _int32((comes, True, _start(source_box(me)), part, block))
 
-    pieces = jnp.where(some, np.int32(PIECES), np.int32(0))
-    lax.fori_loop(np.int32(0), pieces, keep, np.int32(0))
+    def fetches(slot, comes, here, start, part, block):
+        """The copies that may bring a part, each with whether it does."""
+        units = _units(part, start)
+        places = [low - at for (low, _), (at, _) in zip(part[:-2], block[:-2], strict=True)]
+        window = _within(windows, slot, WINDOW, units, places)
+        copy = pltpu.make_async_copy(_at(x, units), window, read.at[slot])
+        return ((comes > 0, copy),)
 
+    def fetch(step, found):
+        for comes, copy in fetches(step % 2, *found):
+            pl.when(comes)(copy.start)
 
-def _pack(x, me):
-    """Each tile of the source shard at the start of a slot: [OUT_SLOTS, *SLOT]."""
-    counted, own, within = receivers(me), source_shard(me), source_box(me)
+    def one(number, now):
+        step = begin + number
+        coming = part_of(step + 1)
+        fetch(step + 1, coming)
 
-    def one(number, slots):
-        shard, _ = _shard_at(number // PIECES, counted)
-        box = tile(*own, *shard)
-        window = lax.dynamic_slice(x, _starts(box, within), WINDOW)
-        slot = jnp.pad(window, (0, math.prod(SLOT) - WINDOW[0])).reshape(SLOT)
-        return lax.dynamic_update_index_in_dim(slots, slot, number, 0)
+        @pl.when(now[0] > 0)
+        def merge():
+            for comes, copy in fetches(step % 2, *now):
+                pl.when(comes)(copy.wait)
+            _, _, start, part, block = now
+            pairs = zip(start, _units(part, start), block, strict=True)
+            by = [a + first - low for a, (first, _), (low, _) in pairs]
+            _merge(_slot(windows, step % 2, WINDOW), y, by, part, block)
 
-    slots = jnp.zeros((OUT_SLOTS, *SLOT), x.dtype)
-    return lax.fori_loop(np.int32(0), jnp.int32(_count(counted) * PIECES), one, slots)
+        return coming
 
-
-def _unpack(slots, receiver):
-    """The target shard from the slots of its tiles.
-
-    Tiles come in row-major order and a window reaches beyond its tile only to higher indices, so
-    that what a window writes too much is written over by the tiles that follow.
-    """
-    counted, own, within = senders(receiver), target_shard(receiver), target_box(receiver)
-
-    def one(number, y):
-        shard, _ = _shard_at(number // PIECES, counted)
-        box = tile(*shard, *own)
-        slot = lax.dynamic_index_in_dim(slots, number, 0, keepdims=False)
-        slot = slot.reshape(-1)
-        window = lax.slice(slot, (0,) * len(WINDOW), WINDOW)
-        return lax.dynamic_update_slice(y, window, _starts(box, within))
-
-    y = jnp.zeros((2,), slots.dtype)
-    y = lax.fori_loop(np.int32(0), jnp.int32(_count(counted) * PIECES), one, y)
-    return y
+    first = part_of(begin)
+    pl.when(begin == 0)(lambda: fetch(begin, first))
+    y[...] = jnp.zeros(y.shape, y.dtype)
+    lax.fori_loop(np.int32(0), jnp.int32(visits), one, first)
 
 
-def _starts(box, within):
-    """Where a tensor box starts in the shard that covers the range `within`."""
-    pairs = zip(box[::2], within[::2], strict=True)
-    return [jnp.int32(low - start) for low, start in pairs]
+def _moved(x, interpret, collective_id):
+    """The target shard of this device from its source shard, padding zero."""
+    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
+    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
+    in_hbm = pl.BlockSpec(memory_space=pltpu.HBM)
+    if interpret:
+        # Memory has room up to whole units at the ends of a shard; the interpreter's has not.
+        x = jnp.pad(x, [(0, 1018)])
+        interpret = pltpu.InterpretParams() if interpret is True else interpret
+    else:
+        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
+    return pl.pallas_call(
+        _unpack_kernel,
+        grid=BLOCKS,
+        out_shape=jax.ShapeDtypeStruct((2,), x.dtype),
+        in_specs=[in_hbm],
+        out_specs=pl.BlockSpec(CHUNK, lambda *block: block),
+        scratch_shapes=[pltpu.VMEM((2 * WINDOW[0],), x.dtype), pltpu.SemaphoreType.DMA((2,))],
+        interpret=interpret,
+    )(x)
 
 
 def source_shape(device_id):
@@ -338,31 +444,9 @@ def _expect(x, shape, what):
         raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
 
 
-def _moved(x, interpret):
-    """What the kernel makes of a source shard: the target shard, its padding left unwritten."""
-    me = receiver = lax.axis_index(("x", "y"))
-    x = _pack(x, me)
-    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
-    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
-    if not interpret:
-        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
-    y = pl.pallas_call(
-        _kernel,
-        out_shape=pltpu.HBM((IN_SLOTS, *SLOT), x.dtype),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
-        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
-        scratch_shapes=[pltpu.SemaphoreType.DMA] * 1,
-        compiler_params=pltpu.CompilerParams(
-            has_side_effects=True,
-        ),
-        interpret=pltpu.InterpretParams() if interpret is True else interpret,
-    )(x)
-    return _unpack(y, receiver)
-
-
-def _exchange(x, interpret):
+def _exchange(x, interpret, collective_id):
     """The target shard of this device from its source shard, inside shard_map."""
-    y = _moved(x, interpret)
+    y = _moved(x, interpret, collective_id)
     return y[None]
 
 
@@ -381,56 +465,91 @@ def _mapped(function, mesh, in_specs, out_specs):
     return call
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _program(x, source_mesh, target_mesh, interpret):
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _program(x, source, target, interpret, collective_id):
     # The two meshes list the same devices in the same order: stacking the target shards by device
     # and taking them off again only renames the axes, and moves nothing.
-    rows, out_rows = P(source_mesh.axis_names), P(target_mesh.axis_names)
-    exchange = _mapped(lambda shard: _exchange(shard, interpret), source_mesh, SOURCE_SPEC, rows)
-    y = _mapped(lambda shard: shard[0], target_mesh, out_rows, TARGET_SPEC)(exchange(x))
-    if AxisType.Explicit in target_mesh.axis_types:
-        return jax.sharding.reshard(y, NamedSharding(target_mesh, TARGET_SPEC))
+    rows, out_rows = P(source.axis_names), P(target.axis_names)
+
+    def one(shard):
+        return _exchange(shard, interpret, collective_id)
+
+    y = _mapped(one, source, SOURCE_SPEC, rows)(x)
+    y = _mapped(lambda shard: shard[0], target, out_rows, TARGET_SPEC)(y)
+    if AxisType.Explicit in target.axis_types:
+        return jax.sharding.reshard(y, NamedSharding(target, TARGET_SPEC))
     return y
 
 
-@_program.defjvp
-def _no_derivative(source_mesh, target_mesh, interpret, primals, tangents):
-    raise NotImplementedError(
-        "reshard has no derivative of its own: its gradient is the reshard from the target to the "
-        "source; emit that one too and join the two with jax.custom_vjp"
-    )
-
-
-def reshard(x, mesh, *, target_mesh=None, interpret=False):
+def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     """The target array from the source array, both padded; usable under `jax.jit`.
 
     `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
     never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
     its padding zero; a jit around that returns it needs that as its `out_shardings`, or XLA may
     shard its result anew. `target_mesh`: by default the devices of `mesh`, in its order.
-    `interpret`: a bool or `pltpu.InterpretParams`. Raises ValueError for a wrong shape, dtype or
-    mesh.
+    `interpret`: a bool or `pltpu.InterpretParams`. `collective_id`: in place of COLLECTIVE_ID.
+    Raises ValueError for a wrong shape, dtype or mesh.
     """
     _expect(x, PADDED_SOURCE_SHAPE, "source array")
     target_mesh = mesh if target_mesh is None else target_mesh
     if list(target_mesh.devices.flat) != list(mesh.devices.flat):
         raise ValueError("target_mesh: expected the devices of mesh, in the same order")
-    source_mesh = _refined(mesh, SOURCE_AXES, "source")
-    target_mesh = _refined(target_mesh, TARGET_AXES, "target")
-    if isinstance(x, jax.core.Tracer):
-        return _program(x, source_mesh, target_mesh, interpret)
-    x = jax.device_put(x, NamedSharding(source_mesh, SOURCE_SPEC))
-    return _compiled(source_mesh, target_mesh, interpret)(x)
+    source = _refined(mesh, SOURCE_AXES, "source")
+    target = _refined(target_mesh, TARGET_AXES, "target")
+    context = jax.sharding.get_abstract_mesh()
+    if (
+        isinstance(x, jax.core.Tracer)
+        and AxisType.Explicit in context.axis_types
+        and context != target.abstract_mesh
+    ):
+        raise ValueError(
+            f"the result is on a mesh of axes {dict(target.shape)}, which a traced program cannot "
+            f"mix with the Explicit axes that are set, {dict(context.shape)}: call reshard(x, mesh) "
+            "outside jit, on a concrete array, or trace without jax.set_mesh"
+        )
+    return _linear(x, source, target, interpret, collective_id)
+
+
+def _eager(x, **static):
+    return _compiled(**static)(x)
 
 
 @functools.cache
-def _compiled(source_mesh, target_mesh, interpret):
+def _compiled(target, **static):
     # XLA chooses the sharding of a program's result where it is not told.
     return jax.jit(
-        lambda x: _program(x, source_mesh, target_mesh, interpret),
-        out_shardings=NamedSharding(target_mesh, TARGET_SPEC),
+        functools.partial(_lowered, target=target, **static),
+        out_shardings=NamedSharding(target, TARGET_SPEC),
     )
+
+
+def _lowered(x, source, target, interpret, collective_id):
+    return _program(x, source, target, interpret, collective_id)
+
+
+def _effects(x, source, target, interpret, collective_id):
+    return _program.trace(x, source, target, interpret, collective_id).jaxpr.effects
+
+
+def _linear(x, source, target, interpret, collective_id):
+    """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
+    x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
+    static = {"interpret": interpret, "collective_id": collective_id}
+    return _reshard.bind(x, source=source, target=target, **static)
+
+
+def _type(x, target, **static):
+    """The type of the result, and what else the operation does."""
+    sharding = NamedSharding(target.abstract_mesh, TARGET_SPEC)
+    y = jax.core.ShapedArray(PADDED_TARGET_SHAPE, x.dtype, sharding=sharding)
+    return y, _effects(x, target=target, **static)
+
+
+_reshard = Primitive("reshard")
+_reshard.def_impl(_eager)
+_reshard.def_effectful_abstract_eval(_type)
+mlir.register_lowering(_reshard, mlir.lower_fun(_lowered, multiple_results=False))
 
 
 def _mesh_of(axes, ids, ranks):

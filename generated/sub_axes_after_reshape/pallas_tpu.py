@@ -24,6 +24,12 @@ Bytes sent: 384 by the busiest device (the least possible is 384).
     6       [48, 64) x [0, 96)  [32, 64) x [48, 72)
     7       [48, 64) x [0, 96)  [32, 64) x [72, 96)
 
+Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
+On the wire 5.333 times the exact bytes, 2,048 into the busiest device.
+HBM reads and writes 5.83 times the least possible.
+Where shards lie in memory as XLA lays them out by default: 4.67 times more.
+Staging 5,120 bytes of HBM, 368,640 of VMEM.
+
 Made by
     shardwright emit --mesh x=4,y=2 --shape 64x96 --dtype int8 --source '[{"x"}, {}]' --target '[{"x":(1)2}, {"x":(2)2, "y"}]' --name sub_axes_after_reshape -o generated
 
@@ -33,6 +39,7 @@ Tested with jax 0.10.2 in TPU interpret mode.
 import functools
 import math
 import os
+import warnings
 
 if __name__ == "__main__":
     # One device more than there are: the interpreter needs a thread that no device holds.
@@ -45,6 +52,8 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -92,17 +101,38 @@ PADDED_TARGET_SHAPE = (64, 96)
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 1
 PIECES = 1
-# Tiles are not aligned to the tiling of TPU memory, so they travel in slots that are: XLA packs
-# each tile at the start of a slot, slots are pushed, and XLA unpacks them. A tile fits WINDOW.
-# The largest takes 10.67 times its bytes on the wire and in the slots.
-WINDOW = (16, 24)
-SLOT = (32, 128)
-OUT_SLOTS = 4
-IN_SLOTS = 2
+
+# The tensor's dimensions in the order in which the kernels take them; TPU memory is tiled over the
+# last two.
+VIEW = (0, 1)
+
+# Tiles start and end anywhere, but memory is tiled over the last two dimensions: a tile travels in
+# chunks through windows in VMEM, where each is shifted to its place, into a staging area of its
+# receiver. There it starts at a multiple of UNIT; afterwards every block of the target shard is
+# put together from it.
+UNIT = (8, 128)
+# Extents of a chunk, and of a window, which holds the whole units that a chunk reaches into.
+CHUNK = (32, 128)
+WINDOW = (64, 256)
+# Chunks of the largest tile, a dimension.
+CHUNKS = (1, 1)
+# The staging area, and by how much a tile stands further in it than in the target shard for each
+# tile before it.
+STAGE = (40, 128)
+STEP = (0, 0)
+# Blocks of the target shard, of the extents of a chunk, and how many source shards meet one.
+BLOCKS = (1, 1)
+MEET = (2, 1)
+
+# What arrives at the busiest device, padding included, and what the kernels need beside the shards.
+FORM = "windows"
+WIRE_BYTES = 2048
+STAGING_BYTES = 5120
+VMEM_BYTES = 368640
 
 # A device may enter the next kernel while its peers are still in this one. That is safe after the
 # same kernel, and after kernels of other ids. The id is a hash of the description: where a program
-# uses several of these modules, see that their ids differ.
+# uses several of these modules, see that their ids differ, or pass others to `reshard`.
 COLLECTIVE_ID = 11985
 LOGICAL = pl.DeviceIdType.LOGICAL
 
@@ -179,28 +209,26 @@ def holder(a0, a1, receiver):
     return a0 * 2 + receiver % 2
 
 
+def source_at(i0, i1):
+    """Index of the source shard, per dimension, that holds an element of the tensor."""
+    return i0 // 16, 0
+
+
 def _ranges(box):
     return tuple(zip(box[::2], box[1::2], strict=True))
 
 
-def _is_full(box):
+def _viewed(box):
+    """The ranges of a tensor box, in the kernels' order of dimensions."""
+    ranges = _ranges(box)
+    return [ranges[axis] for axis in VIEW]
+
+
+def _is_full(ranges):
     full = True
-    for low, high in _ranges(box):
+    for low, high in ranges:
         full = full & (low < high)
     return full
-
-
-def _shard_at(number, counted):
-    """The shard of a row-major number among (first, count) per dimension, and the rest of it."""
-    shard = []
-    for first, count in reversed(_ranges(counted)):
-        shard.append(first + number % count)
-        number = number // count
-    return tuple(reversed(shard)), number
-
-
-def _count(counted):
-    return math.prod(count for _, count in _ranges(counted))
 
 
 def _same(shard, other):
@@ -215,165 +243,395 @@ def _multiple(index, divisor):
     return index if isinstance(index, int) else pl.multiple_of(index, divisor)
 
 
-def _number(shard, counted):
-    """The row-major number of a shard among (first, count) per dimension."""
-    number = 0
-    for index, (first, count) in zip(shard, _ranges(counted), strict=True):
-        number = number * count + index - first
-    return number
-
-
-def _slot(ref, number, box):
-    """The part of a slot that the tile takes, rounded up to the tiling of TPU memory."""
-    widths = [high - low for low, high in _ranges(box)]
-    rows = _multiple((widths[-2] + 31) // 32 * 32, 32)
-    columns = _multiple((widths[-1] + 127) // 128 * 128, 128)
-    leading = [pl.ds(0, width) for width in widths[:-2]]
-    return ref.at[(number, *leading, pl.ds(0, rows), pl.ds(0, columns))]
-
-
-def _each_incoming(receiver, me, visit):
-    """Calls visit(sender, place) for every piece that others send to a target position.
-
-    `me`: where the receiver stands in the source mesh; place(y): where the piece arrives.
-    """
-    counted = senders(receiver)
-
-    def one(number, carry):
-        shard, _ = _shard_at(number, counted)
-        box = tile(*shard, *target_shard(receiver))
-        sender = holder(*shard, receiver)
-        wanted = _is_full(box) & jnp.logical_not(_holds(me, shard))
-        pl.when(wanted)(lambda: visit(sender, lambda y: _slot(y, number, box)))
-        return carry
-
-    total = _count(counted) * PIECES
-    lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
-
-
-def _each_outgoing(me, visit):
-    """Calls visit(receiver, read, place) for every piece that a source position sends.
-
-    read(x), place(y): where the piece stands here, and where it arrives. Returns how many.
-    """
-    counted = receivers(me)
-    own = source_shard(me)
-
-    def one(number, visits):
-        replica = number % REPLICAS
-        number = number // REPLICAS
-        shard, _ = _shard_at(number, counted)
-        receiver = target_position(*shard, replica)
-        box = tile(*own, *shard)
-        sender = holder(*own, receiver)
-        wanted = _is_full(box) & (sender == me)
-        wanted = wanted & jnp.logical_not(_holds(receiver, own))
-
-        def read(x):
-            return _slot(x, number, box)
-
-        def place(y):
-            return _slot(y, _number(own, senders(receiver)), box)
-
-        pl.when(wanted)(lambda: visit(receiver, read, place))
-        return visits + jnp.int32(wanted)
-
-    total = _count(counted) * PIECES * REPLICAS
-    return lax.fori_loop(np.int32(0), jnp.int32(total), one, np.int32(0))
-
-
 def _holds(position, shard):
     """Whether a source position, which may be none, holds a source shard."""
     return _same(source_shard(position), shard)
 
 
-def _kernel(x, y, copied, sent, received):
-    """Pushes this device's tiles into their receivers' target shards.
+def _shard_at(number, counted, near):
+    """The shard of a number among (first, count) per dimension, counted on from one near by."""
+    shard = []
+    for (first, count), start in zip(reversed(_ranges(counted)), reversed(near), strict=True):
+        shard.append(first + (number + start - first) % count)
+        number = number // count
+    return tuple(reversed(shard))
 
-    x, y: the slots of its outgoing and incoming tiles; copied, sent, received: DMA semaphores.
-    """
-    me = receiver = lax.axis_index(("x", "y"))
-    # A peer may write here from the moment it is told, so tell every sender that y exists, and
-    # hear the same from every receiver. Nobody is told by a device that still awaits its data.
-    barrier = pltpu.get_barrier_semaphore()
 
-    def tell(sender, place):
-        device = sender
-        pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+def _count(counted):
+    return math.prod(count for _, count in _ranges(counted))
 
-    _each_incoming(receiver, me, tell)
-    expected = _each_outgoing(me, lambda *piece: None)
-    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
 
-    def push(receiver, read, place):
-        device = receiver
-        return pltpu.make_async_remote_copy(
-            read(x), place(y), sent, received, device_id=device, device_id_type=LOGICAL
-        )
+def _each(count, visit):
+    """Calls visit(number) for every number below a count."""
 
-    _each_outgoing(me, lambda *piece: push(*piece).start())
-    # What this device holds of its own target shard.
-    kept = tile(*source_shard(me), *target_shard(receiver))
-    some = _is_full(kept)
-
-    def keep(piece, carry):
-        box = kept
-        out = _number(target_shard(receiver), receivers(me)) * PIECES + piece
-        into = _number(source_shard(me), senders(receiver)) * PIECES + piece
-        copy = pltpu.make_async_copy(_slot(x, out, box), _slot(y, into, box), copied)
-        copy.start()
-        copy.wait()
+    def one(number, carry):
+        visit(number)
         return carry
 
-    pieces = jnp.where(some, np.int32(PIECES), np.int32(0))
-    lax.fori_loop(np.int32(0), pieces, keep, np.int32(0))
-    _each_outgoing(me, lambda *piece: push(*piece).wait_send())
-
-    def arrive(sender, place):
-        pltpu.make_async_copy(place(y), place(y), received).wait()
-
-    _each_incoming(receiver, me, arrive)
+    lax.fori_loop(np.int32(0), jnp.int32(count), one, np.int32(0))
 
 
-def _pack(x, me):
-    """Each tile of the source shard at the start of a slot: [OUT_SLOTS, *SLOT]."""
-    counted, own, within = receivers(me), source_shard(me), source_box(me)
-
-    def one(number, slots):
-        shard, _ = _shard_at(number // PIECES, counted)
-        box = tile(*own, *shard)
-        window = lax.dynamic_slice(x, _starts(box, within), WINDOW)
-        slot = jnp.pad(window, [(0, to - size) for size, to in zip(WINDOW, SLOT, strict=True)])
-        return lax.dynamic_update_index_in_dim(slots, slot, number, 0)
-
-    slots = jnp.zeros((OUT_SLOTS, *SLOT), x.dtype)
-    return lax.fori_loop(np.int32(0), jnp.int32(_count(counted) * PIECES), one, slots)
+def _incoming_count(receiver):
+    """How many pieces a target shard consists of, empty ones included."""
+    return _count(senders(receiver)) * PIECES
 
 
-def _unpack(slots, receiver):
-    """The target shard from the slots of its tiles.
+def _incoming(receiver, me, number):
+    """The piece of a number of a target shard: (comes from elsewhere, sender, shard, piece, box).
 
-    Tiles come in row-major order and a window reaches beyond its tile only to higher indices, so
-    that what a window writes too much is written over by the tiles that follow.
+    `me`: where the receiver stands in the source mesh.
     """
-    counted, own, within = senders(receiver), target_shard(receiver), target_box(receiver)
-
-    def one(number, y):
-        shard, _ = _shard_at(number // PIECES, counted)
-        box = tile(*shard, *own)
-        slot = lax.dynamic_index_in_dim(slots, number, 0, keepdims=False)
-        window = lax.slice(slot, (0,) * len(WINDOW), WINDOW)
-        return lax.dynamic_update_slice(y, window, _starts(box, within))
-
-    y = jnp.zeros((32, 24), slots.dtype)
-    y = lax.fori_loop(np.int32(0), jnp.int32(_count(counted) * PIECES), one, y)
-    return y
+    piece = number % PIECES
+    counted = senders(receiver)
+    shard = _shard_at(number // PIECES, counted, counted[::2])
+    box = tile(*shard, *target_shard(receiver))
+    sender = holder(*shard, receiver)
+    return _is_full(_ranges(box)) & jnp.logical_not(_holds(me, shard)), sender, shard, piece, box
 
 
-def _starts(box, within):
-    """Where a tensor box starts in the shard that covers the range `within`."""
-    pairs = zip(box[::2], within[::2], strict=True)
-    return [jnp.int32(low - start) for low, start in pairs]
+def _outgoing_count(me):
+    """How many pieces a source position may have to send."""
+    return _count(receivers(me)) * PIECES * REPLICAS
+
+
+def _outgoing(me, number):
+    """The piece of a number that a source position may send: (sends, receiver, shard, piece, box).
+
+    Each device begins at its own place among the receivers, so that they do not all write into
+    one of them at a time.
+    """
+    own = source_shard(me)
+    replica = (number + me) % REPLICAS
+    piece = number // REPLICAS % PIECES
+    near = target_shard(me)
+    shard = _shard_at(number // (REPLICAS * PIECES), receivers(me), near)
+    receiver = target_position(*shard, replica)
+    box = tile(*own, *shard)
+    sends = _is_full(_ranges(box)) & (holder(*own, receiver) == me)
+    sends = sends & jnp.logical_not(_holds(receiver, own))
+    return sends, receiver, shard, piece, box
+
+
+def _meet(me, receiver):
+    """Tells every sender that this device has entered the kernel, and hears it of every receiver.
+
+    A peer may be written to from then on. Nobody is told by a device that still awaits its data.
+    """
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(number):
+        comes, sender, *_ = _incoming(receiver, me, number)
+
+        @pl.when(comes)
+        def signal():
+            device = sender
+            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+
+    _each(_incoming_count(receiver), tell)
+
+    def add(number, expected):
+        sends, *_ = _outgoing(me, number)
+        return expected + jnp.int32(sends)
+
+    expected = lax.fori_loop(np.int32(0), jnp.int32(_outgoing_count(me)), add, np.int32(0))
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+
+
+def _warn_of_routes(devices):
+    """Warns of tiles that go farther than a v5e sends directly: a power of two of hops on one axis.
+
+    `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
+    """
+    if not all("v5 lite" in device.device_kind for device in devices):
+        return
+    me = np.arange(8)[:, None]
+    with jax.ensure_compile_time_eval():
+        numbers = np.arange(int(np.max(_outgoing_count(me))))
+        sends, receiver, *_ = _outgoing(me, numbers)
+        sender, receiver = np.broadcast_arrays(me, receiver)
+    coords = np.array([device.coords for device in devices])
+    sends = np.broadcast_to(sends, sender.shape)
+    sender, receiver = np.unique([sender[sends], receiver[sends]], axis=1)
+    hops = np.abs(coords[sender] - coords[receiver])
+    # An axis of 16 wraps around.
+    hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
+    direct = ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
+    if not direct.all():
+        warnings.warn(
+            f"{(~direct).sum()} of {direct.size} pairs of devices are at offsets that a v5e does "
+            "not send over directly; see the plan of a strategy in steps, or jax_xla",
+            stacklevel=2,
+        )
+
+
+def _digits(number, sizes):
+    """The digits of a number in a mixed radix of these sizes, the first one the highest."""
+    digits = []
+    for size in reversed(sizes):
+        digits.append(number % size)
+        number = number // size
+    return digits[::-1]
+
+
+def _cut(ranges, number, sizes):
+    """The box of a number among those of the extents of a chunk into which ranges are cut."""
+    digits = _digits(number, sizes)
+    parts = zip(ranges, digits, CHUNK, strict=True)
+    starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
+    return [(start, _minimum(start + step, high)) for start, high, step in starts]
+
+
+def _units(ranges, origin):
+    """The whole units that cover ranges, (start, size) from an origin in the tensor."""
+    units = []
+    for (low, high), start, unit in zip(ranges, origin, UNIT, strict=True):
+        first = (low - start) // unit * unit
+        size = (high - start + unit - 1) // unit * unit - first
+        units.append((_multiple(first, unit), _multiple(size, unit)))
+    return units
+
+
+def _at(ref, units):
+    return ref.at[tuple(pl.ds(*unit) for unit in units)]
+
+
+def _slot(ref, slot, extents):
+    """One of the two windows or chunks in VMEM."""
+    return ref.at[slot]
+
+
+def _within(ref, slot, extents, units, places):
+    """What units take of one of the two windows or chunks, which they fill from its start; along
+    dimensions that are not tiled, from a place."""
+    sizes = [size for _, size in units]
+    leading = [pl.ds(*part) for part in zip(places, sizes[:-2], strict=True)]
+    return ref.at[(slot, *leading, pl.ds(0, sizes[-2]), pl.ds(0, sizes[-1]))]
+
+
+def _shifted(values, by):
+    """The elements of a window moved to higher indices, around its end, and cut to a chunk."""
+    values = _words(values)
+    extent = WINDOW[0]
+    values = pltpu.roll(values, (by[0] + extent) % extent, 0)
+    extent = WINDOW[1]
+    values = pltpu.roll(values, (by[1] + extent) % extent, 1)
+    return values[..., : CHUNK[-2], : CHUNK[-1]]
+
+
+def _words(values):
+    """The elements as 32-bit words, which is what can be shifted."""
+    return values.astype(jnp.int32)
+
+
+def _elements(words, dtype):
+    """The elements that `_words` took."""
+    return words.astype(dtype)
+
+
+def _pass(window, chunk, by):
+    """Fills a chunk from a window whose elements are moved."""
+    chunk[...] = _elements(_shifted(window[...], by), chunk.dtype)
+
+
+def _merge(window, y, by, part, block):
+    """Writes a part of a block from a window whose elements are moved."""
+    words = _shifted(window[...], by)
+    places = [lax.broadcasted_iota(jnp.int32, CHUNK, axis) for axis in range(len(CHUNK))]
+    inside = True
+    for place, (low, high), (at, _) in zip(places, part, block, strict=True):
+        inside = inside & (place >= low - at) & (place < high - at)
+    y[...] = _elements(jnp.where(inside, words, _words(y[...])), y.dtype)
+
+
+def _int32(values):
+    return jax.tree.map(jnp.int32, values)
+
+
+def _start(box):
+    """Where a shard that covers a box begins, in the kernels' order of dimensions."""
+    return [low for low, _ in _viewed(box)]
+
+
+def _staged(receiver, shard, piece, box):
+    """Where in the tensor the staging area of a receiver would begin, given where a piece lies."""
+    first, within, starts = senders(receiver)[::2], target_box(receiver), []
+    for axis, unit, step in zip(VIEW, UNIT, STEP, strict=True):
+        low, before = box[2 * axis], shard[axis] - first[axis]
+        place = (low - within[2 * axis]) // unit * unit + before * step
+        starts.append(low - place)
+    return starts
+
+
+def _kernel(x, stage, windows, chunks, read, sent, received):
+    """Pushes this device's tiles into the staging areas of their receivers.
+
+    x, stage: its source shard and its staging area, in HBM; windows, chunks: two of each in VMEM;
+    read, sent: DMA semaphores for each of the two, received: for all that comes.
+    """
+    me = receiver = lax.axis_index(("x", "y"))
+    _meet(me, receiver)
+    own, cuts = _start(source_box(me)), math.prod(CHUNKS)
+    steps = _outgoing_count(me) * cuts
+
+    def chunk_of(step):
+        """What to send at a step: whether there is anything, to whom, its place and its box."""
+        sends, receiver, _, piece, box = _outgoing(me, step // cuts)
+        chunk = _cut(_viewed(box), step % cuts, CHUNKS)
+        sends = sends & (step < steps) & _is_full(chunk)
+        return _int32((sends, receiver, _staged(receiver, source_shard(me), piece, box), chunk))
+
+    def fetch(slot, chunk):
+        units = _units(chunk, own)
+        window = _within(windows, slot, WINDOW, units, [0] * len(units[:-2]))
+        return pltpu.make_async_copy(_at(x, units), window, read.at[slot])
+
+    def push(slot, receiver, start, chunk):
+        units = _units(chunk, start)
+        device = receiver
+        return pltpu.make_async_remote_copy(
+            _within(chunks, slot, CHUNK, units, [0] * len(units[:-2])),
+            _at(stage, units),
+            sent.at[slot],
+            received,
+            device_id=device,
+            device_id_type=LOGICAL,
+        )
+
+    def one(step, found):
+        # While a chunk is shifted the next one is read, and those of the two steps before are on
+        # their way; the older of these has to leave first.
+        older, old, now = found
+        slot, coming = step % 2, chunk_of(step + 1)
+        pl.when(coming[0] > 0)(fetch(1 - slot, coming[-1]).start)
+        pl.when(older[0] > 0)(push(slot, *older[1:]).wait_send)
+
+        @pl.when(now[0] > 0)
+        def shift():
+            chunk = now[-1]
+            fetch(slot, chunk).wait()
+            pairs = zip(own, _units(chunk, own), chunk, strict=True)
+            by = [start + first - low for start, (first, _), (low, _) in pairs]
+            _pass(_slot(windows, slot, WINDOW), _slot(chunks, slot, CHUNK), by)
+            push(slot, *now[1:]).start()
+
+        return old, now, coming
+
+    nothing = _int32((0, 0, [0] * len(VIEW), [(0, 0)] * len(VIEW)))
+    first = chunk_of(np.int32(0))
+    pl.when(first[0] > 0)(fetch(np.int32(0), first[-1]).start)
+    found = (nothing, nothing, first)
+    lax.fori_loop(np.int32(0), jnp.int32(steps + 2), one, found)
+
+    def arrive(number):
+        comes, _, shard, piece, box = _incoming(receiver, me, number)
+        place = _at(stage, _units(_viewed(box), _staged(receiver, shard, piece, box)))
+        pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
+
+    _each(_incoming_count(receiver), arrive)
+
+
+def _unpack_kernel(x, stage, y, windows, read):
+    """Puts a block of the target shard together from the tiles that meet it.
+
+    x, stage: the source shard, for what this device holds itself, and the staging area, in HBM;
+    y: the block; windows: two in VMEM; read: a DMA semaphore for each.
+    """
+    me = receiver = lax.axis_index(("x", "y"))
+    visits, number = math.prod(MEET) * PIECES, np.int32(0)
+    for axis, count in enumerate(BLOCKS):
+        number = number * count + pl.program_id(axis)
+    begin = number * visits
+    steps = math.prod(BLOCKS) * visits
+
+    def part_of(step):
+        """What a step brings: whether anything, if from here, from where, its box, the block."""
+        piece = step % PIECES
+        block = _cut(_viewed(target_box(receiver)), step // visits, BLOCKS)
+        first = source_at(*(block[VIEW.index(axis)][0] for axis in range(len(VIEW))))
+        digits = _digits(step // PIECES, MEET)
+        shard = tuple(a + digit for a, digit in zip(first, digits, strict=True))
+        box = tile(*shard, *target_shard(receiver))
+        pairs = zip(_viewed(box), block, strict=True)
+        part = [(_maximum(a, c), _minimum(b, d)) for (a, b), (c, d) in pairs]
+        comes = (step < steps) & _is_full(part)
+        here, staged = _holds(me, shard), _staged(receiver, shard, piece, box)
+        starts = zip(_start(source_box(me)), staged, strict=True)
+        start = [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
+        return _int32((comes, here, start, part, block))
+
+    def fetches(slot, comes, here, start, part, block):
+        """The copies that may bring a part, each with whether it does."""
+        units = _units(part, start)
+        places = [low - at for (low, _), (at, _) in zip(part[:-2], block[:-2], strict=True)]
+        window = _within(windows, slot, WINDOW, units, places)
+        return (
+            ((comes > 0) & (here > 0), pltpu.make_async_copy(_at(x, units), window, read.at[slot])),
+            ((comes > here), pltpu.make_async_copy(_at(stage, units), window, read.at[slot])),
+        )
+
+    def fetch(step, found):
+        for comes, copy in fetches(step % 2, *found):
+            pl.when(comes)(copy.start)
+
+    def one(number, now):
+        step = begin + number
+        coming = part_of(step + 1)
+        fetch(step + 1, coming)
+
+        @pl.when(now[0] > 0)
+        def merge():
+            for comes, copy in fetches(step % 2, *now):
+                pl.when(comes)(copy.wait)
+            _, _, start, part, block = now
+            pairs = zip(start, _units(part, start), block, strict=True)
+            by = [a + first - low for a, (first, _), (low, _) in pairs]
+            _merge(_slot(windows, step % 2, WINDOW), y, by, part, block)
+
+        return coming
+
+    first = part_of(begin)
+    pl.when(begin == 0)(lambda: fetch(begin, first))
+    y[...] = jnp.zeros(y.shape, y.dtype)
+    lax.fori_loop(np.int32(0), jnp.int32(visits), one, first)
+
+
+def _moved(x, interpret, collective_id):
+    """The target shard of this device from its source shard, padding zero."""
+    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
+    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
+    in_hbm = pl.BlockSpec(memory_space=pltpu.HBM)
+    if interpret:
+        # Memory has room up to whole units at the ends of a shard; the interpreter's has not.
+        x = jnp.pad(x, [(0, 0), (0, 32)])
+        interpret = pltpu.InterpretParams() if interpret is True else interpret
+    else:
+        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
+    stage = pl.pallas_call(
+        _kernel,
+        out_shape=pltpu.HBM(STAGE, x.dtype),
+        in_specs=[in_hbm],
+        out_specs=in_hbm,
+        scratch_shapes=[
+            pltpu.VMEM((2, *WINDOW), x.dtype),
+            pltpu.VMEM((2, *CHUNK), x.dtype),
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.DMA,
+        ],
+        compiler_params=pltpu.CompilerParams(collective_id=collective_id, has_side_effects=True),
+        interpret=interpret,
+    )(x)
+    if not interpret:
+        stage = pltpu.with_memory_space_constraint(stage, pltpu.HBM)
+    return pl.pallas_call(
+        _unpack_kernel,
+        grid=BLOCKS,
+        out_shape=jax.ShapeDtypeStruct((32, 24), x.dtype),
+        in_specs=[in_hbm, in_hbm],
+        out_specs=pl.BlockSpec(CHUNK, lambda *block: block),
+        scratch_shapes=[pltpu.VMEM((2, *WINDOW), x.dtype), pltpu.SemaphoreType.DMA((2,))],
+        interpret=interpret,
+    )(x, stage)
 
 
 def source_shape(device_id):
@@ -435,32 +693,9 @@ def _expect(x, shape, what):
         raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
 
 
-def _moved(x, interpret):
-    """What the kernel makes of a source shard: the target shard, its padding left unwritten."""
-    me = receiver = lax.axis_index(("x", "y"))
-    x = _pack(x, me)
-    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
-    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
-    if not interpret:
-        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
-    y = pl.pallas_call(
-        _kernel,
-        out_shape=pltpu.HBM((IN_SLOTS, *SLOT), x.dtype),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
-        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
-        scratch_shapes=[pltpu.SemaphoreType.DMA] * 3,
-        compiler_params=pltpu.CompilerParams(
-            collective_id=COLLECTIVE_ID,
-            has_side_effects=True,
-        ),
-        interpret=pltpu.InterpretParams() if interpret is True else interpret,
-    )(x)
-    return _unpack(y, receiver)
-
-
-def _exchange(x, interpret):
+def _exchange(x, interpret, collective_id):
     """The target shard of this device from its source shard, inside shard_map."""
-    y = _moved(x, interpret)
+    y = _moved(x, interpret, collective_id)
     return y[None]
 
 
@@ -479,56 +714,94 @@ def _mapped(function, mesh, in_specs, out_specs):
     return call
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _program(x, source_mesh, target_mesh, interpret):
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _program(x, source, target, interpret, collective_id):
     # The two meshes list the same devices in the same order: stacking the target shards by device
     # and taking them off again only renames the axes, and moves nothing.
-    rows, out_rows = P(source_mesh.axis_names), P(target_mesh.axis_names)
-    exchange = _mapped(lambda shard: _exchange(shard, interpret), source_mesh, SOURCE_SPEC, rows)
-    y = _mapped(lambda shard: shard[0], target_mesh, out_rows, TARGET_SPEC)(exchange(x))
-    if AxisType.Explicit in target_mesh.axis_types:
-        return jax.sharding.reshard(y, NamedSharding(target_mesh, TARGET_SPEC))
+    rows, out_rows = P(source.axis_names), P(target.axis_names)
+    collective_id = COLLECTIVE_ID if collective_id is None else collective_id
+    if not interpret:
+        _warn_of_routes(list(source.devices.flat))
+
+    def one(shard):
+        return _exchange(shard, interpret, collective_id)
+
+    y = _mapped(one, source, SOURCE_SPEC, rows)(x)
+    y = _mapped(lambda shard: shard[0], target, out_rows, TARGET_SPEC)(y)
+    if AxisType.Explicit in target.axis_types:
+        return jax.sharding.reshard(y, NamedSharding(target, TARGET_SPEC))
     return y
 
 
-@_program.defjvp
-def _no_derivative(source_mesh, target_mesh, interpret, primals, tangents):
-    raise NotImplementedError(
-        "reshard has no derivative of its own: its gradient is the reshard from the target to the "
-        "source; emit that one too and join the two with jax.custom_vjp"
-    )
-
-
-def reshard(x, mesh, *, target_mesh=None, interpret=False):
+def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     """The target array from the source array, both padded; usable under `jax.jit`.
 
     `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
     never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
     its padding zero; a jit around that returns it needs that as its `out_shardings`, or XLA may
     shard its result anew. `target_mesh`: by default the devices of `mesh`, in its order.
-    `interpret`: a bool or `pltpu.InterpretParams`. Raises ValueError for a wrong shape, dtype or
-    mesh.
+    `interpret`: a bool or `pltpu.InterpretParams`. `collective_id`: in place of COLLECTIVE_ID.
+    Raises ValueError for a wrong shape, dtype or mesh.
     """
     _expect(x, PADDED_SOURCE_SHAPE, "source array")
     target_mesh = mesh if target_mesh is None else target_mesh
     if list(target_mesh.devices.flat) != list(mesh.devices.flat):
         raise ValueError("target_mesh: expected the devices of mesh, in the same order")
-    source_mesh = _refined(mesh, SOURCE_AXES, "source")
-    target_mesh = _refined(target_mesh, TARGET_AXES, "target")
-    if isinstance(x, jax.core.Tracer):
-        return _program(x, source_mesh, target_mesh, interpret)
-    x = jax.device_put(x, NamedSharding(source_mesh, SOURCE_SPEC))
-    return _compiled(source_mesh, target_mesh, interpret)(x)
+    source = _refined(mesh, SOURCE_AXES, "source")
+    target = _refined(target_mesh, TARGET_AXES, "target")
+    context = jax.sharding.get_abstract_mesh()
+    if (
+        isinstance(x, jax.core.Tracer)
+        and AxisType.Explicit in context.axis_types
+        and context != target.abstract_mesh
+    ):
+        raise ValueError(
+            f"the result is on a mesh of axes {dict(target.shape)}, which a traced program cannot "
+            f"mix with the Explicit axes that are set, {dict(context.shape)}: call reshard(x, mesh) "
+            "outside jit, on a concrete array, or trace without jax.set_mesh"
+        )
+    return _linear(x, source, target, interpret, collective_id)
+
+
+def _eager(x, **static):
+    return _compiled(**static)(x)
 
 
 @functools.cache
-def _compiled(source_mesh, target_mesh, interpret):
+def _compiled(target, **static):
     # XLA chooses the sharding of a program's result where it is not told.
     return jax.jit(
-        lambda x: _program(x, source_mesh, target_mesh, interpret),
-        out_shardings=NamedSharding(target_mesh, TARGET_SPEC),
+        functools.partial(_lowered, target=target, **static),
+        out_shardings=NamedSharding(target, TARGET_SPEC),
     )
+
+
+def _lowered(x, source, target, interpret, collective_id):
+    return _program(x, source, target, interpret, collective_id)
+
+
+def _effects(x, source, target, interpret, collective_id):
+    return _program.trace(x, source, target, interpret, collective_id).jaxpr.effects
+
+
+def _linear(x, source, target, interpret, collective_id):
+    """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
+    x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
+    static = {"interpret": interpret, "collective_id": collective_id}
+    return _reshard.bind(x, source=source, target=target, **static)
+
+
+def _type(x, target, **static):
+    """The type of the result, and what else the operation does."""
+    sharding = NamedSharding(target.abstract_mesh, TARGET_SPEC)
+    y = jax.core.ShapedArray(PADDED_TARGET_SHAPE, x.dtype, sharding=sharding)
+    return y, _effects(x, target=target, **static)
+
+
+_reshard = Primitive("reshard")
+_reshard.def_impl(_eager)
+_reshard.def_effectful_abstract_eval(_type)
+mlir.register_lowering(_reshard, mlir.lower_fun(_lowered, multiple_results=False))
 
 
 def _mesh_of(axes, ids, ranks):

@@ -1,0 +1,864 @@
+"""Reshards float32[50257, 768] over 8 devices: [{"y"}, {"x"}] -> [{"x", "y"}, {}].
+
+Source: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
+    d1(x, y)[k0, k1] -> t[y * 12565 + k0, x * 384 + k1]
+    The last shards are short or empty along dimension 0.
+Target: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 6283 x 768.
+    d2(x, y)[k0, k1] -> t[x * 25132 + y * 6283 + k0, k1]
+    The last shards are short or empty along dimension 0.
+
+Tiles are the intersections of source and target shards. Along dimension
+    0: shards of 12565 meet shards of 6283, the cuts repeat every 78945895, starts are multiples of 1
+    1: shards of 384 meet shards of 768, the cuts repeat every 768, starts are multiples of 384
+Each tile has one holder, which sends it.
+
+Bytes received: 19301376 by the busiest device (the least possible is 19301376), 135097344 in all.
+Bytes sent: 19299840 by the busiest device (the least possible is 19299840).
+
+    device  source                       target
+    0       [0, 12565) x [0, 384)        [0, 6283) x [0, 768)
+    1       [12565, 25130) x [0, 384)    [6283, 12566) x [0, 768)
+    2       [25130, 37695) x [0, 384)    [12566, 18849) x [0, 768)
+    3       [37695, 50257) x [0, 384)    [18849, 25132) x [0, 768)
+    4       [0, 12565) x [384, 768)      [25132, 31415) x [0, 768)
+    5       [12565, 25130) x [384, 768)  [31415, 37698) x [0, 768)
+    6       [25130, 37695) x [384, 768)  [37698, 43981) x [0, 768)
+    7       [37695, 50257) x [384, 768)  [43981, 50257) x [0, 768)
+
+Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
+On the wire 1.001 times the exact bytes, 19,341,312 into the busiest device.
+HBM reads and writes 1.88 times the least possible.
+Staging 19,341,312 bytes of HBM, 11,952,128 of VMEM.
+
+Made by
+    shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --name gpt2_vocab_uneven -o generated  # pallas_tpu_backward.py, the backward
+
+Tested with jax 0.10.2 in TPU interpret mode.
+"""
+
+import functools
+import importlib.util
+import math
+import os
+import warnings
+
+if __name__ == "__main__":
+    # One device more than there are: the interpreter needs a thread that no device holds.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.extend.core import Primitive
+from jax.interpreters import ad, mlir
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+__all__ = [
+    "DTYPE",
+    "LOCAL_SOURCE_SHAPE",
+    "LOCAL_TARGET_SHAPE",
+    "SHAPE",
+    "SOURCE",
+    "SOURCE_MESH",
+    "TARGET",
+    "TARGET_MESH",
+    "pad",
+    "reshard",
+    "source_shape",
+    "source_sharding",
+    "target_shape",
+    "target_sharding",
+    "unpad",
+]
+
+SHAPE = (50257, 768)
+DTYPE = "float32"
+SOURCE_MESH = '<["x"=2, "y"=4]>'
+TARGET_MESH = '<["x"=2, "y"=4]>'
+SOURCE = '[{"y"}, {"x"}]'
+TARGET = '[{"x", "y"}, {}]'
+LOCAL_SOURCE_SHAPE = (12565, 384)
+LOCAL_TARGET_SHAPE = (6283, 768)
+
+# Device ids by mesh position.
+SOURCE_IDS = range(8)
+TARGET_IDS = range(8)
+
+# The meshes with their axes refined into the sub-axes in use, and the shardings on them.
+SOURCE_AXES = (("x", 2), ("y", 4))
+TARGET_AXES = (("x", 2), ("y", 4))
+SOURCE_SPEC = P("y", "x")
+TARGET_SPEC = P(("x", "y"), None)
+
+# Shards are padded at their ends to the largest: the shapes of the global arrays.
+PADDED_SOURCE_SHAPE = (50260, 768)
+PADDED_TARGET_SHAPE = (50264, 768)
+
+# Holders of each target shard, and pieces into which a tile is cut to share the sending.
+REPLICAS = 1
+PIECES = 1
+
+# The tensor's dimensions in the order in which the kernels take them; TPU memory is tiled over the
+# last two.
+VIEW = (0, 1)
+
+# Tiles start and end anywhere, but memory is tiled over the last two dimensions: a tile travels in
+# chunks through windows in VMEM, where each is shifted to its place, into a staging area of its
+# receiver. There it starts at a multiple of UNIT; afterwards every block of the target shard is
+# put together from it.
+UNIT = (8, 128)
+# Extents of a chunk, and of a window, which holds the whole units that a chunk reaches into.
+CHUNK = (680, 384)
+WINDOW = (688, 512)
+# Chunks of the largest tile, a dimension.
+CHUNKS = (10, 1)
+# The staging area, and by how much a tile stands further in it than in the target shard for each
+# tile before it.
+STAGE = (6296, 768)
+STEP = (8, 0)
+# Blocks of the target shard, of the extents of a chunk, and how many source shards meet one.
+BLOCKS = (10, 2)
+MEET = (2, 1)
+
+# What arrives at the busiest device, padding included, and what the kernels need beside the shards.
+FORM = "windows"
+WIRE_BYTES = 19341312
+STAGING_BYTES = 19341312
+VMEM_BYTES = 11952128
+
+# A device may enter the next kernel while its peers are still in this one. That is safe after the
+# same kernel, and after kernels of other ids. The id is a hash of the description: where a program
+# uses several of these modules, see that their ids differ, or pass others to `reshard`.
+COLLECTIVE_ID = 7827
+LOGICAL = pl.DeviceIdType.LOGICAL
+
+
+def _minimum(a, b):
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.minimum(a, b)
+
+
+def _maximum(a, b):
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
+
+
+def source_shard(position):
+    """Index of the source shard, per dimension, at a position of the source mesh."""
+    return position % 4, position // 4
+
+
+def target_shard(position):
+    """Index of the target shard, per dimension, at a position of the target mesh."""
+    return position, 0
+
+
+def source_box(position):
+    """Tensor range (low, high), per dimension, of the source shard at a position."""
+    lo0 = position % 4 * 12565
+    lo1 = position // 4 * 384
+    return lo0, _minimum(lo0 + 12565, 50257), lo1, lo1 + 384
+
+
+def target_box(position):
+    """Tensor range (low, high), per dimension, of the target shard at a position."""
+    lo0 = position * 6283
+    return lo0, _minimum(lo0 + 6283, 50257), 0, 768
+
+
+def source_range(a0, a1):
+    """Tensor range (low, high), per dimension, of a source shard."""
+    lo0 = a0 * 12565
+    lo1 = a1 * 384
+    return lo0, _minimum(lo0 + 12565, 50257), lo1, lo1 + 384
+
+
+def tile(a0, a1, b0, b1):
+    """Tensor range shared by a source shard and a target shard; empty where low >= high."""
+    source_lo0 = a0 * 12565
+    target_lo0 = b0 * 6283
+    source_lo1 = a1 * 384
+    return (
+        _maximum(source_lo0, target_lo0),
+        _minimum(source_lo0 + 12565, _minimum(target_lo0 + 6283, 50257)),
+        source_lo1,
+        source_lo1 + 384,
+    )
+
+
+def senders(position):
+    """First and count, per dimension, of the source shards that meet a target shard."""
+    first0 = position * 6283 // 12565
+    return first0, (_minimum(position * 6283 + 6283, 50257) - 1) // 12565 + 1 - first0, 0, 2
+
+
+def receivers(position):
+    """First and count, per dimension, of the target shards that meet a source shard."""
+    first0 = position % 4 * 12565 // 6283
+    return first0, (_minimum(position % 4 * 12565 + 12565, 50257) - 1) // 6283 + 1 - first0, 0, 1
+
+
+def target_position(b0, b1, replica):
+    """Position, in the target mesh, of a replica of a target shard."""
+    return b0
+
+
+def holder(a0, a1, receiver):
+    """Position, in the source mesh, of the holder that sends a piece of a tile to a receiver."""
+    return a1 * 4 + a0
+
+
+def source_at(i0, i1):
+    """Index of the source shard, per dimension, that holds an element of the tensor."""
+    return i0 // 12565, i1 // 384
+
+
+def _ranges(box):
+    return tuple(zip(box[::2], box[1::2], strict=True))
+
+
+def _viewed(box):
+    """The ranges of a tensor box, in the kernels' order of dimensions."""
+    ranges = _ranges(box)
+    return [ranges[axis] for axis in VIEW]
+
+
+def _is_full(ranges):
+    full = True
+    for low, high in ranges:
+        full = full & (low < high)
+    return full
+
+
+def _same(shard, other):
+    same = True
+    for a, b in zip(shard, other, strict=True):
+        same = same & (a == b)
+    return same
+
+
+def _multiple(index, divisor):
+    """The index, known to the compiler to be a multiple of the divisor."""
+    return index if isinstance(index, int) else pl.multiple_of(index, divisor)
+
+
+def _holds(position, shard):
+    """Whether a source position, which may be none, holds a source shard."""
+    return _same(source_shard(position), shard)
+
+
+def _shard_at(number, counted, near):
+    """The shard of a number among (first, count) per dimension, counted on from one near by."""
+    shard = []
+    for (first, count), start in zip(reversed(_ranges(counted)), reversed(near), strict=True):
+        shard.append(first + (number + start - first) % count)
+        number = number // count
+    return tuple(reversed(shard))
+
+
+def _count(counted):
+    return math.prod(count for _, count in _ranges(counted))
+
+
+def _each(count, visit):
+    """Calls visit(number) for every number below a count."""
+
+    def one(number, carry):
+        visit(number)
+        return carry
+
+    lax.fori_loop(np.int32(0), jnp.int32(count), one, np.int32(0))
+
+
+def _incoming_count(receiver):
+    """How many pieces a target shard consists of, empty ones included."""
+    return _count(senders(receiver)) * PIECES
+
+
+def _incoming(receiver, me, number):
+    """The piece of a number of a target shard: (comes from elsewhere, sender, shard, piece, box).
+
+    `me`: where the receiver stands in the source mesh.
+    """
+    piece = number % PIECES
+    counted = senders(receiver)
+    shard = _shard_at(number // PIECES, counted, counted[::2])
+    box = tile(*shard, *target_shard(receiver))
+    sender = holder(*shard, receiver)
+    return _is_full(_ranges(box)) & jnp.logical_not(_holds(me, shard)), sender, shard, piece, box
+
+
+def _outgoing_count(me):
+    """How many pieces a source position may have to send."""
+    return _count(receivers(me)) * PIECES * REPLICAS
+
+
+def _outgoing(me, number):
+    """The piece of a number that a source position may send: (sends, receiver, shard, piece, box).
+
+    Each device begins at its own place among the receivers, so that they do not all write into
+    one of them at a time.
+    """
+    own = source_shard(me)
+    replica = (number + me) % REPLICAS
+    piece = number // REPLICAS % PIECES
+    near = target_shard(me)
+    shard = _shard_at(number // (REPLICAS * PIECES), receivers(me), near)
+    receiver = target_position(*shard, replica)
+    box = tile(*own, *shard)
+    sends = _is_full(_ranges(box)) & (holder(*own, receiver) == me)
+    sends = sends & jnp.logical_not(_holds(receiver, own))
+    return sends, receiver, shard, piece, box
+
+
+def _meet(me, receiver):
+    """Tells every sender that this device has entered the kernel, and hears it of every receiver.
+
+    A peer may be written to from then on. Nobody is told by a device that still awaits its data.
+    """
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(number):
+        comes, sender, *_ = _incoming(receiver, me, number)
+
+        @pl.when(comes)
+        def signal():
+            device = sender
+            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+
+    _each(_incoming_count(receiver), tell)
+
+    def add(number, expected):
+        sends, *_ = _outgoing(me, number)
+        return expected + jnp.int32(sends)
+
+    expected = lax.fori_loop(np.int32(0), jnp.int32(_outgoing_count(me)), add, np.int32(0))
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+
+
+def _warn_of_routes(devices):
+    """Warns of tiles that go farther than a v5e sends directly: a power of two of hops on one axis.
+
+    `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
+    """
+    if not all("v5 lite" in device.device_kind for device in devices):
+        return
+    me = np.arange(8)[:, None]
+    with jax.ensure_compile_time_eval():
+        numbers = np.arange(int(np.max(_outgoing_count(me))))
+        sends, receiver, *_ = _outgoing(me, numbers)
+        sender, receiver = np.broadcast_arrays(me, receiver)
+    coords = np.array([device.coords for device in devices])
+    sends = np.broadcast_to(sends, sender.shape)
+    sender, receiver = np.unique([sender[sends], receiver[sends]], axis=1)
+    hops = np.abs(coords[sender] - coords[receiver])
+    # An axis of 16 wraps around.
+    hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
+    direct = ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
+    if not direct.all():
+        warnings.warn(
+            f"{(~direct).sum()} of {direct.size} pairs of devices are at offsets that a v5e does "
+            "not send over directly; see the plan of a strategy in steps, or jax_xla",
+            stacklevel=2,
+        )
+
+
+def _digits(number, sizes):
+    """The digits of a number in a mixed radix of these sizes, the first one the highest."""
+    digits = []
+    for size in reversed(sizes):
+        digits.append(number % size)
+        number = number // size
+    return digits[::-1]
+
+
+def _cut(ranges, number, sizes):
+    """The box of a number among those of the extents of a chunk into which ranges are cut."""
+    digits = _digits(number, sizes)
+    parts = zip(ranges, digits, CHUNK, strict=True)
+    starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
+    return [(start, _minimum(start + step, high)) for start, high, step in starts]
+
+
+def _units(ranges, origin):
+    """The whole units that cover ranges, (start, size) from an origin in the tensor."""
+    units = []
+    for (low, high), start, unit in zip(ranges, origin, UNIT, strict=True):
+        first = (low - start) // unit * unit
+        size = (high - start + unit - 1) // unit * unit - first
+        units.append((_multiple(first, unit), _multiple(size, unit)))
+    return units
+
+
+def _at(ref, units):
+    return ref.at[tuple(pl.ds(*unit) for unit in units)]
+
+
+def _slot(ref, slot, extents):
+    """One of the two windows or chunks in VMEM."""
+    return ref.at[slot]
+
+
+def _within(ref, slot, extents, units, places):
+    """What units take of one of the two windows or chunks, which they fill from its start; along
+    dimensions that are not tiled, from a place."""
+    sizes = [size for _, size in units]
+    leading = [pl.ds(*part) for part in zip(places, sizes[:-2], strict=True)]
+    return ref.at[(slot, *leading, pl.ds(0, sizes[-2]), pl.ds(0, sizes[-1]))]
+
+
+def _shifted(values, by):
+    """The elements of a window moved to higher indices, around its end, and cut to a chunk."""
+    values = _words(values)
+    extent = WINDOW[0]
+    values = pltpu.roll(values, (by[0] + extent) % extent, 0)
+    return values[..., : CHUNK[-2], : CHUNK[-1]]
+
+
+def _words(values):
+    """The elements as 32-bit words, which is what can be shifted."""
+    return values
+
+
+def _elements(words, dtype):
+    """The elements that `_words` took."""
+    return words
+
+
+def _pass(window, chunk, by):
+    """Fills a chunk from a window whose elements are moved."""
+    chunk[...] = _elements(_shifted(window[...], by), chunk.dtype)
+
+
+def _merge(window, y, by, part, block):
+    """Writes a part of a block from a window whose elements are moved."""
+    words = _shifted(window[...], by)
+    places = [lax.broadcasted_iota(jnp.int32, CHUNK, axis) for axis in range(len(CHUNK))]
+    inside = True
+    for place, (low, high), (at, _) in zip(places, part, block, strict=True):
+        inside = inside & (place >= low - at) & (place < high - at)
+    y[...] = _elements(jnp.where(inside, words, _words(y[...])), y.dtype)
+
+
+def _int32(values):
+    return jax.tree.map(jnp.int32, values)
+
+
+def _start(box):
+    """Where a shard that covers a box begins, in the kernels' order of dimensions."""
+    return [low for low, _ in _viewed(box)]
+
+
+def _staged(receiver, shard, piece, box):
+    """Where in the tensor the staging area of a receiver would begin, given where a piece lies."""
+    first, within, starts = senders(receiver)[::2], target_box(receiver), []
+    for axis, unit, step in zip(VIEW, UNIT, STEP, strict=True):
+        low, before = box[2 * axis], shard[axis] - first[axis]
+        place = (low - within[2 * axis]) // unit * unit + before * step
+        starts.append(low - place)
+    return starts
+
+
+def _kernel(x, stage, windows, chunks, read, sent, received):
+    """Pushes this device's tiles into the staging areas of their receivers.
+
+    x, stage: its source shard and its staging area, in HBM; windows, chunks: two of each in VMEM;
+    read, sent: DMA semaphores for each of the two, received: for all that comes.
+    """
+    me = receiver = lax.axis_index(("x", "y"))
+    _meet(me, receiver)
+    own, cuts = _start(source_box(me)), math.prod(CHUNKS)
+    steps = _outgoing_count(me) * cuts
+
+    def chunk_of(step):
+        """What to send at a step: whether there is anything, to whom, its place and its box."""
+        sends, receiver, _, piece, box = _outgoing(me, step // cuts)
+        chunk = _cut(_viewed(box), step % cuts, CHUNKS)
+        sends = sends & (step < steps) & _is_full(chunk)
+        return _int32((sends, receiver, _staged(receiver, source_shard(me), piece, box), chunk))
+
+    def fetch(slot, chunk):
+        units = _units(chunk, own)
+        window = _within(windows, slot, WINDOW, units, [0] * len(units[:-2]))
+        return pltpu.make_async_copy(_at(x, units), window, read.at[slot])
+
+    def push(slot, receiver, start, chunk):
+        units = _units(chunk, start)
+        device = receiver
+        return pltpu.make_async_remote_copy(
+            _within(chunks, slot, CHUNK, units, [0] * len(units[:-2])),
+            _at(stage, units),
+            sent.at[slot],
+            received,
+            device_id=device,
+            device_id_type=LOGICAL,
+        )
+
+    def one(step, found):
+        # While a chunk is shifted the next one is read, and those of the two steps before are on
+        # their way; the older of these has to leave first.
+        older, old, now = found
+        slot, coming = step % 2, chunk_of(step + 1)
+        pl.when(coming[0] > 0)(fetch(1 - slot, coming[-1]).start)
+        pl.when(older[0] > 0)(push(slot, *older[1:]).wait_send)
+
+        @pl.when(now[0] > 0)
+        def shift():
+            chunk = now[-1]
+            fetch(slot, chunk).wait()
+            pairs = zip(own, _units(chunk, own), chunk, strict=True)
+            by = [start + first - low for start, (first, _), (low, _) in pairs]
+            _pass(_slot(windows, slot, WINDOW), _slot(chunks, slot, CHUNK), by)
+            push(slot, *now[1:]).start()
+
+        return old, now, coming
+
+    nothing = _int32((0, 0, [0] * len(VIEW), [(0, 0)] * len(VIEW)))
+    first = chunk_of(np.int32(0))
+    pl.when(first[0] > 0)(fetch(np.int32(0), first[-1]).start)
+    found = (nothing, nothing, first)
+    lax.fori_loop(np.int32(0), jnp.int32(steps + 2), one, found)
+
+    def arrive(number):
+        comes, _, shard, piece, box = _incoming(receiver, me, number)
+        place = _at(stage, _units(_viewed(box), _staged(receiver, shard, piece, box)))
+        pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
+
+    _each(_incoming_count(receiver), arrive)
+
+
+def _unpack_kernel(x, stage, y, windows, read):
+    """Puts a block of the target shard together from the tiles that meet it.
+
+    x, stage: the source shard, for what this device holds itself, and the staging area, in HBM;
+    y: the block; windows: two in VMEM; read: a DMA semaphore for each.
+    """
+    me = receiver = lax.axis_index(("x", "y"))
+    visits, number = math.prod(MEET) * PIECES, np.int32(0)
+    for axis, count in enumerate(BLOCKS):
+        number = number * count + pl.program_id(axis)
+    begin = number * visits
+    steps = math.prod(BLOCKS) * visits
+
+    def part_of(step):
+        """What a step brings: whether anything, if from here, from where, its box, the block."""
+        piece = step % PIECES
+        block = _cut(_viewed(target_box(receiver)), step // visits, BLOCKS)
+        first = source_at(*(block[VIEW.index(axis)][0] for axis in range(len(VIEW))))
+        digits = _digits(step // PIECES, MEET)
+        shard = tuple(a + digit for a, digit in zip(first, digits, strict=True))
+        box = tile(*shard, *target_shard(receiver))
+        pairs = zip(_viewed(box), block, strict=True)
+        part = [(_maximum(a, c), _minimum(b, d)) for (a, b), (c, d) in pairs]
+        comes = (step < steps) & _is_full(part)
+        here, staged = _holds(me, shard), _staged(receiver, shard, piece, box)
+        starts = zip(_start(source_box(me)), staged, strict=True)
+        start = [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
+        return _int32((comes, here, start, part, block))
+
+    def fetches(slot, comes, here, start, part, block):
+        """The copies that may bring a part, each with whether it does."""
+        units = _units(part, start)
+        places = [low - at for (low, _), (at, _) in zip(part[:-2], block[:-2], strict=True)]
+        window = _within(windows, slot, WINDOW, units, places)
+        return (
+            ((comes > 0) & (here > 0), pltpu.make_async_copy(_at(x, units), window, read.at[slot])),
+            ((comes > here), pltpu.make_async_copy(_at(stage, units), window, read.at[slot])),
+        )
+
+    def fetch(step, found):
+        for comes, copy in fetches(step % 2, *found):
+            pl.when(comes)(copy.start)
+
+    def one(number, now):
+        step = begin + number
+        coming = part_of(step + 1)
+        fetch(step + 1, coming)
+
+        @pl.when(now[0] > 0)
+        def merge():
+            for comes, copy in fetches(step % 2, *now):
+                pl.when(comes)(copy.wait)
+            _, _, start, part, block = now
+            pairs = zip(start, _units(part, start), block, strict=True)
+            by = [a + first - low for a, (first, _), (low, _) in pairs]
+            _merge(_slot(windows, step % 2, WINDOW), y, by, part, block)
+
+        return coming
+
+    first = part_of(begin)
+    pl.when(begin == 0)(lambda: fetch(begin, first))
+    y[...] = jnp.zeros(y.shape, y.dtype)
+    lax.fori_loop(np.int32(0), jnp.int32(visits), one, first)
+
+
+def _moved(x, interpret, collective_id):
+    """The target shard of this device from its source shard, padding zero."""
+    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
+    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
+    in_hbm = pl.BlockSpec(memory_space=pltpu.HBM)
+    if interpret:
+        # Memory has room up to whole units at the ends of a shard; the interpreter's has not.
+        x = jnp.pad(x, [(0, 3), (0, 0)])
+        interpret = pltpu.InterpretParams() if interpret is True else interpret
+    else:
+        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
+    stage = pl.pallas_call(
+        _kernel,
+        out_shape=pltpu.HBM(STAGE, x.dtype),
+        in_specs=[in_hbm],
+        out_specs=in_hbm,
+        scratch_shapes=[
+            pltpu.VMEM((2, *WINDOW), x.dtype),
+            pltpu.VMEM((2, *CHUNK), x.dtype),
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.DMA,
+        ],
+        compiler_params=pltpu.CompilerParams(collective_id=collective_id, has_side_effects=True),
+        interpret=interpret,
+    )(x)
+    if not interpret:
+        stage = pltpu.with_memory_space_constraint(stage, pltpu.HBM)
+    return pl.pallas_call(
+        _unpack_kernel,
+        grid=BLOCKS,
+        out_shape=jax.ShapeDtypeStruct((6283, 768), x.dtype),
+        in_specs=[in_hbm, in_hbm],
+        out_specs=pl.BlockSpec(CHUNK, lambda *block: block),
+        scratch_shapes=[pltpu.VMEM((2, *WINDOW), x.dtype), pltpu.SemaphoreType.DMA((2,))],
+        interpret=interpret,
+    )(x, stage)
+
+
+def source_shape(device_id):
+    """Exact shape of the source shard on a device."""
+    return _shape(source_box(_position(SOURCE_IDS, device_id, "source")))
+
+
+def target_shape(device_id):
+    """Exact shape of the target shard on a device."""
+    return _shape(target_box(_position(TARGET_IDS, device_id, "target")))
+
+
+def _shape(box):
+    return tuple(high - low for low, high in _ranges(box))
+
+
+def _position(ids, device_id, side):
+    if device_id not in ids:
+        raise ValueError(f"device {device_id}: expected one of the {side} mesh, {list(ids)}")
+    return ids.index(device_id)
+
+
+def _refined(mesh, axes, side):
+    """The mesh with the axes that shardings name; the given one where it has them already."""
+    names, sizes = zip(*axes, strict=True)
+    if mesh.devices.size != math.prod(sizes):
+        raise ValueError(
+            f"{side} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
+        )
+    if tuple(mesh.axis_names) == names and mesh.devices.shape == sizes:
+        return mesh
+    return Mesh(mesh.devices.reshape(sizes), names)
+
+
+def source_sharding(mesh):
+    """How `reshard` takes its argument: logical id SOURCE_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, SOURCE_AXES, "source"), SOURCE_SPEC)
+
+
+def target_sharding(mesh):
+    """How `reshard` returns its result: logical id TARGET_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, TARGET_AXES, "target"), TARGET_SPEC)
+
+
+def pad(x):
+    """The padded global array of a logical tensor: every source shard in a slot of one size."""
+    _expect(x, SHAPE, "tensor")
+    sizes = zip(x.shape, PADDED_SOURCE_SHAPE, strict=True)
+    return jnp.pad(x, [(0, padded - size) for size, padded in sizes])
+
+
+def unpad(y):
+    """The logical tensor of a padded result."""
+    _expect(y, PADDED_TARGET_SHAPE, "padded result")
+    return y[tuple(slice(size) for size in SHAPE)]
+
+
+def _expect(x, shape, what):
+    if tuple(x.shape) != shape or x.dtype != DTYPE:
+        raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
+
+
+def _exchange(x, interpret, collective_id):
+    """The target shard of this device from its source shard, inside shard_map."""
+    y = _moved(x, interpret, collective_id)
+    return y[None]
+
+
+def _mapped(function, mesh, in_specs, out_specs):
+    """The function over the shards of a mesh, whichever mesh is set where it is called."""
+    # Without the types of the mesh's axes, so that it takes arrays with and without them.
+    mesh = Mesh(mesh.devices, mesh.axis_names)
+    mapped = jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+    def call(*arrays):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return mapped(*arrays)
+
+    return call
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _program(x, source, target, interpret, collective_id):
+    # The two meshes list the same devices in the same order: stacking the target shards by device
+    # and taking them off again only renames the axes, and moves nothing.
+    rows, out_rows = P(source.axis_names), P(target.axis_names)
+    collective_id = COLLECTIVE_ID if collective_id is None else collective_id
+    if not interpret:
+        _warn_of_routes(list(source.devices.flat))
+
+    def one(shard):
+        return _exchange(shard, interpret, collective_id)
+
+    y = _mapped(one, source, SOURCE_SPEC, rows)(x)
+    y = _mapped(lambda shard: shard[0], target, out_rows, TARGET_SPEC)(y)
+    if AxisType.Explicit in target.axis_types:
+        return jax.sharding.reshard(y, NamedSharding(target, TARGET_SPEC))
+    return y
+
+
+def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+    """The target array from the source array, both padded; usable under `jax.jit`.
+
+    `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
+    never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
+    its padding zero; a jit around that returns it needs that as its `out_shardings`, or XLA may
+    shard its result anew. `target_mesh`: by default the devices of `mesh`, in its order.
+    `interpret`: a bool or `pltpu.InterpretParams`. `collective_id`: in place of COLLECTIVE_ID.
+    Raises ValueError for a wrong shape, dtype or mesh.
+
+    Differentiable, forward and backward: the cotangent of `x` is that of the result, moved back
+    by `_reverse()`, whose collective id is then `collective_id ^ 1`.
+    """
+    _expect(x, PADDED_SOURCE_SHAPE, "source array")
+    target_mesh = mesh if target_mesh is None else target_mesh
+    if list(target_mesh.devices.flat) != list(mesh.devices.flat):
+        raise ValueError("target_mesh: expected the devices of mesh, in the same order")
+    source = _refined(mesh, SOURCE_AXES, "source")
+    target = _refined(target_mesh, TARGET_AXES, "target")
+    context = jax.sharding.get_abstract_mesh()
+    if (
+        isinstance(x, jax.core.Tracer)
+        and AxisType.Explicit in context.axis_types
+        and context != target.abstract_mesh
+    ):
+        raise ValueError(
+            f"the result is on a mesh of axes {dict(target.shape)}, which a traced program cannot "
+            f"mix with the Explicit axes that are set, {dict(context.shape)}: call reshard(x, mesh) "
+            "outside jit, on a concrete array, or trace without jax.set_mesh"
+        )
+    return _linear(x, source, target, interpret, collective_id)
+
+
+def _eager(x, **static):
+    return _compiled(**static)(x)
+
+
+@functools.cache
+def _compiled(target, **static):
+    # XLA chooses the sharding of a program's result where it is not told.
+    return jax.jit(
+        functools.partial(_lowered, target=target, **static),
+        out_shardings=NamedSharding(target, TARGET_SPEC),
+    )
+
+
+def _lowered(x, source, target, interpret, collective_id):
+    return _program(x, source, target, interpret, collective_id)
+
+
+def _effects(x, source, target, interpret, collective_id):
+    return _program.trace(x, source, target, interpret, collective_id).jaxpr.effects
+
+
+def _linear(x, source, target, interpret, collective_id):
+    """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
+    x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
+    static = {"interpret": interpret, "collective_id": collective_id}
+    return _reshard.bind(x, source=source, target=target, **static)
+
+
+def _type(x, target, **static):
+    """The type of the result, and what else the operation does."""
+    sharding = NamedSharding(target.abstract_mesh, TARGET_SPEC)
+    y = jax.core.ShapedArray(PADDED_TARGET_SHAPE, x.dtype, sharding=sharding)
+    return y, _effects(x, target=target, **static)
+
+
+def _transposed(y, x, *, source, target, interpret, collective_id):
+    collective_id = None if collective_id is None else collective_id ^ 1
+    return [_reverse()._linear(y, target, source, interpret, collective_id)]
+
+
+@functools.cache
+def _reverse():
+    """The module of the reverse reshard: NAME_backward.py beside NAME.py, and the other way."""
+    folder, file = os.path.split(os.path.abspath(__file__))
+    stem = file.removesuffix(".py").removesuffix("_backward")
+    other = f"{stem}.py" if file == f"{stem}_backward.py" else f"{stem}_backward.py"
+    path = os.path.join(folder, other)
+    if not os.path.isfile(path):
+        raise ImportError(f"the derivative of reshard needs the reverse reshard: no file {path}")
+    spec = importlib.util.spec_from_file_location(other.removesuffix(".py"), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = (module.TARGET_MESH, module.TARGET, module.SOURCE_MESH, module.SOURCE)
+    ours = (SOURCE_MESH, SOURCE, TARGET_MESH, TARGET)
+    if (module.SHAPE, module.DTYPE, *found) != (SHAPE, DTYPE, *ours):
+        raise ImportError(f"not the reverse of this reshard: {path}")
+    return module
+
+
+_reshard = Primitive("reshard")
+_reshard.def_impl(_eager)
+_reshard.def_effectful_abstract_eval(_type)
+mlir.register_lowering(_reshard, mlir.lower_fun(_lowered, multiple_results=False))
+ad.deflinear2(_reshard, _transposed)
+
+
+def _mesh_of(axes, ids, ranks):
+    names, sizes = zip(*axes, strict=True)
+    devices = [jax.devices()[ranks.index(device_id)] for device_id in ids]
+    return Mesh(np.array(devices).reshape(sizes), names)
+
+
+def _self_check():
+    """Moves numbered elements in interpret mode if they are few, else traces the program."""
+    ranks = sorted({*SOURCE_IDS, *TARGET_IDS})
+    if len(jax.devices()) < len(ranks):
+        raise SystemExit(f"got {len(jax.devices())} devices, expected {len(ranks)}")
+    mesh, target_mesh = (
+        _mesh_of(axes, ids, ranks)
+        for axes, ids in ((SOURCE_AXES, SOURCE_IDS), (TARGET_AXES, TARGET_IDS))
+    )
+    if math.prod(SHAPE) > 2**18:
+        x = jax.ShapeDtypeStruct(PADDED_SOURCE_SHAPE, DTYPE, sharding=source_sharding(mesh))
+        jax.jit(lambda x: reshard(x, mesh, target_mesh=target_mesh, interpret=True)).trace(x)
+        return f"the program is traced ({math.prod(SHAPE)} elements, none moved)"
+    tensor = (jnp.arange(math.prod(SHAPE)) % 5).astype(DTYPE).reshape(SHAPE)
+    x = jax.device_put(pad(tensor), source_sharding(mesh))
+    y = reshard(x, mesh, target_mesh=target_mesh, interpret=True)
+    if not np.array_equal(np.asarray(unpad(y)), np.asarray(tensor)):
+        raise SystemExit("wrong target shards")
+    return f"{math.prod(SHAPE)} elements moved, every target shard right"
+
+
+if __name__ == "__main__":
+    print(f"ok: {_self_check()}")

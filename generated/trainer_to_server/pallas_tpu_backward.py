@@ -1,0 +1,886 @@
+"""Reshards bfloat16[10, 9] over 7 devices: [{}, {"tp"}] -> [{"data", "model"}, {}].
+
+Source: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
+    d1(tp)[k0, k1] -> t[k0, tp * 3 + k1]
+Target: [{"data", "model"}, {}] on <["data"=2, "model"=2]>, shards of 3 x 9.
+    d2(data, model)[k0, k1] -> t[data * 6 + model * 3 + k0, k1]
+    The last shards are short or empty along dimension 0.
+
+Tiles are the intersections of source and target shards. Along dimension
+    0: shards of 10 meet shards of 3, the cuts repeat every 30, starts are multiples of 3
+    1: shards of 3 meet shards of 9, the cuts repeat every 9, starts are multiples of 3
+Each tile has one holder, which sends it.
+
+Bytes received: 54 by the busiest device (the least possible is 54), 180 in all.
+Bytes sent: 60 by the busiest device (the least possible is 60).
+
+    device  source            target
+    0       -                 [0, 3) x [0, 9)
+    1       -                 [3, 6) x [0, 9)
+    2       -                 [6, 9) x [0, 9)
+    3       -                 [9, 10) x [0, 9)
+    4       [0, 10) x [0, 3)  -
+    5       [0, 10) x [3, 6)  -
+    6       [0, 10) x [6, 9)  -
+
+Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
+On the wire 136.533 times the exact bytes, 6,144 into the busiest device.
+HBM reads and writes 222.47 times the least possible.
+Where shards lie in memory as XLA lays them out by default: 42.67 times more.
+Staging 6,144 bytes of HBM, 204,800 of VMEM.
+
+Made by
+    shardwright emit --mesh data=2,model=2 --shape 10x9 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"tp"}]' --target-mesh '<["tp"=3], device_ids=[4, 5, 6]>' --name trainer_to_server -o generated  # pallas_tpu_backward.py, the backward
+
+Tested with jax 0.10.2 in TPU interpret mode.
+"""
+
+import functools
+import importlib.util
+import math
+import os
+import warnings
+
+if __name__ == "__main__":
+    # One device more than there are: the interpreter needs a thread that no device holds.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.extend.core import Primitive
+from jax.interpreters import ad, mlir
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+__all__ = [
+    "DTYPE",
+    "LOCAL_SOURCE_SHAPE",
+    "LOCAL_TARGET_SHAPE",
+    "SHAPE",
+    "SOURCE",
+    "SOURCE_MESH",
+    "TARGET",
+    "TARGET_MESH",
+    "pad",
+    "reshard",
+    "source_shape",
+    "source_sharding",
+    "target_shape",
+    "target_sharding",
+    "unpad",
+]
+
+SHAPE = (10, 9)
+DTYPE = "bfloat16"
+SOURCE_MESH = '<["tp"=3], device_ids=[4, 5, 6]>'
+TARGET_MESH = '<["data"=2, "model"=2]>'
+SOURCE = '[{}, {"tp"}]'
+TARGET = '[{"data", "model"}, {}]'
+LOCAL_SOURCE_SHAPE = (10, 3)
+LOCAL_TARGET_SHAPE = (3, 9)
+
+# Device ids by mesh position.
+SOURCE_IDS = range(4, 7)
+TARGET_IDS = range(4)
+
+# The meshes with their axes refined into the sub-axes in use, and the shardings on them.
+SOURCE_AXES = (("tp", 3),)
+TARGET_AXES = (("data", 2), ("model", 2))
+SOURCE_SPEC = P(None, "tp")
+TARGET_SPEC = P(("data", "model"), None)
+
+# Shards are padded at their ends to the largest: the shapes of the global arrays.
+PADDED_SOURCE_SHAPE = (10, 9)
+PADDED_TARGET_SHAPE = (12, 9)
+
+# Holders of each target shard, and pieces into which a tile is cut to share the sending.
+REPLICAS = 1
+PIECES = 1
+
+# The tensor's dimensions in the order in which the kernels take them; TPU memory is tiled over the
+# last two.
+VIEW = (0, 1)
+
+# Tiles start and end anywhere, but memory is tiled over the last two dimensions: a tile travels in
+# chunks through windows in VMEM, where each is shifted to its place, into a staging area of its
+# receiver. There it starts at a multiple of UNIT; afterwards every block of the target shard is
+# put together from it.
+UNIT = (8, 128)
+# Extents of a chunk, and of a window, which holds the whole units that a chunk reaches into.
+CHUNK = (16, 128)
+WINDOW = (32, 256)
+# Chunks of the largest tile, a dimension.
+CHUNKS = (1, 1)
+# The staging area, and by how much a tile stands further in it than in the target shard for each
+# tile before it.
+STAGE = (8, 384)
+STEP = (0, 128)
+# Blocks of the target shard, of the extents of a chunk, and how many source shards meet one.
+BLOCKS = (1, 1)
+MEET = (1, 3)
+
+# What arrives at the busiest device, padding included, and what the kernels need beside the shards.
+FORM = "windows"
+WIRE_BYTES = 6144
+STAGING_BYTES = 6144
+VMEM_BYTES = 204800
+
+# A device may enter the next kernel while its peers are still in this one. That is safe after the
+# same kernel, and after kernels of other ids. The id is a hash of the description: where a program
+# uses several of these modules, see that their ids differ, or pass others to `reshard`.
+COLLECTIVE_ID = 3059
+LOGICAL = pl.DeviceIdType.LOGICAL
+
+
+def _minimum(a, b):
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.minimum(a, b)
+
+
+def _maximum(a, b):
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
+
+
+def source_shard(position):
+    """Index of the source shard, per dimension, at a position of the source mesh."""
+    return 0, position
+
+
+def target_shard(position):
+    """Index of the target shard, per dimension, at a position of the target mesh."""
+    return position, 0
+
+
+def source_box(position):
+    """Tensor range (low, high), per dimension, of the source shard at a position."""
+    lo1 = position * 3
+    return 0, 10, lo1, lo1 + 3
+
+
+def target_box(position):
+    """Tensor range (low, high), per dimension, of the target shard at a position."""
+    lo0 = position * 3
+    return lo0, _minimum(lo0 + 3, 10), 0, 9
+
+
+def source_range(a0, a1):
+    """Tensor range (low, high), per dimension, of a source shard."""
+    lo1 = a1 * 3
+    return 0, 10, lo1, lo1 + 3
+
+
+def tile(a0, a1, b0, b1):
+    """Tensor range shared by a source shard and a target shard; empty where low >= high."""
+    target_lo0 = b0 * 3
+    source_lo1 = a1 * 3
+    return target_lo0, _minimum(target_lo0 + 3, 10), source_lo1, source_lo1 + 3
+
+
+def senders(position):
+    """First and count, per dimension, of the source shards that meet a target shard."""
+    return 0, 1, 0, 3
+
+
+def receivers(position):
+    """First and count, per dimension, of the target shards that meet a source shard."""
+    return 0, 4, 0, 1
+
+
+def target_position(b0, b1, replica):
+    """Position, in the target mesh, of a replica of a target shard."""
+    return b0
+
+
+def holder(a0, a1, receiver):
+    """Position, in the source mesh, of the holder that sends a piece of a tile to a receiver."""
+    return a1
+
+
+def source_at(i0, i1):
+    """Index of the source shard, per dimension, that holds an element of the tensor."""
+    return 0, i1 // 3
+
+
+# Rank r is the device with the r-th id of the sorted union of both meshes.
+def _source_rank(position):
+    return position + 4
+
+
+def _target_rank(position):
+    return position + 0
+
+
+def _source_position(rank):
+    """Position in the source mesh; outside [0, 3) for a rank outside it."""
+    return rank - 4
+
+
+def _target_position(rank):
+    """Position in the target mesh; outside [0, 4) for a rank outside it."""
+    return rank - 0
+
+
+def _ranges(box):
+    return tuple(zip(box[::2], box[1::2], strict=True))
+
+
+def _viewed(box):
+    """The ranges of a tensor box, in the kernels' order of dimensions."""
+    ranges = _ranges(box)
+    return [ranges[axis] for axis in VIEW]
+
+
+def _is_full(ranges):
+    full = True
+    for low, high in ranges:
+        full = full & (low < high)
+    return full
+
+
+def _same(shard, other):
+    same = True
+    for a, b in zip(shard, other, strict=True):
+        same = same & (a == b)
+    return same
+
+
+def _multiple(index, divisor):
+    """The index, known to the compiler to be a multiple of the divisor."""
+    return index if isinstance(index, int) else pl.multiple_of(index, divisor)
+
+
+def _shard_at(number, counted, near):
+    """The shard of a number among (first, count) per dimension, counted on from one near by."""
+    shard = []
+    for (first, count), start in zip(reversed(_ranges(counted)), reversed(near), strict=True):
+        shard.append(first + (number + start - first) % count)
+        number = number // count
+    return tuple(reversed(shard))
+
+
+def _count(counted):
+    return math.prod(count for _, count in _ranges(counted))
+
+
+def _each(count, visit):
+    """Calls visit(number) for every number below a count."""
+
+    def one(number, carry):
+        visit(number)
+        return carry
+
+    lax.fori_loop(np.int32(0), jnp.int32(count), one, np.int32(0))
+
+
+def _incoming_count(receiver):
+    """How many pieces a target shard consists of, empty ones included."""
+    inside = (receiver >= 0) & (receiver < 4)
+    return jnp.where(inside, jnp.int32(_count(senders(receiver)) * PIECES), np.int32(0))
+
+
+def _incoming(receiver, me, number):
+    """The piece of a number of a target shard: (comes from elsewhere, sender, shard, piece, box).
+
+    `me`: where the receiver stands in the source mesh.
+    """
+    piece = number % PIECES
+    counted = senders(receiver)
+    shard = _shard_at(number // PIECES, counted, counted[::2])
+    box = tile(*shard, *target_shard(receiver))
+    sender = holder(*shard, receiver)
+    return _is_full(_ranges(box)), sender, shard, piece, box
+
+
+def _outgoing_count(me):
+    """How many pieces a source position may have to send."""
+    inside = (me >= 0) & (me < 3)
+    count = jnp.int32(_count(receivers(me)) * PIECES * REPLICAS)
+    return jnp.where(inside, count, np.int32(0))
+
+
+def _outgoing(me, number):
+    """The piece of a number that a source position may send: (sends, receiver, shard, piece, box).
+
+    Each device begins at its own place among the receivers, so that they do not all write into
+    one of them at a time.
+    """
+    own = source_shard(me)
+    replica = (number + me) % REPLICAS
+    piece = number // REPLICAS % PIECES
+    near = target_shard(me)
+    shard = _shard_at(number // (REPLICAS * PIECES), receivers(me), near)
+    receiver = target_position(*shard, replica)
+    box = tile(*own, *shard)
+    sends = _is_full(_ranges(box)) & (holder(*own, receiver) == me)
+    return sends, receiver, shard, piece, box
+
+
+def _meet(me, receiver):
+    """Tells every sender that this device has entered the kernel, and hears it of every receiver.
+
+    A peer may be written to from then on. Nobody is told by a device that still awaits its data.
+    """
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(number):
+        comes, sender, *_ = _incoming(receiver, me, number)
+
+        @pl.when(comes)
+        def signal():
+            device = _source_rank(sender)
+            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+
+    _each(_incoming_count(receiver), tell)
+
+    def add(number, expected):
+        sends, *_ = _outgoing(me, number)
+        return expected + jnp.int32(sends)
+
+    expected = lax.fori_loop(np.int32(0), jnp.int32(_outgoing_count(me)), add, np.int32(0))
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+
+
+def _warn_of_routes(devices):
+    """Warns of tiles that go farther than a v5e sends directly: a power of two of hops on one axis.
+
+    `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
+    """
+    if not all("v5 lite" in device.device_kind for device in devices):
+        return
+    me = np.arange(3)[:, None]
+    with jax.ensure_compile_time_eval():
+        numbers = np.arange(int(np.max(_outgoing_count(me))))
+        sends, receiver, *_ = _outgoing(me, numbers)
+        ranks = _source_rank(me), _target_rank(receiver)
+        sender, receiver = np.broadcast_arrays(*ranks)
+    coords = np.array([device.coords for device in devices])
+    sends = np.broadcast_to(sends, sender.shape)
+    sender, receiver = np.unique([sender[sends], receiver[sends]], axis=1)
+    hops = np.abs(coords[sender] - coords[receiver])
+    # An axis of 16 wraps around.
+    hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
+    direct = ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
+    if not direct.all():
+        warnings.warn(
+            f"{(~direct).sum()} of {direct.size} pairs of devices are at offsets that a v5e does "
+            "not send over directly; see the plan of a strategy in steps, or jax_xla",
+            stacklevel=2,
+        )
+
+
+def _digits(number, sizes):
+    """The digits of a number in a mixed radix of these sizes, the first one the highest."""
+    digits = []
+    for size in reversed(sizes):
+        digits.append(number % size)
+        number = number // size
+    return digits[::-1]
+
+
+def _cut(ranges, number, sizes):
+    """The box of a number among those of the extents of a chunk into which ranges are cut."""
+    digits = _digits(number, sizes)
+    parts = zip(ranges, digits, CHUNK, strict=True)
+    starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
+    return [(start, _minimum(start + step, high)) for start, high, step in starts]
+
+
+def _units(ranges, origin):
+    """The whole units that cover ranges, (start, size) from an origin in the tensor."""
+    units = []
+    for (low, high), start, unit in zip(ranges, origin, UNIT, strict=True):
+        first = (low - start) // unit * unit
+        size = (high - start + unit - 1) // unit * unit - first
+        units.append((_multiple(first, unit), _multiple(size, unit)))
+    return units
+
+
+def _at(ref, units):
+    return ref.at[tuple(pl.ds(*unit) for unit in units)]
+
+
+def _slot(ref, slot, extents):
+    """One of the two windows or chunks in VMEM."""
+    return ref.at[slot]
+
+
+def _within(ref, slot, extents, units, places):
+    """What units take of one of the two windows or chunks, which they fill from its start; along
+    dimensions that are not tiled, from a place."""
+    sizes = [size for _, size in units]
+    leading = [pl.ds(*part) for part in zip(places, sizes[:-2], strict=True)]
+    return ref.at[(slot, *leading, pl.ds(0, sizes[-2]), pl.ds(0, sizes[-1]))]
+
+
+def _shifted(values, by):
+    """The elements of a window moved to higher indices, around its end, and cut to a chunk."""
+    values = _words(values)
+    extent = WINDOW[0]
+    values = pltpu.roll(values, (by[0] + extent) % extent, 0)
+    extent = WINDOW[1]
+    values = pltpu.roll(values, (by[1] + extent) % extent, 1)
+    return values[..., : CHUNK[-2], : CHUNK[-1]]
+
+
+def _words(values):
+    """The elements as 32-bit words, which is what can be shifted."""
+    return lax.bitcast_convert_type(values, jnp.int16).astype(jnp.int32)
+
+
+def _elements(words, dtype):
+    """The elements that `_words` took."""
+    return lax.bitcast_convert_type(words.astype(jnp.int16), dtype)
+
+
+def _pass(window, chunk, by):
+    """Fills a chunk from a window whose elements are moved."""
+    chunk[...] = _elements(_shifted(window[...], by), chunk.dtype)
+
+
+def _merge(window, y, by, part, block):
+    """Writes a part of a block from a window whose elements are moved."""
+    words = _shifted(window[...], by)
+    places = [lax.broadcasted_iota(jnp.int32, CHUNK, axis) for axis in range(len(CHUNK))]
+    inside = True
+    for place, (low, high), (at, _) in zip(places, part, block, strict=True):
+        inside = inside & (place >= low - at) & (place < high - at)
+    y[...] = _elements(jnp.where(inside, words, _words(y[...])), y.dtype)
+
+
+def _int32(values):
+    return jax.tree.map(jnp.int32, values)
+
+
+def _start(box):
+    """Where a shard that covers a box begins, in the kernels' order of dimensions."""
+    return [low for low, _ in _viewed(box)]
+
+
+def _staged(receiver, shard, piece, box):
+    """Where in the tensor the staging area of a receiver would begin, given where a piece lies."""
+    first, within, starts = senders(receiver)[::2], target_box(receiver), []
+    for axis, unit, step in zip(VIEW, UNIT, STEP, strict=True):
+        low, before = box[2 * axis], shard[axis] - first[axis]
+        place = (low - within[2 * axis]) // unit * unit + before * step
+        starts.append(low - place)
+    return starts
+
+
+def _kernel(x, stage, windows, chunks, read, sent, received):
+    """Pushes this device's tiles into the staging areas of their receivers.
+
+    x, stage: its source shard and its staging area, in HBM; windows, chunks: two of each in VMEM;
+    read, sent: DMA semaphores for each of the two, received: for all that comes.
+    """
+    rank = lax.axis_index("device")
+    me, receiver = _source_position(rank), _target_position(rank)
+    _meet(me, receiver)
+    own, cuts = _start(source_box(me)), math.prod(CHUNKS)
+    steps = _outgoing_count(me) * cuts
+
+    def chunk_of(step):
+        """What to send at a step: whether there is anything, to whom, its place and its box."""
+        sends, receiver, _, piece, box = _outgoing(me, step // cuts)
+        chunk = _cut(_viewed(box), step % cuts, CHUNKS)
+        sends = sends & (step < steps) & _is_full(chunk)
+        return _int32((sends, receiver, _staged(receiver, source_shard(me), piece, box), chunk))
+
+    def fetch(slot, chunk):
+        units = _units(chunk, own)
+        window = _within(windows, slot, WINDOW, units, [0] * len(units[:-2]))
+        return pltpu.make_async_copy(_at(x, units), window, read.at[slot])
+
+    def push(slot, receiver, start, chunk):
+        units = _units(chunk, start)
+        device = _target_rank(receiver)
+        return pltpu.make_async_remote_copy(
+            _within(chunks, slot, CHUNK, units, [0] * len(units[:-2])),
+            _at(stage, units),
+            sent.at[slot],
+            received,
+            device_id=device,
+            device_id_type=LOGICAL,
+        )
+
+    def one(step, found):
+        # While a chunk is shifted the next one is read, and those of the two steps before are on
+        # their way; the older of these has to leave first.
+        older, old, now = found
+        slot, coming = step % 2, chunk_of(step + 1)
+        pl.when(coming[0] > 0)(fetch(1 - slot, coming[-1]).start)
+        pl.when(older[0] > 0)(push(slot, *older[1:]).wait_send)
+
+        @pl.when(now[0] > 0)
+        def shift():
+            chunk = now[-1]
+            fetch(slot, chunk).wait()
+            pairs = zip(own, _units(chunk, own), chunk, strict=True)
+            by = [start + first - low for start, (first, _), (low, _) in pairs]
+            _pass(_slot(windows, slot, WINDOW), _slot(chunks, slot, CHUNK), by)
+            push(slot, *now[1:]).start()
+
+        return old, now, coming
+
+    nothing = _int32((0, 0, [0] * len(VIEW), [(0, 0)] * len(VIEW)))
+    first = chunk_of(np.int32(0))
+    pl.when(first[0] > 0)(fetch(np.int32(0), first[-1]).start)
+    found = (nothing, nothing, first)
+    lax.fori_loop(np.int32(0), jnp.int32(steps + 2), one, found)
+
+    def arrive(number):
+        comes, _, shard, piece, box = _incoming(receiver, me, number)
+        place = _at(stage, _units(_viewed(box), _staged(receiver, shard, piece, box)))
+        pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
+
+    _each(_incoming_count(receiver), arrive)
+
+
+def _unpack_kernel(stage, y, windows, read):
+    """Puts a block of the target shard together from the tiles that meet it.
+
+    stage: the staging area, in HBM;
+    y: the block; windows: two in VMEM; read: a DMA semaphore for each.
+    """
+    receiver = _target_position(lax.axis_index("device"))
+    visits, number = math.prod(MEET) * PIECES, np.int32(0)
+    for axis, count in enumerate(BLOCKS):
+        number = number * count + pl.program_id(axis)
+    begin = number * visits
+    inside = (receiver >= 0) & (receiver < 4)
+    steps = jnp.where(inside, np.int32(math.prod(BLOCKS) * visits), np.int32(0))
+
+    def part_of(step):
+        """What a step brings: whether anything, if from here, from where, its box, the block."""
+        piece = step % PIECES
+        block = _cut(_viewed(target_box(receiver)), step // visits, BLOCKS)
+        first = source_at(*(block[VIEW.index(axis)][0] for axis in range(len(VIEW))))
+        digits = _digits(step // PIECES, MEET)
+        shard = tuple(a + digit for a, digit in zip(first, digits, strict=True))
+        box = tile(*shard, *target_shard(receiver))
+        pairs = zip(_viewed(box), block, strict=True)
+        part = [(_maximum(a, c), _minimum(b, d)) for (a, b), (c, d) in pairs]
+        comes = (step < steps) & _is_full(part)
+        return _int32((comes, False, _staged(receiver, shard, piece, box), part, block))
+
+    def fetches(slot, comes, here, start, part, block):
+        """The copies that may bring a part, each with whether it does."""
+        units = _units(part, start)
+        places = [low - at for (low, _), (at, _) in zip(part[:-2], block[:-2], strict=True)]
+        window = _within(windows, slot, WINDOW, units, places)
+        copy = pltpu.make_async_copy(_at(stage, units), window, read.at[slot])
+        return ((comes > 0, copy),)
+
+    def fetch(step, found):
+        for comes, copy in fetches(step % 2, *found):
+            pl.when(comes)(copy.start)
+
+    def one(number, now):
+        step = begin + number
+        coming = part_of(step + 1)
+        fetch(step + 1, coming)
+
+        @pl.when(now[0] > 0)
+        def merge():
+            for comes, copy in fetches(step % 2, *now):
+                pl.when(comes)(copy.wait)
+            _, _, start, part, block = now
+            pairs = zip(start, _units(part, start), block, strict=True)
+            by = [a + first - low for a, (first, _), (low, _) in pairs]
+            _merge(_slot(windows, step % 2, WINDOW), y, by, part, block)
+
+        return coming
+
+    first = part_of(begin)
+    pl.when(begin == 0)(lambda: fetch(begin, first))
+    y[...] = jnp.zeros(y.shape, y.dtype)
+    lax.fori_loop(np.int32(0), jnp.int32(visits), one, first)
+
+
+def _moved(x, interpret, collective_id):
+    """The target shard of this device from its source shard, padding zero."""
+    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
+    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
+    in_hbm = pl.BlockSpec(memory_space=pltpu.HBM)
+    if interpret:
+        # Memory has room up to whole units at the ends of a shard; the interpreter's has not.
+        x = jnp.pad(x, [(0, 6), (0, 125)])
+        interpret = pltpu.InterpretParams() if interpret is True else interpret
+    else:
+        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
+    stage = pl.pallas_call(
+        _kernel,
+        out_shape=pltpu.HBM(STAGE, x.dtype),
+        in_specs=[in_hbm],
+        out_specs=in_hbm,
+        scratch_shapes=[
+            pltpu.VMEM((2, *WINDOW), x.dtype),
+            pltpu.VMEM((2, *CHUNK), x.dtype),
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.DMA,
+        ],
+        compiler_params=pltpu.CompilerParams(collective_id=collective_id, has_side_effects=True),
+        interpret=interpret,
+    )(x)
+    if not interpret:
+        stage = pltpu.with_memory_space_constraint(stage, pltpu.HBM)
+    return pl.pallas_call(
+        _unpack_kernel,
+        grid=BLOCKS,
+        out_shape=jax.ShapeDtypeStruct((3, 9), x.dtype),
+        in_specs=[in_hbm],
+        out_specs=pl.BlockSpec(CHUNK, lambda *block: block),
+        scratch_shapes=[pltpu.VMEM((2, *WINDOW), x.dtype), pltpu.SemaphoreType.DMA((2,))],
+        interpret=interpret,
+    )(stage)
+
+
+def source_shape(device_id):
+    """Exact shape of the source shard on a device."""
+    return _shape(source_box(_position(SOURCE_IDS, device_id, "source")))
+
+
+def target_shape(device_id):
+    """Exact shape of the target shard on a device."""
+    return _shape(target_box(_position(TARGET_IDS, device_id, "target")))
+
+
+def _shape(box):
+    return tuple(high - low for low, high in _ranges(box))
+
+
+def _position(ids, device_id, side):
+    if device_id not in ids:
+        raise ValueError(f"device {device_id}: expected one of the {side} mesh, {list(ids)}")
+    return ids.index(device_id)
+
+
+def _refined(mesh, axes, side):
+    """The mesh with the axes that shardings name; the given one where it has them already."""
+    names, sizes = zip(*axes, strict=True)
+    if mesh.devices.size != math.prod(sizes):
+        raise ValueError(
+            f"{side} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
+        )
+    if tuple(mesh.axis_names) == names and mesh.devices.shape == sizes:
+        return mesh
+    return Mesh(mesh.devices.reshape(sizes), names)
+
+
+def source_sharding(mesh):
+    """How `reshard` takes its argument: logical id SOURCE_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, SOURCE_AXES, "source"), SOURCE_SPEC)
+
+
+def target_sharding(mesh):
+    """How `reshard` returns its result: logical id TARGET_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, TARGET_AXES, "target"), TARGET_SPEC)
+
+
+def pad(x):
+    """The padded global array of a logical tensor: every source shard in a slot of one size."""
+    _expect(x, SHAPE, "tensor")
+    return x
+
+
+def unpad(y):
+    """The logical tensor of a padded result."""
+    _expect(y, PADDED_TARGET_SHAPE, "padded result")
+    return y[tuple(slice(size) for size in SHAPE)]
+
+
+def _expect(x, shape, what):
+    if tuple(x.shape) != shape or x.dtype != DTYPE:
+        raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
+
+
+def _exchange(x, interpret, collective_id):
+    """The target shard of this device from its source shard, inside shard_map."""
+    y = _moved(x, interpret, collective_id)
+    return y[None]
+
+
+def _mapped(function, mesh, in_specs, out_specs):
+    """The function over the shards of a mesh, whichever mesh is set where it is called."""
+    # Without the types of the mesh's axes, so that it takes arrays with and without them.
+    mesh = Mesh(mesh.devices, mesh.axis_names)
+    mapped = jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+    def call(*arrays):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return mapped(*arrays)
+
+    return call
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _program(stacked, mesh, interpret, collective_id=None):
+    rows = P("device")
+    collective_id = COLLECTIVE_ID if collective_id is None else collective_id
+    if not interpret:
+        _warn_of_routes(list(mesh.devices.flat))
+
+    def one(shard):
+        return _exchange(shard[0], interpret, collective_id)
+
+    return _mapped(one, mesh, rows, rows)(stacked)
+
+
+def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+    """The target array from the source array, both padded. Not usable under `jax.jit`.
+
+    `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
+    never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
+    its padding zero. `target_mesh`: by default the devices of `mesh` in the target's order, where
+    it has them all. `interpret`: a bool or `pltpu.InterpretParams`. `collective_id`: in place of
+    COLLECTIVE_ID. Raises ValueError for a wrong shape, dtype or mesh, TypeError where a jit around
+    it is compiled: one program of JAX has one order of devices.
+
+    Differentiable outside jit, forward and backward: the cotangent of `x` is that of the result,
+    moved back by `_reverse()`, whose collective id is then `collective_id ^ 1`.
+    """
+    _expect(x, PADDED_SOURCE_SHAPE, "source array")
+    source = _refined(mesh, SOURCE_AXES, "source")
+    target = _refined(_target_mesh(mesh, target_mesh), TARGET_AXES, "target")
+    _devices_by_rank(source, target)
+    return _linear(x, source, target, interpret, collective_id)
+
+
+def _eager(x, source, target, interpret, collective_id):
+    devices = _devices_by_rank(source, target)
+    union = Mesh(np.array(devices), ("device",))
+    held = {shard.device: shard.data for shard in x.addressable_shards}
+    # Each process gives and takes the shards of its own devices; a device outside the source mesh
+    # gives zeros, which are not read.
+    shards = [
+        held[device] if device in held else jnp.zeros(LOCAL_SOURCE_SHAPE, DTYPE, device=device)
+        for device in devices
+        if device.process_index == jax.process_index()
+    ]
+    stacked = jax.make_array_from_single_device_arrays(
+        (len(devices), *LOCAL_SOURCE_SHAPE),
+        NamedSharding(union, P("device")),
+        [shard[None] for shard in shards],
+        dtype=x.dtype,
+    )
+    moved = _program(stacked, union, interpret, collective_id)
+    arrived = {shard.device: shard.data for shard in moved.addressable_shards}
+    return jax.make_array_from_single_device_arrays(
+        PADDED_TARGET_SHAPE,
+        NamedSharding(target, TARGET_SPEC),
+        [arrived[device][0] for device in target.local_devices],
+        dtype=x.dtype,
+    )
+
+
+def _lowered(x, **static):
+    raise TypeError(
+        "source and target list different devices, or in another order, which one jit does "
+        "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
+    )
+
+
+def _effects(x, **static):
+    return set()  # it runs outside of programs only
+
+
+def _target_mesh(mesh, target_mesh):
+    if target_mesh is not None:
+        return target_mesh
+    if not set(TARGET_IDS) <= set(SOURCE_IDS):
+        raise ValueError("target_mesh: expected a mesh, the target has devices the source lacks")
+    devices = [mesh.devices.flat[SOURCE_IDS.index(device_id)] for device_id in TARGET_IDS]
+    names, sizes = zip(*TARGET_AXES, strict=True)
+    return Mesh(np.array(devices).reshape(sizes), names)
+
+
+def _devices_by_rank(source, target):
+    """The devices of both meshes by logical id; an id in both must be one device."""
+    by_id = dict(zip(SOURCE_IDS, source.devices.flat, strict=True))
+    for device_id, device in zip(TARGET_IDS, target.devices.flat, strict=True):
+        if by_id.setdefault(device_id, device) != device:
+            raise ValueError(
+                f"logical id {device_id}: got {by_id[device_id]} in the source mesh and {device} "
+                "in the target mesh, expected one device"
+            )
+    return [by_id[device_id] for device_id in sorted(by_id)]
+
+
+def _linear(x, source, target, interpret, collective_id):
+    """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
+    x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
+    static = {"interpret": interpret, "collective_id": collective_id}
+    return _reshard.bind(x, source=source, target=target, **static)
+
+
+def _type(x, target, **static):
+    """The type of the result, and what else the operation does."""
+    sharding = NamedSharding(target.abstract_mesh, TARGET_SPEC)
+    y = jax.core.ShapedArray(PADDED_TARGET_SHAPE, x.dtype, sharding=sharding)
+    return y, _effects(x, target=target, **static)
+
+
+def _transposed(y, x, *, source, target, interpret, collective_id):
+    collective_id = None if collective_id is None else collective_id ^ 1
+    return [_reverse()._linear(y, target, source, interpret, collective_id)]
+
+
+@functools.cache
+def _reverse():
+    """The module of the reverse reshard: NAME_backward.py beside NAME.py, and the other way."""
+    folder, file = os.path.split(os.path.abspath(__file__))
+    stem = file.removesuffix(".py").removesuffix("_backward")
+    other = f"{stem}.py" if file == f"{stem}_backward.py" else f"{stem}_backward.py"
+    path = os.path.join(folder, other)
+    if not os.path.isfile(path):
+        raise ImportError(f"the derivative of reshard needs the reverse reshard: no file {path}")
+    spec = importlib.util.spec_from_file_location(other.removesuffix(".py"), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = (module.TARGET_MESH, module.TARGET, module.SOURCE_MESH, module.SOURCE)
+    ours = (SOURCE_MESH, SOURCE, TARGET_MESH, TARGET)
+    if (module.SHAPE, module.DTYPE, *found) != (SHAPE, DTYPE, *ours):
+        raise ImportError(f"not the reverse of this reshard: {path}")
+    return module
+
+
+_reshard = Primitive("reshard")
+_reshard.def_impl(_eager)
+_reshard.def_effectful_abstract_eval(_type)
+mlir.register_lowering(_reshard, mlir.lower_fun(_lowered, multiple_results=False))
+ad.deflinear2(_reshard, _transposed)
+
+
+def _mesh_of(axes, ids, ranks):
+    names, sizes = zip(*axes, strict=True)
+    devices = [jax.devices()[ranks.index(device_id)] for device_id in ids]
+    return Mesh(np.array(devices).reshape(sizes), names)
+
+
+def _self_check():
+    """Moves numbered elements in interpret mode if they are few, else traces the program."""
+    ranks = sorted({*SOURCE_IDS, *TARGET_IDS})
+    if len(jax.devices()) < len(ranks):
+        raise SystemExit(f"got {len(jax.devices())} devices, expected {len(ranks)}")
+    mesh, target_mesh = (
+        _mesh_of(axes, ids, ranks)
+        for axes, ids in ((SOURCE_AXES, SOURCE_IDS), (TARGET_AXES, TARGET_IDS))
+    )
+    if math.prod(SHAPE) > 2**18:
+        return f"shapes checked ({math.prod(SHAPE)} elements, none moved)"
+    tensor = (jnp.arange(math.prod(SHAPE)) % 5).astype(DTYPE).reshape(SHAPE)
+    x = jax.device_put(pad(tensor), source_sharding(mesh))
+    y = reshard(x, mesh, target_mesh=target_mesh, interpret=True)
+    if not np.array_equal(np.asarray(unpad(y)), np.asarray(tensor)):
+        raise SystemExit("wrong target shards")
+    return f"{math.prod(SHAPE)} elements moved, every target shard right"
+
+
+if __name__ == "__main__":
+    print(f"ok: {_self_check()}")
