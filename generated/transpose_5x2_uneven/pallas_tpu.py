@@ -803,6 +803,8 @@ def _lowered(x, source, target, interpret, collective_id):
 
 
 def _effects(x, source, target, interpret, collective_id):
+    if not interpret:
+        return set()  # compiled kernels have none, so that there is no need to trace them for it
     return _program.trace(x, source, target, interpret, collective_id).jaxpr.effects
 
 
