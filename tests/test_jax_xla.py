@@ -23,6 +23,8 @@ from shardwright.codegen.backends import jax_xla
 from shardwright.codegen.backends.xla_collectives import Collectives
 from shardwright.codegen.backends.xla_groups import Groups
 from shardwright.codegen.backends.xla_rounds import MOST_PADDING, Boxes, Rounds, rounds_of
+from shardwright.codegen.compile import compile_bundles
+from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.module import as_vectors
 from shardwright.codegen.modules import parts
 from shardwright.codegen.planner import plan
@@ -231,3 +233,21 @@ def test_too_many_transfers_are_refused() -> None:
         "got: 525312 transfers\n"
         "expected: at most 262144, or a reshard by collectives over whole axes"
     )
+
+
+@pytest.mark.slow
+def test_the_tpu_compiler_takes_it(tmp_path: Path) -> None:
+    """A bundle without a Pallas module is compiled as plain JAX; its collectives are XLA's."""
+    pytest.importorskip("libtpu")
+    reshards = {
+        "rounds": make({"x": 2, "y": 4}, (1024, 512), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
+        "groups": make({"x": 2, "y": 4}, (1024, 512), '[{}, {"x", "y"}]', '[{"y"}, {}]'),
+        "gather": make({"x": 2, "y": 4}, (1024, 512), '[{"x", "y"}, {}]', "[{}, {}]"),
+    }
+    for name, reshard in reshards.items():
+        sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / name)
+    reports = compile_bundles([tmp_path], ["v5e:2x4"])
+    assert [(report.verdict, report.detail) for report in reports] == [("ok", "")] * len(reshards)
+    moved = [report.code.wire_bytes for report in reports if isinstance(report.code, TpuCode)]
+    stated = [jax_xla.xla_text(plan(r), "").wire_bytes for _, r in sorted(reshards.items())]
+    assert moved == stated

@@ -15,6 +15,9 @@ from shardwright.codegen.manifest import described
 from shardwright.codegen.planner import plan
 from shardwright.ir.errors import InputError
 
+PORTABLE = {"pallas_tpu": ("jax_xla",)}
+"""Backends whose modules the compiler of another one takes too."""
+
 
 @dataclass(frozen=True)
 class _Task:
@@ -25,14 +28,22 @@ class _Task:
     target: Target
 
     @property
+    def backend(self) -> str | None:
+        """The backend of the bundle whose module is compiled: plain JAX where it has no kernel for
+        the target; None where it has neither."""
+        kernel: str = self.target.backend
+        taken = (kernel, *PORTABLE.get(kernel, ()))
+        return next((backend for backend in taken if backend in self.description.backends), None)
+
+    @property
     def possible(self) -> bool:
         """Whether the bundle has a module for the target."""
-        return self.target.backend in self.description.backends
+        return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
         """What to ask a worker: the module, and XLA's reshard where that is wanted."""
         name, backend = self.description.name, self.target.backend
-        module = str(self.root / name / f"{backend}.py")
+        module = str(self.root / name / f"{self.backend}.py")
         files = None if save is None else str(save / name / self.target.stem)
         jobs: tuple[Job, ...] = (Job("module", backend, module, self.target.name, files),)
         if xla and backend == "pallas_tpu":

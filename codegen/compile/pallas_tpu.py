@@ -1,4 +1,4 @@
-"""Compile a Pallas module, or XLA's own reshard, for a TPU topology. Runs in a worker process."""
+"""Compile a JAX module, or XLA's own reshard, for a TPU topology. Runs in a worker process."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
 def _with_kernels(code: TpuCode, module: ModuleType) -> TpuCode:
     """The code with what its kernels move, which only the module says, beside XLA's collectives, of
     which a module should have none."""
+    if not hasattr(module, "_kernel"):
+        return code  # plain JAX: the collectives are all that moves
     stated = getattr(module, "WIRE_BYTES", None)
     moved = None if stated is None else stated + (code.wire_bytes or 0)
     return replace(code, wire_bytes=moved)
@@ -96,7 +98,7 @@ def _inner(module: ModuleType, topology: str) -> _Program:
 
 
 def _argument(module: ModuleType, shape: tuple[int, ...], sharding: Any) -> jax.ShapeDtypeStruct:
-    jax.config.update("jax_enable_x64", module.DTYPE == "int64")
+    jax.config.update("jax_enable_x64", module.DTYPE in ("int64", "float64"))
     return jax.ShapeDtypeStruct(shape, module.DTYPE, sharding=sharding)
 
 

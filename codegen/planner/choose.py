@@ -16,8 +16,8 @@ from shardwright.ir.reshard import Reshard
 # `auto` is the cheapest of the others under a topology; without one, what moves least: an exchange
 # reaches the lower bound, and only a reshard that adds partial sums needs the basis.
 STRATEGIES = ("auto", "direct", "basis")
-# What a backend executes beside `direct`.
-EXECUTES = {"jax_xla": ("direct", "basis")}
+# What a backend executes where it is not `direct` alone.
+EXECUTES: dict[str, tuple[str, ...]] = {}
 
 
 def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
