@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shardwright.codegen.describe import DEFAULT_BACKENDS, Description
 from shardwright.codegen.modules import Part, parts
@@ -13,6 +14,9 @@ from shardwright.codegen.writing import write_bundles
 from shardwright.ir.errors import InputError, one_of, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
+
+if TYPE_CHECKING:
+    from shardwright.codegen.show.review import Tables
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,20 @@ class Bundle:
         package = _Package(name, ", ".join(self.backends), ", ".join(backward))
         return {
             **{part.file: part.text for part in modules},
-            "README.md": review_page(self.plan, name, command, backward=backward),
+            "README.md": review_page(
+                self.plan, name, command, tables=self._tables(), backward=backward
+            ),
             "__init__.py": render("package.py.jinja", package),
             "plan.json": self.plan.to_json(),
             "reshard.svg": svg(self.plan),
         }
+
+    def _tables(self) -> Tables:
+        """What backends have to say on the review page."""
+        from shardwright.codegen.backends import BACKENDS
+
+        modules = (BACKENDS[backend] for backend in self.backends)
+        return tuple(m.review(self.plan) for m in modules if hasattr(m, "review"))
 
     def modules(self, command: str) -> tuple[Part, ...]:
         """The modules of every backend, each with its backward where it has one."""

@@ -426,3 +426,15 @@ def test_a_manifest_of_another_version(root: Path) -> None:
 def test_emitting_what_was_described_gives_the_same(root: Path) -> None:
     description = Description.of(reshard(), "a")
     assert emit_described(description).files("a") == sw.emit(reshard()).files("a")
+
+
+def test_the_review_page_weighs_the_forms_of_the_tpu_kernel() -> None:
+    mesh = sw.Mesh({"x": 2, "y": 4})
+    source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    reshard = sw.Reshard((1024, 2048), "bfloat16", source, target)
+    page = sw.emit(reshard, ("pallas_tpu",)).files("b")["README.md"]
+    assert "| direct (chosen) | 0, 1 | 1.000 | 1.00 | 0.00 | 0 | 0 | 1.00 |" in page
+    assert "\n| windows | 0, 1 | 1.000 | " in page
+    assert (
+        "Forms of the TPU kernel" not in sw.emit(reshard, ("triton_gpu",)).files("b")["README.md"]
+    )
