@@ -59,7 +59,10 @@ def collectives_of(
     for refs in gone:
         if refs in new:
             program.all_to_all(new[refs], gone[refs], refs)
-        else:
+    # Last the dimension along which parts lie one after the other in memory: the most is gathered
+    # by the last step, and there it takes no transpose.
+    for refs in sorted(gone, key=lambda refs: -gone[refs]):
+        if refs not in new:
             program.all_gather(gone[refs], refs)
     program.cut(exchange.target.local_shape)
     *first, last = program.lines or ["x = x"]
