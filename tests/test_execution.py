@@ -96,7 +96,7 @@ def test_windows_of_many_chunks(
     """Unaligned on both sides in both dimensions, in chunks so small that tiles have many, blocks
     meet several source shards, and tiles are cut among holders."""
     monkeypatch.setattr(tpu_windows, "MAX_LANES", 128)
-    monkeypatch.setattr(tpu_windows, "MAX_CHUNK", 32 * 128)
+    monkeypatch.setattr(tpu_windows, "MAX_WINDOW", 64 * 256)
     mesh, replicated = Mesh({"x": 2, "y": 3}), Mesh({"x": 4, "y": 2})
     matrix = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
     reshards = [Reshard((90, 410), dtype, *matrix) for dtype in dtypes if dtype != "float64"]
@@ -113,3 +113,20 @@ def test_windows_of_many_chunks(
     assert all('FORM = "windows"' in text for text in texts)
     assert any("PIECES = 1" not in text for text in texts)
     assert sum("CHUNKS = (1, 1)" not in text for text in texts) >= len(texts) - 1
+
+
+def test_pieces_that_start_within_a_block(tmp_path: Path) -> None:
+    """Tiles that are aligned, but whose pieces, one from each holder, are not where blocks are."""
+    first, second = Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2})
+    reshards = [
+        Reshard(
+            (223, 767), "int8", first.sharding('[{"x"}, {}]'), first.sharding('[{"y":(2)2}, {}]')
+        ),
+        Reshard(
+            (320, 434),
+            "bfloat16",
+            second.sharding('[{}, {"y"}]'),
+            second.sharding('[{"z"}, {"x"}]'),
+        ),
+    ]
+    check_modules("pallas_tpu", reshards, tmp_path)

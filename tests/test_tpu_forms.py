@@ -152,6 +152,7 @@ def _with(axis: int, **changes: object) -> Edit:
         (_with(1, blocks=1), "windows form, dimension 1: too few blocks"),
         (_with(1, chunk=128), "windows form, dimension 1: too few chunks"),
         (_with(0, meet=1), "windows form, dimension 0: a block meets more source shards"),
+        (_with(1, rolled=False), "windows form, dimension 1, sender: a tile is to be shifted, and"),
     ],
 )
 def test_wrong_windows_fail_emission(edit: Edit, message: str) -> None:
@@ -166,6 +167,31 @@ def test_wrong_windows_fail_emission(edit: Edit, message: str) -> None:
     with pytest.raises(InternalError) as caught:
         check(edit(form), exchange)
     assert str(caught.value).startswith(message)
+
+
+def test_pieces_that_start_within_a_block_are_shifted() -> None:
+    """Aligned tiles of one source shard, cut among holders at multiples of 8 but not of a block."""
+    source, target = MESH.sharding('[{"x"}, {}]'), MESH.sharding('[{"y":(2)2}, {}]')
+    exchange = exchange_of(Reshard((223, 767), "int8", source, target))
+    assert exchange.rule.pieces > 1
+    form = next(c.form for c in candidates(exchange, 1) if isinstance(c.form, Windows))
+    assert form.rolled == (0,)
+    with pytest.raises(InternalError, match="own: a tile is to be shifted, and is not"):
+        check(_with(0, rolled=False)(form), exchange)
+
+
+def test_large_windows_fit_the_smallest_memory() -> None:
+    """Vectors, rows of few elements and few rows, of every width of element."""
+    for shape in ((32_650_947,), (33, 94, 12, 13), (256, 8, 1831), (5, 2_000_000), (2_000_000, 5)):
+        sides = (
+            MESH.sharding("[" + ", ".join(["{}"] * (len(shape) - 1) + ['{"x", "y"}']) + "]"),
+            MESH.sharding("[" + ", ".join(["{}"] * (len(shape) - 1) + ['{"y", "x"}']) + "]"),
+        )
+        for dtype in ("int8", "bfloat16", "float32", "int64"):
+            exchange = exchange_of(Reshard(shape, dtype, *sides))
+            for choice in candidates(exchange, DTYPES[dtype]):
+                check(choice.form, exchange)
+                assert choice.figures.vmem_bytes <= 16 * 2**20
 
 
 def test_a_false_divisor_fails_emission() -> None:

@@ -40,7 +40,9 @@ class PallasText(JaxText):
     source_parts: tuple[int, ...]
     is_kernel: bool = True
     jit: bool = False
-    tested: str = "Tested with jax 0.10.2 in TPU interpret mode."
+    tested: str = (
+        "Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin."
+    )
 
     @property
     def settings(self) -> str:

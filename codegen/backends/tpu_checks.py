@@ -6,6 +6,7 @@ windows of its DMAs: what holds for each piece of each dimension holds for all d
     hints     starts and sizes said to be multiples of something are
     windows   what a DMA reads or writes is inside its buffer as it lies in memory
     places    no two tiles of a target shard have a place in common
+    shifts    along a dimension that is not rolled nothing has to be shifted
 
 Source: the compiler and the interpreter accept false hints and windows that end beyond the padding.
 """
@@ -25,10 +26,15 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.index import Integers
 from shardwright.ir.tiles import DimTiles
 
+VMEM_BYTES = 16 * 2**20
+"""What a kernel may take by default, on every generation."""
+
 
 def check(form: Form, exchange: Exchange) -> None:
     """Raises InternalError where a window of a form is wrong on some device."""
     sums = Sums(exchange)
+    if isinstance(form, Windows):
+        _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
     for place, axis in enumerate(form.view):
         pieces, tiles = sums.pieces[axis], exchange.dims[axis]
         about = f"{form.name} form, dimension {axis}"
@@ -76,8 +82,11 @@ def _check_cuts(
     size = covered(low - start[number], high - start[number], dim.unit)
     _inside(first, size, room, about)
     # Where memory is not tiled, a window is filled from the place within its block.
-    at = (low - origin[number]) % dim.chunk if dim.unit == 1 else 0 * low
-    _inside(at, size, dim.window, f"{about}, window")
+    at = (low - origin[number]) % dim.chunk
+    _inside(at if dim.unit == 1 else 0 * at, size, dim.window, f"{about}, window")
+    if dim.unit > 1 and not dim.rolled:
+        phase = (low - start[number]) % dim.unit
+        _expect(bool((phase == at).all()), f"{about}: a tile is to be shifted, and is not")
 
 
 def _check_meetings(dim: WindowDim, tiles: DimTiles, about: str) -> None:

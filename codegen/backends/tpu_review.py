@@ -28,6 +28,8 @@ def form_facts(choice: Choice) -> tuple[str, ...]:
         lines.append(
             f"Where shards lie in memory as XLA lays them out by default: {more:.2f} times more."
         )
+    if choice.form.name == "direct" and figures.wire_bytes:
+        lines.append("Where the result leaves the program XLA copies it once more.")
     if figures.staging_bytes or figures.vmem_bytes:
         lines.append(
             f"Staging {figures.staging_bytes:,} bytes of HBM, {figures.vmem_bytes:,} of VMEM."

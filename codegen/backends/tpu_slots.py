@@ -98,7 +98,7 @@ class Slots:
             hbm_bytes=itemsize * moved,
             hbm_least=least_traffic(sums, itemsize),
             staging_bytes=itemsize * slot * (self.outgoing + self.incoming),
-            chunks=2 * (self.outgoing + self.incoming),
+            chunks=2 * (self.outgoing * source.mesh.size + self.incoming * target.mesh.size),
         )
 
     def _sent(self, pieces: Pieces, axis: int) -> Integers:

@@ -13,7 +13,7 @@ from shardwright.ir.layout import Layout
 
 @dataclass(frozen=True)
 class Figures:
-    """Bytes over all devices, except where a device's are named; `chunks` is a device's mean.
+    """Bytes and chunks over all devices, except where a device's are named.
 
     `wire_bytes`: what links carry, padding included; `wire_max`: into the busiest receiver;
     `exact_bytes`: what they would carry without padding. `hbm_bytes`: reads and writes of HBM;

@@ -30,13 +30,13 @@ from shardwright.ir.layout import DimLayout
 from shardwright.ir.tiles import DimTiles
 
 MAX_LANES = 1024
-MAX_CHUNK = 256 * 1024
-"""Elements of a chunk, at most: with two windows, two chunks and what shifting needs beside them,
-32-bit elements take 12 MiB of VMEM, of the 16 that a kernel has by default on every generation."""
+MAX_WINDOW = 288 * 1152
+"""Elements of a window, at most: two of them, two chunks and what shifting needs beside them take
+less than 12 MiB of VMEM, of the 16 that a kernel has by default on every generation."""
 TEMPORARIES = 5
 """Windows of 32-bit words that the compiler keeps at a time while it shifts one."""
-FEWEST_ROWS = 8
-"""Arrays of fewer rows than this may be kept in smaller tiles than windows have."""
+FEWEST_ROWS = 5
+"""Arrays of fewer rows than this are kept in smaller tiles than windows have; they get 8."""
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,25 @@ class WindowDim:
     def of(
         tiles: DimTiles, pieces: Pieces, unit: int = 1, chunk: int = 1, more: int = 0
     ) -> WindowDim:
-        """A dimension that is cut into chunks; a window is wider by `more`."""
+        """A dimension that is cut into chunks; a window is wider by `more` where tiles are shifted:
+        where one does not start at whole units of its source, or at a block of its target."""
         widest = int(pieces.width.max())
         into_source = (pieces.low - pieces.source_low) % unit
         into_target = (pieces.low - pieces.target_low) % unit
         step = unit if into_target.any() and unit > 1 else 0
-        meet = _meet(tiles.source, tiles.target, chunk)
+        within_block = (pieces.low - pieces.target_low) % chunk
+        rolled = unit > 1 and bool(into_source.any() or within_block.any())
         return WindowDim(
             pieces=pieces,
             unit=unit,
             chunk=chunk,
-            window=chunk + more,
+            window=chunk + more if rolled else chunk,
             chunks=-(-widest // chunk),
             stage=max(int(_ends(pieces, unit, step).max()), round_up(tiles.target.size, unit)),
             step=step,
             blocks=-(-tiles.target.size // chunk),
-            meet=meet,
-            rolled=bool(into_source.any() or into_target.any() or meet > 1),
+            meet=_meet(tiles.source, tiles.target, chunk),
+            rolled=rolled,
             pad=round_up(tiles.source.size, unit) - tiles.source.size,
         )
 
@@ -150,15 +152,19 @@ class Windows:
         packed = 4 // min(itemsize, 4)
         if len(view) == 1:
             granule = FLAT_UNIT * packed
-            chunk = min(MAX_CHUNK, round_up(widest[0], granule))
+            most = MAX_WINDOW // granule * granule - granule
+            chunk = min(most, round_up(widest[0], granule))
             flat = WindowDim.of(tiles[0], pieces[0], FLAT_UNIT, chunk, granule)
             return Windows(view, itemsize, (flat,), 0)
-        source_rows = max(tiles[-2].source.size, FEWEST_ROWS)
+        source_rows = tiles[-2].source.size
+        if source_rows < FEWEST_ROWS:
+            source_rows = 8
         unit = tile_rows(source_rows, itemsize)
         granule = max(8 * packed, unit)
         lanes = min(MAX_LANES, round_up(widest[-1], LANES))
-        rows = min(round_up(widest[-2], granule), MAX_CHUNK // lanes // granule * granule)
-        room, leading = MAX_CHUNK // (rows * lanes), []
+        most = MAX_WINDOW // (lanes + LANES) // granule * granule - granule
+        rows = min(round_up(widest[-2], granule), most)
+        room, leading = MAX_WINDOW // ((rows + granule) * (lanes + LANES)), []
         for t, p, w in zip(tiles[-3::-1], pieces[-3::-1], widest[-3::-1], strict=True):
             leading.append(WindowDim.of(t, p, chunk=max(min(w, room), 1)))
             room //= leading[-1].chunk
@@ -253,7 +259,8 @@ class Windows:
     def vmem_bytes(self) -> int:
         """What a kernel needs of VMEM: windows, chunks or blocks, and words being shifted."""
         window, chunk = math.prod(self.window), math.prod(self.chunk)
-        return 2 * (window + chunk) * self.itemsize + 4 * TEMPORARIES * window
+        # 64-bit elements are moved in two halves, one after the other.
+        return 2 * (window + chunk) * min(self.itemsize, 4) + 4 * TEMPORARIES * window
 
     def figures(self, sums: Sums) -> Figures:
         """What it moves."""
@@ -279,7 +286,7 @@ class Windows:
             hbm_least=least_traffic(sums, self.itemsize),
             staging_bytes=self.itemsize * math.prod(self.stage) if wire else 0,
             vmem_bytes=self.vmem_bytes,
-            chunks=words * (chunks + blocks) // exchange.target.mesh.size,
+            chunks=words * (chunks + blocks),
         )
 
     def _padded_rows(self, sums: Sums) -> int:

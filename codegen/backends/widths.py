@@ -14,8 +14,8 @@ from shardwright.ir.index import CeilDiv
 from shardwright.ir.plan import Plan
 
 MAX_INDEX = 2**31 - 1
-# Kernels round ranges up to blocks and to the tiling of memory: at most 32 x 128 elements.
-ROUNDING = 4096
+# Kernels round ranges up to blocks, chunks and the tiling of memory: by fewer elements than this.
+ROUNDING = 2**20
 
 
 def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:

@@ -29,7 +29,7 @@ Staging 8,192 bytes of HBM, 65,536 of VMEM.
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x"}]' --target '[{}]' --name gather_2x3 -o generated
 
-Tested with jax 0.10.2 in TPU interpret mode.
+Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
 import functools
@@ -127,8 +127,8 @@ STAGING_BYTES = 8192
 VMEM_BYTES = 65536
 
 # A device may enter the next kernel while its peers are still in this one. That is safe after the
-# same kernel, and after kernels of other ids. The id is a hash of the description: where a program
-# uses several of these modules, see that their ids differ, or pass others to `reshard`.
+# same kernel on the same mesh, and after kernels of other ids. The id is a hash of the description:
+# where a program uses several of these modules, or one on several meshes, see that ids differ.
 COLLECTIVE_ID = 7638
 LOGICAL = pl.DeviceIdType.LOGICAL
 
@@ -300,7 +300,8 @@ def _outgoing(me, number):
 def _meet(me, receiver):
     """Tells every sender that this device has entered the kernel, and hears it of every receiver.
 
-    A peer may be written to from then on. Nobody is told by a device that still awaits its data.
+    A peer may be written to from then on. A device tells again only after all data of the call
+    before have arrived, so that a sender never holds two signals of one receiver.
     """
     barrier = pltpu.get_barrier_semaphore()
 
@@ -392,7 +393,10 @@ def _within(ref, slot, extents, units, places):
 
 
 def _shifted(values, by):
-    """The elements of a window moved to higher indices, around its end, and cut to a chunk."""
+    """The elements of a window moved to higher indices, and cut to a chunk.
+
+    What goes around the end of the window is beyond the chunk, or masked.
+    """
     values = _words(values).reshape(-1, 128)
     by = (by[0] + WINDOW[0]) % WINDOW[0]
     rows, lanes = by // 128, by % 128
@@ -440,7 +444,7 @@ def _start(box):
 
 
 def _staged(receiver, shard, piece, box):
-    """Where in the tensor the staging area of a receiver would begin, given where a piece lies."""
+    """The tensor coordinates of the first element of a staging area, as a piece in it has them."""
     first, within, starts = senders(receiver)[::2], target_box(receiver), []
     for axis, unit, step in zip(VIEW, UNIT, STEP, strict=True):
         low, before = box[2 * axis], shard[axis] - first[axis]
@@ -617,6 +621,8 @@ def _moved(x, interpret, collective_id):
         in_specs=[in_hbm, in_hbm],
         out_specs=pl.BlockSpec(CHUNK, lambda *block: block),
         scratch_shapes=[pltpu.VMEM((2 * WINDOW[0],), x.dtype), pltpu.SemaphoreType.DMA((2,))],
+        # One block after another: each starts to read what the next one needs.
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",) * len(BLOCKS)),
         interpret=interpret,
     )(x, stage)
 

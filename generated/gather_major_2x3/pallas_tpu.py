@@ -20,15 +20,15 @@ Bytes sent: 8 by the busiest device (the least possible is 8).
     4       [4, 5)  [2, 4)
     5       [5, 6)  [4, 6)
 
-Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 1024.000 times the exact bytes, 8,192 into the busiest device.
-HBM reads and writes 1365.83 times the least possible.
-Staging 8,192 bytes of HBM, 65,536 of VMEM.
+Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
+On the wire 128.000 times the exact bytes, 1,024 into the busiest device.
+HBM reads and writes 2048.00 times the least possible.
+Staging 1,536 bytes of HBM, 0 of VMEM.
 
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y"}]' --name gather_major_2x3 -o generated
 
-Tested with jax 0.10.2 in TPU interpret mode.
+Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
 import functools
@@ -101,33 +101,22 @@ PIECES = 1
 # last two.
 VIEW = (0,)
 
-# Tiles start and end anywhere. Memory is tiled by 1,024 elements, so a tile travels in chunks
-# through windows in VMEM, where each is shifted to its place, into a staging area of its receiver.
-# There it starts at a multiple of UNIT; afterwards every block of the target shard is put
-# together from it. All ranges are in elements.
-UNIT = (1024,)
-# Extents of a chunk, and of a window, which holds the whole units that a chunk reaches into.
-CHUNK = (1024,)
-WINDOW = (2048,)
-# Chunks of the largest tile, a dimension.
-CHUNKS = (1,)
-# The staging area, and by how much a tile stands further in it than in the target shard for each
-# tile before it.
-STAGE = (2048,)
-STEP = (1024,)
-# Blocks of the target shard, of the extents of a chunk, and how many source shards meet one.
-BLOCKS = (1,)
-MEET = (2,)
+# Tiles are thin, so they travel in slots: XLA packs each, row after row, into a slot of granules of
+# 512 bytes, slots are pushed, and XLA unpacks them. A tile fits WINDOW.
+WINDOW = (1,)
+SLOT = (1, 1, 128)
+OUT_SLOTS = 1
+IN_SLOTS = 2
 
 # What arrives at the busiest device, padding included, and what the kernels need beside the shards.
-FORM = "windows"
-WIRE_BYTES = 8192
-STAGING_BYTES = 8192
-VMEM_BYTES = 65536
+FORM = "slots"
+WIRE_BYTES = 1024
+STAGING_BYTES = 1536
+VMEM_BYTES = 0
 
 # A device may enter the next kernel while its peers are still in this one. That is safe after the
-# same kernel, and after kernels of other ids. The id is a hash of the description: where a program
-# uses several of these modules, see that their ids differ, or pass others to `reshard`.
+# same kernel on the same mesh, and after kernels of other ids. The id is a hash of the description:
+# where a program uses several of these modules, or one on several meshes, see that ids differ.
 COLLECTIVE_ID = 26993
 LOGICAL = pl.DeviceIdType.LOGICAL
 
@@ -192,11 +181,6 @@ def target_position(b0, replica):
 def holder(a0, receiver):
     """Position, in the source mesh, of the holder that sends a piece of a tile to a receiver."""
     return a0
-
-
-def source_at(i0):
-    """Index of the source shard, per dimension, that holds an element of the tensor."""
-    return (i0,)
 
 
 def _ranges(box):
@@ -300,7 +284,8 @@ def _outgoing(me, number):
 def _meet(me, receiver):
     """Tells every sender that this device has entered the kernel, and hears it of every receiver.
 
-    A peer may be written to from then on. Nobody is told by a device that still awaits its data.
+    A peer may be written to from then on. A device tells again only after all data of the call
+    before have arrived, so that a sender never holds two signals of one receiver.
     """
     barrier = pltpu.get_barrier_semaphore()
 
@@ -349,276 +334,143 @@ def _warn_of_routes(devices):
         )
 
 
-def _digits(number, sizes):
-    """The digits of a number in a mixed radix of these sizes, the first one the highest."""
-    digits = []
-    for size in reversed(sizes):
-        digits.append(number % size)
-        number = number // size
-    return digits[::-1]
+def _number(shard, counted, piece):
+    """The slot of a piece: the row-major number of its shard among (first, count) per dimension."""
+    number = 0
+    for index, (first, count) in zip(shard, _ranges(counted), strict=True):
+        number = number * count + index - first
+    return number * PIECES + piece
 
 
-def _cut(ranges, number, sizes):
-    """The box of a number among those of the extents of a chunk into which ranges are cut."""
-    digits = _digits(number, sizes)
-    parts = zip(ranges, digits, CHUNK, strict=True)
-    starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
-    return [(start, _minimum(start + step, high)) for start, high, step in starts]
+def _filled(ref, number, box):
+    """The granules of a slot that a tile takes."""
+    size = (box[1] - box[0]) * math.prod(WINDOW[1:])
+    return ref.at[number, pl.ds(0, (size + 127) // 128), :, :]
 
 
-def _units(ranges, origin):
-    """The whole units that cover ranges, (start, size) from an origin in the tensor."""
-    units = []
-    for (low, high), start, unit in zip(ranges, origin, UNIT, strict=True):
-        first = (low - start) // unit * unit
-        size = (high - start + unit - 1) // unit * unit - first
-        units.append((_multiple(first, unit), _multiple(size, unit)))
-    return units
+def _kernel(x, y, copied, sent, received):
+    """Pushes this device's tiles into slots of their receivers.
 
-
-def _at(ref, units):
-    return ref.at[tuple(pl.ds(*unit) for unit in units)]
-
-
-def _slot(ref, slot, extents):
-    """One of the two windows or chunks in VMEM."""
-    return ref.at[pl.ds(_multiple(slot * extents[0], 1024), extents[0])]
-
-
-def _within(ref, slot, extents, units, places):
-    """What units take of one of the two windows or chunks, which they fill from its start; along
-    dimensions that are not tiled, from a place."""
-    return ref.at[pl.ds(_multiple(slot * extents[0], 1024), units[0][1])]
-
-
-def _shifted(values, by):
-    """The elements of a window moved to higher indices, around its end, and cut to a chunk."""
-    values = _words(values).reshape(-1, 128)
-    by = (by[0] + WINDOW[0]) % WINDOW[0]
-    rows, lanes = by // 128, by % 128
-    values = pltpu.roll(values, lanes, 1)
-    carried = pltpu.roll(values, (rows + 1) % values.shape[0], 0)
-    lane = lax.broadcasted_iota(jnp.int32, values.shape, 1)
-    values = jnp.where(lane < lanes, carried, pltpu.roll(values, rows, 0))
-    return values[: CHUNK[0] // 128]
-
-
-def _words(values):
-    """The elements as 32-bit words, which is what can be shifted."""
-    return values
-
-
-def _elements(words, dtype):
-    """The elements that `_words` took."""
-    return words
-
-
-def _pass(window, chunk, by):
-    """Fills a chunk from a window whose elements are moved."""
-    chunk[...] = _elements(_shifted(window[...], by), chunk.dtype).reshape(CHUNK)
-
-
-def _merge(window, y, by, part, block):
-    """Writes a part of a block from a window whose elements are moved."""
-    words = _shifted(window[...], by)
-    rows, lanes = (lax.broadcasted_iota(jnp.int32, words.shape, axis) for axis in (0, 1))
-    places = [128 * rows + lanes]
-    inside = True
-    for place, (low, high), (at, _) in zip(places, part, block, strict=True):
-        inside = inside & (place >= low - at) & (place < high - at)
-    merged = jnp.where(inside, words, _words(y[...]).reshape(words.shape))
-    y[...] = _elements(merged, y.dtype).reshape(CHUNK)
-
-
-def _int32(values):
-    return jax.tree.map(jnp.int32, values)
-
-
-def _start(box):
-    """Where a shard that covers a box begins, in the kernels' order of dimensions."""
-    return [low for low, _ in _viewed(box)]
-
-
-def _staged(receiver, shard, piece, box):
-    """Where in the tensor the staging area of a receiver would begin, given where a piece lies."""
-    first, within, starts = senders(receiver)[::2], target_box(receiver), []
-    for axis, unit, step in zip(VIEW, UNIT, STEP, strict=True):
-        low, before = box[2 * axis], shard[axis] - first[axis]
-        place = (low - within[2 * axis]) // unit * unit + before * step
-        starts.append(low - place)
-    return starts
-
-
-def _kernel(x, stage, windows, chunks, read, sent, received):
-    """Pushes this device's tiles into the staging areas of their receivers.
-
-    x, stage: its source shard and its staging area, in HBM; windows, chunks: two of each in VMEM;
-    read, sent: DMA semaphores for each of the two, received: for all that comes.
+    x, y: the slots of its outgoing and incoming tiles; copied, sent, received: DMA semaphores.
     """
     me = receiver = lax.axis_index(("x", "y"))
     _meet(me, receiver)
-    own, cuts = _start(source_box(me)), math.prod(CHUNKS)
-    steps = _outgoing_count(me) * cuts
 
-    def chunk_of(step):
-        """What to send at a step: whether there is anything, to whom, its place and its box."""
-        sends, receiver, _, piece, box = _outgoing(me, step // cuts)
-        chunk = _cut(_viewed(box), step % cuts, CHUNKS)
-        sends = sends & (step < steps) & _is_full(chunk)
-        return _int32((sends, receiver, _staged(receiver, source_shard(me), piece, box), chunk))
-
-    def fetch(slot, chunk):
-        units = _units(chunk, own)
-        window = _within(windows, slot, WINDOW, units, [0] * len(units[:-2]))
-        return pltpu.make_async_copy(_at(x, units), window, read.at[slot])
-
-    def push(slot, receiver, start, chunk):
-        units = _units(chunk, start)
+    def push(number):
+        sends, receiver, shard, piece, box = _outgoing(me, number)
+        read = _filled(x, _number(shard, receivers(me), piece), box)
+        write = _filled(y, _number(source_shard(me), senders(receiver), piece), box)
         device = receiver
-        return pltpu.make_async_remote_copy(
-            _within(chunks, slot, CHUNK, units, [0] * len(units[:-2])),
-            _at(stage, units),
-            sent.at[slot],
-            received,
-            device_id=device,
-            device_id_type=LOGICAL,
+        return sends, pltpu.make_async_remote_copy(
+            read, write, sent, received, device_id=device, device_id_type=LOGICAL
         )
 
-    def one(step, found):
-        # While a chunk is shifted the next one is read, and those of the two steps before are on
-        # their way; the older of these has to leave first.
-        older, old, now = found
-        slot, coming = step % 2, chunk_of(step + 1)
-        pl.when(coming[0] > 0)(fetch(1 - slot, coming[-1]).start)
-        pl.when(older[0] > 0)(push(slot, *older[1:]).wait_send)
+    def start(number):
+        sends, copy = push(number)
+        pl.when(sends)(copy.start)
 
-        @pl.when(now[0] > 0)
-        def shift():
-            chunk = now[-1]
-            fetch(slot, chunk).wait()
-            pairs = zip(own, _units(chunk, own), chunk, strict=True)
-            by = [start + first - low for start, (first, _), (low, _) in pairs]
-            _pass(_slot(windows, slot, WINDOW), _slot(chunks, slot, CHUNK), by)
-            push(slot, *now[1:]).start()
+    _each(_outgoing_count(me), start)
+    # What this device holds of its own target shard.
+    own, wanted = source_shard(me), target_shard(receiver)
+    some = _is_full(_ranges(tile(*own, *wanted)))
+    for piece in range(PIECES):
+        box = tile(*own, *wanted)
+        read = _filled(x, _number(wanted, receivers(me), piece), box)
+        write = _filled(y, _number(own, senders(receiver), piece), box)
+        keep = pltpu.make_async_copy(read, write, copied)
+        pl.when(some)(keep.start)
+        pl.when(some)(keep.wait)
 
-        return old, now, coming
+    def leave(number):
+        sends, copy = push(number)
+        pl.when(sends)(copy.wait_send)
 
-    nothing = _int32((0, 0, [0] * len(VIEW), [(0, 0)] * len(VIEW)))
-    first = chunk_of(np.int32(0))
-    pl.when(first[0] > 0)(fetch(np.int32(0), first[-1]).start)
-    found = (nothing, nothing, first)
-    lax.fori_loop(np.int32(0), jnp.int32(steps + 2), one, found)
+    _each(_outgoing_count(me), leave)
 
     def arrive(number):
         comes, _, shard, piece, box = _incoming(receiver, me, number)
-        place = _at(stage, _units(_viewed(box), _staged(receiver, shard, piece, box)))
+        place = _filled(y, _number(shard, senders(receiver), piece), box)
         pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
 
     _each(_incoming_count(receiver), arrive)
 
 
-def _unpack_kernel(x, stage, y, windows, read):
-    """Puts a block of the target shard together from the tiles that meet it.
+def _pack(x, me):
+    """Each tile of the source shard, as row after row of a window, in a slot: [OUT_SLOTS, *SLOT]."""
+    own, within = source_shard(me), source_box(me)
 
-    x, stage: the source shard, for what this device holds itself, and the staging area, in HBM;
-    y: the block; windows: two in VMEM; read: a DMA semaphore for each.
+    def one(number, slots):
+        shard, piece = _slot_of(number, receivers(me))
+        box = tile(*own, *shard)
+        window = lax.dynamic_slice(x, _starts(box, within), WINDOW).reshape(-1)
+        slot = jnp.pad(window, (0, math.prod(SLOT) - window.size)).reshape(SLOT)
+        return lax.dynamic_update_index_in_dim(slots, slot, number, 0)
+
+    slots = jnp.zeros((OUT_SLOTS, *SLOT), x.dtype)
+    return lax.fori_loop(np.int32(0), jnp.int32(_slots(receivers(me))), one, slots)
+
+
+def _unpack(slots, receiver):
+    """The target shard from the slots of its tiles.
+
+    Tiles come in row-major order and a window reaches beyond its tile only to higher indices, so
+    that what a window writes too much is written over by the tiles that follow.
     """
-    me = receiver = lax.axis_index(("x", "y"))
-    visits, number = math.prod(MEET) * PIECES, np.int32(0)
-    for axis, count in enumerate(BLOCKS):
-        number = number * count + pl.program_id(axis)
-    begin = number * visits
-    steps = math.prod(BLOCKS) * visits
+    own, within = target_shard(receiver), target_box(receiver)
 
-    def part_of(step):
-        """What a step brings: whether anything, if from here, from where, its box, the block."""
-        piece = step % PIECES
-        block = _cut(_viewed(target_box(receiver)), step // visits, BLOCKS)
-        first = source_at(*(block[VIEW.index(axis)][0] for axis in range(len(VIEW))))
-        digits = _digits(step // PIECES, MEET)
-        shard = tuple(a + digit for a, digit in zip(first, digits, strict=True))
-        box = tile(*shard, *target_shard(receiver))
-        pairs = zip(_viewed(box), block, strict=True)
-        part = [(_maximum(a, c), _minimum(b, d)) for (a, b), (c, d) in pairs]
-        comes = (step < steps) & _is_full(part)
-        here, staged = _holds(me, shard), _staged(receiver, shard, piece, box)
-        starts = zip(_start(source_box(me)), staged, strict=True)
-        start = [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
-        return _int32((comes, here, start, part, block))
+    def one(number, y):
+        shard, piece = _slot_of(number, senders(receiver))
+        box = tile(*shard, *own)
+        slot = lax.dynamic_index_in_dim(slots, number, 0, keepdims=False)
+        window = slot.reshape(-1)[: math.prod(WINDOW)].reshape(WINDOW)
+        return lax.dynamic_update_slice(y, window, _starts(box, within))
 
-    def fetches(slot, comes, here, start, part, block):
-        """The copies that may bring a part, each with whether it does."""
-        units = _units(part, start)
-        places = [low - at for (low, _), (at, _) in zip(part[:-2], block[:-2], strict=True)]
-        window = _within(windows, slot, WINDOW, units, places)
-        return (
-            ((comes > 0) & (here > 0), pltpu.make_async_copy(_at(x, units), window, read.at[slot])),
-            ((comes > here), pltpu.make_async_copy(_at(stage, units), window, read.at[slot])),
-        )
+    y = jnp.zeros((2,), slots.dtype)
+    y = lax.fori_loop(np.int32(0), jnp.int32(_slots(senders(receiver))), one, y)
+    return y
 
-    def fetch(step, found):
-        for comes, copy in fetches(step % 2, *found):
-            pl.when(comes)(copy.start)
 
-    def one(number, now):
-        step = begin + number
-        coming = part_of(step + 1)
-        fetch(step + 1, coming)
+def _slots(counted):
+    """How many slots shards of (first, count) per dimension take."""
+    return math.prod(count for _, count in _ranges(counted)) * PIECES
 
-        @pl.when(now[0] > 0)
-        def merge():
-            for comes, copy in fetches(step % 2, *now):
-                pl.when(comes)(copy.wait)
-            _, _, start, part, block = now
-            pairs = zip(start, _units(part, start), block, strict=True)
-            by = [a + first - low for a, (first, _), (low, _) in pairs]
-            _merge(_slot(windows, step % 2, WINDOW), y, by, part, block)
 
-        return coming
+def _slot_of(number, counted):
+    """The shard and piece of a slot: the inverse of `_number`."""
+    piece, number, shard = number % PIECES, number // PIECES, []
+    for first, count in reversed(_ranges(counted)):
+        shard.append(first + number % count)
+        number = number // count
+    return tuple(reversed(shard)), piece
 
-    first = part_of(begin)
-    pl.when(begin == 0)(lambda: fetch(begin, first))
-    y[...] = jnp.zeros(y.shape, y.dtype)
-    lax.fori_loop(np.int32(0), jnp.int32(visits), one, first)
+
+def _starts(box, within):
+    """Where a tensor box starts in the shard that covers the range `within`."""
+    pairs = zip(box[::2], within[::2], strict=True)
+    return [jnp.int32(low - start) for low, start in pairs]
 
 
 def _moved(x, interpret, collective_id):
-    """The target shard of this device from its source shard, padding zero."""
+    """The target shard of this device from its source shard, its padding left as it comes."""
+    me = receiver = lax.axis_index(("x", "y"))
+    x = _pack(x, me)
     # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
     # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
-    in_hbm = pl.BlockSpec(memory_space=pltpu.HBM)
-    if interpret:
-        # Memory has room up to whole units at the ends of a shard; the interpreter's has not.
-        x = jnp.pad(x, [(0, 1023)])
-        interpret = pltpu.InterpretParams() if interpret is True else interpret
-    else:
-        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
-    stage = pl.pallas_call(
-        _kernel,
-        out_shape=pltpu.HBM(STAGE, x.dtype),
-        in_specs=[in_hbm],
-        out_specs=in_hbm,
-        scratch_shapes=[
-            pltpu.VMEM((2 * WINDOW[0],), x.dtype),
-            pltpu.VMEM((2 * CHUNK[0],), x.dtype),
-            pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA,
-        ],
-        compiler_params=pltpu.CompilerParams(collective_id=collective_id, has_side_effects=True),
-        interpret=interpret,
-    )(x)
     if not interpret:
-        stage = pltpu.with_memory_space_constraint(stage, pltpu.HBM)
-    return pl.pallas_call(
-        _unpack_kernel,
-        grid=BLOCKS,
-        out_shape=jax.ShapeDtypeStruct((2,), x.dtype),
-        in_specs=[in_hbm, in_hbm],
-        out_specs=pl.BlockSpec(CHUNK, lambda *block: block),
-        scratch_shapes=[pltpu.VMEM((2 * WINDOW[0],), x.dtype), pltpu.SemaphoreType.DMA((2,))],
-        interpret=interpret,
-    )(x, stage)
+        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
+    y = pl.pallas_call(
+        _kernel,
+        out_shape=pltpu.HBM((IN_SLOTS, *SLOT), x.dtype),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+        scratch_shapes=[pltpu.SemaphoreType.DMA] * 3,
+        compiler_params=pltpu.CompilerParams(
+            collective_id=collective_id,
+            has_side_effects=True,
+        ),
+        interpret=pltpu.InterpretParams() if interpret is True else interpret,
+    )(x)
+    return _unpack(y, receiver)
 
 
 def source_shape(device_id):

@@ -29,7 +29,7 @@ Staging 0 bytes of HBM, 65,536 of VMEM.
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{}]' --target '[{"y"}]' --name slice_2x3 -o generated
 
-Tested with jax 0.10.2 in TPU interpret mode.
+Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
 import functools
@@ -262,7 +262,10 @@ def _within(ref, slot, extents, units, places):
 
 
 def _shifted(values, by):
-    """The elements of a window moved to higher indices, around its end, and cut to a chunk."""
+    """The elements of a window moved to higher indices, and cut to a chunk.
+
+    What goes around the end of the window is beyond the chunk, or masked.
+    """
     values = _words(values).reshape(-1, 128)
     by = (by[0] + WINDOW[0]) % WINDOW[0]
     rows, lanes = by // 128, by % 128
@@ -381,6 +384,8 @@ def _moved(x, interpret, collective_id):
         in_specs=[in_hbm],
         out_specs=pl.BlockSpec(CHUNK, lambda *block: block),
         scratch_shapes=[pltpu.VMEM((2 * WINDOW[0],), x.dtype), pltpu.SemaphoreType.DMA((2,))],
+        # One block after another: each starts to read what the next one needs.
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",) * len(BLOCKS)),
         interpret=interpret,
     )(x)
 

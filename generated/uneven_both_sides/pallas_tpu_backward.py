@@ -34,7 +34,7 @@ Staging 7,168 bytes of HBM, 0 of VMEM.
 Made by
     shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --name uneven_both_sides -o generated  # pallas_tpu_backward.py, the backward
 
-Tested with jax 0.10.2 in TPU interpret mode.
+Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
 import functools
@@ -122,8 +122,8 @@ STAGING_BYTES = 7168
 VMEM_BYTES = 0
 
 # A device may enter the next kernel while its peers are still in this one. That is safe after the
-# same kernel, and after kernels of other ids. The id is a hash of the description: where a program
-# uses several of these modules, see that their ids differ, or pass others to `reshard`.
+# same kernel on the same mesh, and after kernels of other ids. The id is a hash of the description:
+# where a program uses several of these modules, or one on several meshes, see that ids differ.
 COLLECTIVE_ID = 24140
 LOGICAL = pl.DeviceIdType.LOGICAL
 
@@ -306,7 +306,8 @@ def _outgoing(me, number):
 def _meet(me, receiver):
     """Tells every sender that this device has entered the kernel, and hears it of every receiver.
 
-    A peer may be written to from then on. Nobody is told by a device that still awaits its data.
+    A peer may be written to from then on. A device tells again only after all data of the call
+    before have arrived, so that a sender never holds two signals of one receiver.
     """
     barrier = pltpu.get_barrier_semaphore()
 
