@@ -325,3 +325,21 @@ def test_groups_that_cannot_be(table: str, said: str, tmp_path: Path) -> None:
     listed.write_text(TABLES.partition("[[group]]")[0] + "[[group]]\n" + table + "\n")
     assert command("emit", listed, "-o", tmp_path / "out") == (2, f"error: {listed}, {said}\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_members_without_a_triton_module(tmp_path: Path) -> None:
+    path = tmp_path / "one.toml"
+    path.write_text(
+        '[[reshard]]\nname = "w"\nmesh = "x=4"\nshape = [8, 16]\ndtype = "float32"\n'
+        "source = '[{\"x\"}, {}]'\ntarget = '[{}, {\"x\"}]'\n"
+        '[[group]]\nname = "all"\nmembers = ["w"]\n'
+    )
+    words = ["emit", str(path), "--backends", "pallas_tpu", "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: --backends: the members of a group need triton_gpu\n"
+        "got: pallas_tpu for w of all\n"
+        "expected: triton_gpu among them\n"
+    )
+    assert not (tmp_path / "out").exists()

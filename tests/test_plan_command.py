@@ -233,3 +233,22 @@ def test_groups_of_collectives_in_hlo(text: str, expected: list[list[int]]) -> N
 def test_groups_that_are_not_understood_are_no_number() -> None:
     with pytest.raises(ValueError, match="unknown replica_groups"):
         received("%a = f32[4]{0} all-gather(%p), replica_groups=@other, dimensions={0}", 4)
+
+
+def test_a_comparison_is_a_table() -> None:
+    result = run("plan", *flags(), "--compare", "--json")
+    assert result.code == 2
+    assert result.err.splitlines() == [
+        "error: --compare: a comparison is a table for people",
+        "got: --compare --json",
+        "expected: one of them",
+    ]
+
+
+def test_an_order_that_gains_nothing() -> None:
+    words = ("--mesh", "x=4", "--shape", "8x8", "--dtype", "float32")
+    sides = ("--source", '[{"x"}, {}]', "--target", '[{}, {"x"}]')
+    result = run("plan", *words, *sides, "--relabel")
+    assert result.out.startswith(
+        "not relabelled: 192 bytes move in any order of the target's devices"
+    )

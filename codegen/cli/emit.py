@@ -11,6 +11,7 @@ import typer
 from shardwright.codegen.cli.flags import Given, takes_description
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.describe import FIELDS, Description
+from shardwright.codegen.groups import BACKEND as GROUP_BACKEND
 from shardwright.codegen.groups import Group
 from shardwright.ir.errors import InputError
 
@@ -32,6 +33,8 @@ def emit(given: Given, output: Output = Path("generated")) -> None:
 
     descriptions = given.many()
     groups = given.groups()
+    for group in groups:
+        _check_members(group, descriptions)
     with bar("emitting") as show:
         bundles, plans = [], {}
         for done, description in enumerate(descriptions, 1):
@@ -47,6 +50,18 @@ def emit(given: Given, output: Output = Path("generated")) -> None:
     for name in (*(d.name for d in descriptions), *(group.name for group in groups)):
         folder = output / name
         print(f"{folder}: {_said([path for path in changed if path.parent == folder])}")
+
+
+def _check_members(group: Group, descriptions: Sequence[Description]) -> None:
+    """Raises InputError for a member without the module that a group's module uses."""
+    for description in descriptions:
+        if description.name in group.members and GROUP_BACKEND not in description.backends:
+            raise InputError(
+                f"the members of a group need {GROUP_BACKEND}",
+                argument="--backends",
+                got=f"{', '.join(description.backends)} for {description.name} of {group.name}",
+                expected=f"{GROUP_BACKEND} among them",
+            )
 
 
 def _said(changed: Sequence[Path]) -> str:

@@ -34,7 +34,7 @@ _HELP = {
     "source_split": "How an uneven source is split: flat (default) or nested, as torch does.",
     "target_split": "The same of the target.",
     "name": "Name of the bundle, a Python identifier; picks one reshard of FILE.",
-    "backends": "What to emit, with commas between (default: all).",
+    "backends": "pallas_tpu, triton_gpu, jax_xla, with commas between (default: the first two).",
     "strategy": "How to move it: auto (default), direct or basis.",
     "topology": "Hardware that prices a plan: v5e:4x4, h100:2x8, switch, …, or a TOML file.",
     "memory_limit": "Bytes of the tensor that a device may hold at once.",

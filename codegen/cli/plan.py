@@ -46,6 +46,13 @@ def plan(
     relabel: Relabel = False,
 ) -> None:
     """Show what moves, and the least that any plan moves."""
+    if compare and json:
+        raise InputError(
+            "a comparison is a table for people",
+            argument="--compare",
+            got="--compare --json",
+            expected="one of them",
+        )
     description = given.one()
     try:
         reshard = description.reshard()
@@ -94,6 +101,9 @@ def _relabelled(reshard: Reshard, quiet: bool) -> Reshard:
     found = relabel(reshard)
     if not quiet:
         before, after = found.bytes_before, found.bytes_after
+        if after == before:
+            print(f"not relabelled: {before:,} bytes move in any order of the target's devices")
+            return reshard
         print(f"relabelled: {after:,} bytes move instead of {before:,}, by --target-mesh")
         print(f"  '{found.reshard.target.mesh}'")
     return found.reshard
