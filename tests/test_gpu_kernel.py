@@ -286,6 +286,7 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
     whole = torch.zeros(64 * 32, dtype=torch.bfloat16)
     shared = given(shards, 0, whole[: 16 * 64].view(16, 64))
     said.append(refused(module, shared, given(out, 5, whole.view(64, 32))))
+    said.append(refused(module, shards, given(out, 5, out[2])))
     assert said == [
         "got 7 source shards, expected 8",
         "got 7 tensors in out, expected 8",
@@ -299,6 +300,7 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
         "out of device 5: got a tensor on meta, expected one on cpu",
         "source shards on ['cpu', 'meta'], expected all on GPUs or all on the CPU",
         "out of device 5: shares memory with a source shard, which others still read",
+        "out of device 5: shares memory with another of out",
     ]
 
 

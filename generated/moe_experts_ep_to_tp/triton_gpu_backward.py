@@ -376,6 +376,13 @@ def _check_out(out, device_id, home, shards):
         raise ValueError(f"{what}: out takes no gradient")
 
 
+def _overlap(one, other):
+    """Whether two contiguous tensors have an element in common."""
+    first, second = sorted((one, other), key=lambda tensor: tensor.data_ptr())
+    nearer = first.numel() and second.numel() and first.device == second.device
+    return bool(nearer) and first.data_ptr() + first.nbytes > second.data_ptr()
+
+
 def reshard_local(shards, *, out=None):
     """The target shards, from source shards that one address space holds.
 
@@ -455,6 +462,8 @@ def _check_local(shards, out, homes):
             results.append(_target(device_id, home))
         else:
             _check_out(out[number], device_id, home, shards)
+            if any(_overlap(out[number], other) for other in results):
+                raise ValueError(f"out of device {device_id}: shares memory with another of out")
             results.append(out[number])
     return by_position, results
 
