@@ -97,6 +97,13 @@ def test_what_has_one_channel_counts_once() -> None:
     assert hlo.received_bytes(other, 8) == MATRIX * 3 // 2
 
 
+def test_permutes_of_one_channel_count_each() -> None:
+    pairs = "source_target_pairs={{0,1},{1,0}}"
+    text = line(TILED, "collective-permute", pairs, "a")
+    text += line(TILED, "collective-permute", pairs, "b")
+    assert hlo.received_bytes(text, 2) == 2 * MATRIX
+
+
 @pytest.mark.parametrize(
     ("array", "size"),
     [

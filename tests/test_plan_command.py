@@ -14,8 +14,9 @@ import shardwright as sw
 from shardwright.codegen.bundle import emit_described
 from shardwright.codegen.cli.flags import flag
 from shardwright.codegen.describe import Description, describe
+from shardwright.codegen.hlo import groups
 from shardwright.codegen.planner.compare import compare, xla_plan
-from shardwright.codegen.planner.hlo import _groups, received
+from shardwright.codegen.planner.hlo import received
 from shardwright.codegen.planner.presets import topology_of
 
 
@@ -227,7 +228,7 @@ def test_bytes_of_collectives_in_hlo(line: str, expected: list[int]) -> None:
 )
 def test_groups_of_collectives_in_hlo(text: str, expected: list[list[int]]) -> None:
     line = f"%a = f32[4]{{0}} all-gather(%p), replica_groups={text}, dimensions={{0}}"
-    assert _groups(line, sum(map(len, expected))) == expected
+    assert groups(line, sum(map(len, expected))) == expected
 
 
 def test_groups_that_are_not_understood_are_no_number() -> None:

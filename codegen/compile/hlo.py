@@ -10,21 +10,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardwright.codegen.hlo import COLLECTIVES, received_of
+
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%(\S+) = (.+?) ([a-z][\w-]*)\((.*)$", re.MULTILINE)
 _ARRAY = re.compile(r"\b([a-z]+\d*\w*)\[([\d,]*)\](?:\{([\d,]*)(?::T((?:\([\d,]+\))+))?[^}]*\})?")
 _KERNEL = re.compile(r'custom_call_target="tpu_custom_call"')
 _SCOPED = re.compile(r'"used_scoped_memory_configs":\[([^]]*)\]')
 _VMEM = re.compile(r'"memory_space":"1","offset":"\d+","size":"(\d+)"')
 _BITS = {"pred": 8, "bf16": 16}
-
-_COLLECTIVES = (
-    "all-gather",
-    "all-reduce",
-    "all-to-all",
-    "collective-permute",
-    "ragged-all-to-all",
-    "reduce-scatter",
-)
 
 
 @dataclass(frozen=True)
@@ -48,9 +41,8 @@ def vmem_bytes(text: str) -> int | None:
 def received_bytes(text: str, devices: int) -> int:
     """Bytes that the program's collectives bring to the busiest of its devices.
 
-    A ring is assumed, which moves the least: of what an all-gather or an all-to-all over g devices
-    gives, a device receives (g - 1)/g; an all-reduce takes that twice. What is in the body of a
-    loop counts once.
+    Collectives of one channel are parts of one, and count once; but permutes, of which JAX puts
+    all in one channel. What is in the body of a loop counts once.
     """
     by_name = {
         name: _Instruction(result, operation, rest)
@@ -59,11 +51,14 @@ def received_bytes(text: str, devices: int) -> int:
     received = [0] * devices
     counted = set()
     for start, result in _collectives(by_name):
+        op = start.operation.removesuffix("-start")
         channel = _found(r"channel_id=(\d+)", start.rest) or start.rest
-        if channel not in counted:
-            counted.add(channel)
-            for device, moved in enumerate(_each_receives(start, result, devices)):
-                received[device] += moved
+        if op != "collective-permute" and channel in counted:
+            continue
+        counted.add(channel)
+        size = sum(_array_bytes(*found) for found in _ARRAY.findall(result))
+        moved = received_of(op, start.rest, size, devices)
+        received = [total + more for total, more in zip(received, moved, strict=True)]
     return max(received)
 
 
@@ -71,49 +66,12 @@ def _collectives(by_name: dict[str, _Instruction]) -> Iterator[tuple[_Instructio
     """Each collective, and the text of what it gives. One in two parts gives it in the second."""
     for instruction in by_name.values():
         kind = instruction.operation
-        if kind in _COLLECTIVES:
+        if kind in COLLECTIVES:
             yield instruction, instruction.result
-        elif kind.removesuffix("-done") in _COLLECTIVES:
+        elif kind.removesuffix("-done") in COLLECTIVES:
             start = by_name.get(_found(r"^%([^\s,)]+)", instruction.rest) or "")
             if start is not None:
                 yield start, instruction.result
-
-
-def _each_receives(start: _Instruction, result: str, devices: int) -> list[int]:
-    """Bytes that each device receives in a collective."""
-    size = sum(_array_bytes(*found) for found in _ARRAY.findall(result))
-    kind = start.operation.removesuffix("-start")
-    if kind == "collective-permute":
-        pairs = re.findall(r"\{(\d+),(\d+)\}", _pairs(start.rest))
-        receivers = {int(to) for sender, to in pairs if sender != to}
-        return [size if device in receivers else 0 for device in range(devices)]
-    group = _group_size(start.rest) or devices
-    if kind == "reduce-scatter":
-        return [size * (group - 1)] * devices
-    rounds = 2 if kind == "all-reduce" else 1
-    return [rounds * size * (group - 1) // group] * devices
-
-
-def _pairs(rest: str) -> str:
-    return _found(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}", rest) or ""
-
-
-def _group_size(rest: str) -> int | None:
-    """Devices in a group of `replica_groups`, in any of its notations; None: all are one group.
-
-    `{{0,1},{2,3}}`, `[4,2]<=[8]` (4 groups of 2), and `mesh['a'=4,'b'=2] {'a','b':(1)2}`: the axes
-    and parts of axes along which a group lies.
-    """
-    if first := _found(r"replica_groups=\{\{([\d,]+)\}", rest):
-        return len(first.split(","))
-    if size := _found(r"replica_groups=\[\d+,(\d+)\]<=", rest):
-        return int(size)
-    mesh = re.search(r"replica_groups=mesh\[([^]]*)\].*?\{([^}]*)\}", rest)
-    if mesh is None:
-        return None
-    sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh[1]))
-    axes = re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", mesh[2])
-    return math.prod(int(part or sizes[axis]) for axis, part in axes)
 
 
 def _array_bytes(dtype: str, shape: str, order: str, tiles: str) -> int:
