@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sympy
 
@@ -126,11 +127,11 @@ def render(plan: Plan, command: str) -> str:
 def render_backward(plan: Plan, command: str) -> str | None:
     """The text of `triton_gpu_backward.py`, the gradient of the module beside it, from the plan of
     the reverse reshard; None where there is none."""
-    text = replace(triton_text(plan, command), reverse=f"{NAME}.py")
     try:
         refuse(plan)
     except InputError:
         return None
+    text = replace(triton_text(plan, command), reverse=f"{NAME}.py")
     return render_template("triton_gpu.py.jinja", text) if text.differentiable else None
 
 
@@ -163,23 +164,7 @@ def triton_text(plan: Plan, command: str) -> TritonText:
         if counted or exchange.rule.pieces > 1
         else rows.program[:1],
         choose_comment=TURNS if counted else ("# The one source shard that it meets.",),
-        unpack_senders=unpacked(
-            [f"{n}{k}" for k in axes for n in ("first", "count")], "senders(receiver)"
-        ),
-        unpack_own=_unpack_own(exchange, _some_local(plan)),
-        choose_shard=_choose_shard(exchange),
-        unpack_target=unpacked([f"b{k}" for k in axes], "target_shard(receiver)"),
-        unpack_tile=unpacked(
-            [f"{n}{k}" for k in axes for n in ("lo", "hi")],
-            f"tile({', '.join([f'a{k}' for k in axes] + [f'b{k}' for k in axes])})",
-        ),
-        unpack_from=unpacked(
-            [f"{n}{k}" for k in axes for n in ("from", "from_end")],
-            f"source_range({', '.join(f'a{k}' for k in axes)})",
-        ),
-        unpack_to=unpacked(
-            [f"{n}{k}" for k in axes for n in ("to", "to_end")], "target_box(receiver)"
-        ),
+        **_unpackings(exchange, _some_local(plan)),
         measure=rows.measure,
         load_outer=rows.load_outer,
         outer_lines=rows.outer_lines,
@@ -195,6 +180,26 @@ def triton_text(plan: Plan, command: str) -> TritonText:
         source_mesh_shape=repr(tuple(size for _, size in plan.reshard.source.mesh.axes)),
         target_mesh_shape=repr(tuple(size for _, size in plan.reshard.target.mesh.axes)),
     )
+
+
+def _unpackings(exchange: Exchange, some_local: bool) -> dict[str, Any]:
+    """The lines that take apart what index functions return, by their names in the template."""
+    axes = range(len(exchange.dims))
+
+    def ends(low: str, high: str, call: str) -> tuple[str, ...]:
+        return unpacked([f"{name}{k}" for k in axes for name in (low, high)], call)
+
+    source = ", ".join(f"a{k}" for k in axes)
+    target = ", ".join(f"b{k}" for k in axes)
+    return {
+        "unpack_senders": ends("first", "count", "senders(receiver)"),
+        "unpack_own": _unpack_own(exchange, some_local),
+        "choose_shard": _choose_shard(exchange),
+        "unpack_target": unpacked([f"b{k}" for k in axes], "target_shard(receiver)"),
+        "unpack_tile": ends("lo", "hi", f"tile({source}, {target})"),
+        "unpack_from": ends("from", "from_end", f"source_range({source})"),
+        "unpack_to": ends("to", "to_end", "target_box(receiver)"),
+    }
 
 
 def plan_hash(plan: Plan) -> str:
