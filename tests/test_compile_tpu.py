@@ -14,11 +14,13 @@ import pytest
 from rich.console import Console
 
 import shardwright as sw
+from shardwright.codegen.backends.tpu_view import FLAT_UNIT, default_view, tile_rows
 from shardwright.codegen.chips import CHIPS, GIB, torus_of
 from shardwright.codegen.cli.compile import _tpu
 from shardwright.codegen.cli.tables import LOG_WIDTH
 from shardwright.codegen.compile import Outcome, Report, TpuCode, compile_bundles, memory, targets
 from shardwright.codegen.compile.process import _environment
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 
 KIB = 1024
@@ -278,3 +280,37 @@ def test_the_compiler_knows_the_chips_as_they_are_stated(tmp_path: Path) -> None
         assert tuple(sizes) == (*torus.sizes, 1)[:3]
         assert vmem == chip.vmem_bytes
         assert hbm == pytest.approx(chip.hbm_bytes / GIB, abs=0.005)
+
+
+LAYOUTS = """
+import json, re, sys
+import jax, numpy
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices
+one = NamedSharding(Mesh(numpy.array(devices[:1]), ("device",)), PartitionSpec())
+for shape, dtype in json.loads(sys.argv[1]):
+    x = jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=one)
+    text = jax.jit(lambda x: x + 1).lower(x).compile().as_text()
+    layout = r"entry_computation_layout={\\(\\w+\\[[^]]*\\]{([\\d,]+):T\\(([\\d,]+)\\)"
+    order, tile = re.search(layout, text).groups()
+    print(json.dumps([[int(axis) for axis in order.split(",")][::-1], int(tile.split(",")[0])]))
+"""
+SHAPES = (
+    *((5004, 3337), (4096, 3), (3, 4096), (7, 300), (128, 4), (1, 128), (32, 257), (64, 130)),
+    *((16, 5, 64), (64, 4000, 5), (5, 64, 4000), (4000, 16, 5), (16, 2, 256)),
+    *((8, 128, 16, 64), (100, 3, 3, 256), (32, 2048, 2, 128), (20000,)),
+)
+
+
+def test_the_compiler_lays_arrays_out_as_the_forms_assume(tmp_path: Path) -> None:
+    """Which dimensions are rows and lanes by default, and how many rows a tile of memory has."""
+    skip_without_the_compiler()
+    asked = [(shape, dtype) for shape in SHAPES for dtype in ("float32", "bfloat16", "int8")]
+    said = asked_of_the_compiler(LAYOUTS, tmp_path, json.dumps(asked))
+    for (shape, dtype), line in zip(asked, said.splitlines(), strict=True):
+        order, tile = json.loads(line)
+        view = default_view(shape, DTYPES[dtype])
+        assert tuple(order) == view, (shape, dtype)
+        rows = tile_rows(shape[view[-2]], DTYPES[dtype]) if len(shape) > 1 else FLAT_UNIT
+        assert tile == rows, (shape, dtype)
