@@ -138,16 +138,26 @@ class _Program:
         count = self._size(refs)
         self.wire += math.prod(self.shape) // count * (count - 1)
         self.shape[split] //= count
-        self.shape[concat] *= count
-        how = f"split_axis={split}, concat_axis={concat}, tiled=True"
+        self._reshape([*self.shape[:split], count, *self.shape[split:]])
+        how = f"split_axis={split}, concat_axis={concat}"
         self.lines.append(f"x = lax.all_to_all(x, {self.named(refs)}, {how})")
+        self.shape[concat] *= count
+        self._reshape(self.shape)
 
     def all_gather(self, axis: int, refs: Refs) -> None:
-        """The parts of a dimension come together."""
+        """The parts of a dimension come together, whole ones along an axis of their own: parts
+        that XLA joins along a dimension within, it moves in smaller units."""
         count = self._size(refs)
         self.wire += math.prod(self.shape) * (count - 1)
+        is_outermost = math.prod(self.shape[:axis]) == 1
+        how = f"axis={axis}" + ", tiled=True" * is_outermost
+        self.lines.append(f"x = lax.all_gather(x, {self.named(refs)}, {how})")
         self.shape[axis] *= count
-        self.lines.append(f"x = lax.all_gather(x, {self.named(refs)}, axis={axis}, tiled=True)")
+        if not is_outermost:
+            self._reshape(self.shape)
+
+    def _reshape(self, shape: list[int]) -> None:
+        self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
 
     def cut(self, shape: tuple[int, ...]) -> None:
         """What lies beyond the tensor's end goes."""
