@@ -43,14 +43,19 @@ def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
     `line` has its attributes. Raises ValueError for groups in a notation that is not known.
     """
     totals = [0] * devices
-    if op == "collective-permute":
-        for source, target in _pairs(line):
+    for members in ends(op, line, devices):
+        if op == "collective-permute":
+            source, target = members
             totals[target] += nbytes if source != target else 0
-        return totals
-    for group in groups(line, devices):
-        for number, device in enumerate(group):
-            totals[device] += _share(op, nbytes, len(group), number)
+            continue
+        for number, device in enumerate(members):
+            totals[device] += _share(op, nbytes, len(members), number)
     return totals
+
+
+def ends(op: str, line: str, devices: int) -> list[list[int]]:
+    """Who takes part in a collective: the groups, or each sender and receiver of a permute."""
+    return _pairs(line) if op == "collective-permute" else groups(line, devices)
 
 
 def _share(op: str, nbytes: int, members: int, number: int) -> int:
@@ -62,10 +67,10 @@ def _share(op: str, nbytes: int, members: int, number: int) -> int:
     return 2 * once if op == "all-reduce" else once
 
 
-def _pairs(line: str) -> list[tuple[int, int]]:
+def _pairs(line: str) -> list[list[int]]:
     match = _PAIRS.search(line)
     numbers = [int(n) for n in re.findall(r"\d+", match[1])] if match else []
-    return list(zip(numbers[::2], numbers[1::2], strict=True))
+    return [numbers[first : first + 2] for first in range(0, len(numbers), 2)]
 
 
 def groups(line: str, devices: int) -> list[list[int]]:

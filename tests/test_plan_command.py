@@ -159,6 +159,8 @@ def test_comparison() -> None:
     assert xla.received_max >= 24
     assert xla.peak is not None
     assert xla.peak >= 48
+    assert xla.seconds is not None
+    assert xla.seconds > bound.seconds > 0
     assert "all" in xla.steps or "permute" in xla.steps
 
 

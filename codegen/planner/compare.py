@@ -13,7 +13,9 @@ from pathlib import Path
 from shardwright.codegen.planner.choose import default_network, network_of, plan
 from shardwright.codegen.planner.hlo import Collectives
 from shardwright.codegen.planner.memory import shard_bytes
+from shardwright.codegen.planner.xla_cost import seconds_of
 from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import ids_of
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
@@ -55,7 +57,8 @@ def compare(
         rows.append(Row("XLA", None, None, None, None, found, model))
     else:
         figures = (found.received_max, found.received_total, found.peak)
-        rows.append(Row("XLA", *figures, None, found.steps, model))
+        seconds = seconds_of(found.moves, network, ids_of(reshard.source.mesh))
+        rows.append(Row("XLA", *figures, seconds, found.steps, model))
     return (*rows, _bound(reshard, model))
 
 
@@ -103,7 +106,7 @@ def xla_plan(reshard: Reshard) -> Collectives | str:
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["no message"]
         return f"XLA: {said[-1][:120]}"
-    return Collectives(**json.loads(done.stdout.splitlines()[-1]))
+    return Collectives.from_json(done.stdout.splitlines()[-1])
 
 
 def _job(reshard: Reshard) -> dict[str, object]:

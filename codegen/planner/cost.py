@@ -119,12 +119,8 @@ class Prices:
 
     def _groups(self, digits: tuple[Pair, ...]) -> Integers:
         """Device ids, one row a group of devices that differ in these digits only: [groups, n]."""
-        place = tuple(Digit(*pair) for pair in digits)
-        positions = np.arange(self.ids.size, dtype=np.int64)
-        bases = positions[read_digits(place, positions) == 0]
-        members = np.arange(math.prod(d.size for d in place), dtype=np.int64)
-        groups: Integers = self.ids[bases[:, None] + write_digits(place, members)[None, :]]
-        return groups
+        found: Integers = self.ids[positions_of_groups(digits, self.ids.size)]
+        return found
 
     def _classes(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
         """The digits, those that move devices along the same axes of the topology together."""
@@ -213,6 +209,17 @@ class Prices:
                 ones = np.ones(int(apart.sum()))
                 load = load + self.network.load(Flows(sender[apart], receiver[apart], ones))
         return load
+
+
+def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
+    """The positions of a mesh of `count` devices, one row for those that differ in these digits
+    only: [groups, n]."""
+    place = tuple(Digit(*pair) for pair in digits)
+    positions = np.arange(count, dtype=np.int64)
+    bases = positions[read_digits(place, positions) == 0]
+    members = np.arange(math.prod(d.size for d in place), dtype=np.int64)
+    found: Integers = bases[:, None] + write_digits(place, members)[None, :]
+    return found
 
 
 def _tiled(row: npt.NDArray[Any], groups: Integers) -> Floats:

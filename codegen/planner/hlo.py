@@ -10,38 +10,60 @@ import math
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
-from shardwright.codegen.hlo import COLLECTIVES, received_of
+from shardwright.codegen.hlo import COLLECTIVES, ends, received_of
 
 _BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2}
 _LINE = re.compile(rf"= (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _ARRAY = re.compile(r"([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
 
 
+class Collective(NamedTuple):
+    """One collective: its result in bytes a device, and who takes part, by position in the mesh."""
+
+    op: str
+    nbytes: int
+    ends: list[list[int]]
+
+
 @dataclass(frozen=True)
 class Collectives:
-    """Bytes received by the busiest device and in total, the peak a device holds, the steps."""
+    """Bytes received by the busiest device and in total, the peak a device holds, the steps in
+    words, and the collectives one after another."""
 
     received_max: int
     received_total: int
     peak: int
     steps: str
+    moves: list[Collective]
+
+    @staticmethod
+    def from_json(line: str) -> Collectives:
+        """What `main` prints."""
+        figures = json.loads(line)
+        return Collectives(**figures | {"moves": [Collective(*m) for m in figures["moves"]]})
 
 
 def received(hlo: str, devices: int) -> tuple[list[int], list[str]]:
     """Bytes that each device receives, and the collectives in the order of the program."""
     totals, names = [0] * devices, []
-    for line in hlo.splitlines():
-        match = _LINE.search(line)
-        if match is None:
-            continue
-        shape, op, started = match.groups()
+    for op, nbytes, line in _found(hlo):
         names.append(op)
-        nbytes = _result_bytes(shape, op, bool(started))
         moved = received_of(op, line, nbytes, devices)
         totals = [total + more for total, more in zip(totals, moved, strict=True)]
     return totals, names
+
+
+def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
+    """Each collective with the bytes of its result, and its line."""
+    for line in hlo.splitlines():
+        match = _LINE.search(line)
+        if match is not None:
+            shape, op, started = match.groups()
+            yield op, _result_bytes(shape, op, bool(started)), line
 
 
 def _result_bytes(shape: str, op: str, started: bool) -> int:
@@ -70,12 +92,14 @@ def compiled(described: dict[str, object]) -> Collectives:
     operand = jax.ShapeDtypeStruct(reshard.shape, dtype, sharding=source)
     program = jax.jit(lambda x: x, out_shardings=target).lower(operand).compile()
     devices = reshard.source.mesh.size
-    totals, names_found = received(program.as_text(), devices)
+    hlo = program.as_text()
+    totals, names_found = received(hlo, devices)
+    moves = [Collective(op, nbytes, ends(op, line, devices)) for op, nbytes, line in _found(hlo)]
     memory = program.memory_analysis()
     peak = sum(getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "temp"))
     steps = Counter(names_found)
     said = ", ".join(f"{count} {name}" if count > 1 else name for name, count in steps.items())
-    return Collectives(max(totals), sum(totals), int(peak), said or "none")
+    return Collectives(max(totals), sum(totals), int(peak), said or "none", moves)
 
 
 def main() -> None:

@@ -1,0 +1,80 @@
+"""What the collectives that XLA chose take, by the model that prices the basis (`cost`).
+
+One after another, each as a collective of the basis over the digits of the mesh that its groups
+are; a permute as its transfers. Groups that are no digits are priced as every device sending to
+every other what that one gets of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+
+from shardwright.codegen.planner.cost import Prices, positions_of_groups
+from shardwright.codegen.planner.digits import Digits
+from shardwright.codegen.planner.hlo import Collective
+from shardwright.codegen.planner.links import Flows, Network
+from shardwright.ir.index import Integers
+
+# Where the first of the ends sends to the others, in place of all to all.
+FROM_ONE = ("collective-permute", "collective-broadcast")
+
+
+def seconds_of(moves: Iterable[Collective], network: Network, ids: Integers) -> float:
+    """Seconds of collectives; `ids[position]` is the device at a position of the mesh."""
+    prices = Prices(network, ids)
+    return sum(_seconds(move, prices) for move in moves)
+
+
+def _seconds(move: Collective, prices: Prices) -> float:
+    digits = None if move.op in FROM_ONE else digits_of(move.ends, prices.ids.size)
+    if digits is None:
+        return prices.network.seconds(prices.network.load(_sends(move, prices.ids)))
+    members = len(move.ends[0])
+    match move.op:
+        case "all-gather":
+            return prices.all_gather(digits, move.nbytes / members)
+        case "reduce-scatter":
+            return prices.reduce_scatter(digits, move.nbytes * members)
+        case "all-reduce":
+            return prices.all_reduce(digits, move.nbytes)
+        case _:
+            return prices.all_to_all(digits, move.nbytes)
+
+
+def digits_of(groups: list[list[int]], count: int) -> Digits | None:
+    """The digits in which the members of every group differ, minor to major; None where groups of
+    the positions of a mesh of `count` devices are not made so."""
+    first = sorted(groups[0])
+    offsets, found, block = [member - first[0] for member in first], [], 1
+    while block < len(offsets):
+        stride, size = offsets[block], 1
+        while size * block < len(offsets) and offsets[size * block] == size * stride:
+            size += 1
+        found.append((stride, size))
+        block *= size
+    digits = tuple(found)
+    fit = block == len(offsets) and all(count % (a * size) == 0 for a, size in digits)
+    if not digits or not fit:
+        return None
+    made = np.sort(positions_of_groups(digits, count), axis=1).tolist()
+    return digits if sorted(made) == sorted(map(sorted, groups)) else None
+
+
+def _sends(move: Collective, ids: Integers) -> Flows:
+    """The collective as transfers from device to device."""
+    sends = [send for members in move.ends for send in _sends_within(move, members)]
+    sender, receiver = np.array([(a, b) for a, b, _ in sends], dtype=np.int64).reshape(-1, 2).T
+    return Flows(ids[sender], ids[receiver], np.array([nbytes for *_, nbytes in sends]))
+
+
+def _sends_within(move: Collective, members: list[int]) -> Iterable[tuple[int, int, float]]:
+    """Sender, receiver and bytes of what goes from one to another in one group."""
+    if move.op in FROM_ONE:
+        first, *others = members
+        return [(first, other, float(move.nbytes)) for other in others if other != first]
+    times = {"reduce-scatter": len(members), "all-reduce": 2}.get(move.op, 1)
+    nbytes = times * move.nbytes / len(members)
+    return [(a, b, nbytes) for a, b in itertools.permutations(members, 2)]
