@@ -1,9 +1,10 @@
 """Index expressions as source text.
 
-Python, Pallas and Triton share the operators `//`, `%`, `*`, `+`, `-`. They agree for operands that
-are not negative (Triton's truncate, Python's floor), so a quotient or remainder is printed only
-where the algebra bounds its operand from below by zero. The targets differ in the names of the
-smaller and larger of two values.
+The targets share the operators `*`, `+`, `-`, and Python and Triton `//` and `%` too. Divisions
+agree for operands that are not negative (Triton's and those of Pallas kernels truncate, Python's
+floor), so a quotient or remainder is printed only where the algebra bounds its operand from below
+by zero. The targets differ in the names of the smaller and larger of two values. In a Pallas kernel
+`//` is nine operations, to floor what is negative, so that there divisions are functions, of one.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ _SUM, _PRODUCT, _ATOM = 1, 2, 3
 
 @dataclass(frozen=True)
 class Printer:
-    """Prints expressions; `minimum` and `maximum` name the target's functions."""
+    """Prints expressions; `minimum` and `maximum` name the target's functions, and so do `quotient`
+    and `remainder` where it has any in place of the operators."""
 
     minimum: str = "min"
     maximum: str = "max"
+    quotient: str = ""
+    remainder: str = ""
 
     def text(self, expr: Value) -> str:
         """The expression as source. Raises InternalError for an operand that may be negative."""
@@ -43,7 +47,7 @@ class Printer:
             name = self.minimum if isinstance(expr, Minimum) else self.maximum
             return f"{name}({', '.join(self.text(a) for a in expr.args)})", _ATOM
         if isinstance(expr, FloorDiv | CeilDiv | Mod):
-            return self._division(expr), _PRODUCT
+            return self._division(expr)
         raise InternalError(f"no way to print {expr!r}")
 
     def terms(self, expr: sympy.Expr) -> list[str]:
@@ -71,14 +75,19 @@ class Printer:
             others.append(self._wrapped(coefficient, _ATOM))
         return " * ".join([first, *others])
 
-    def _division(self, expr: sympy.Expr) -> str:
+    def _division(self, expr: sympy.Expr) -> tuple[str, int]:
         dividend, divisor = expr.args
         if not is_nonnegative(dividend):
             raise InternalError(f"operand of a division may be negative: {dividend}")
-        operator = "%" if isinstance(expr, Mod) else "//"
         if isinstance(expr, CeilDiv):
             dividend = dividend + divisor - 1
-        return f"{self._wrapped(dividend, _PRODUCT)} {operator} {self._wrapped(divisor, _ATOM)}"
+        is_rest = isinstance(expr, Mod)
+        name = self.remainder if is_rest else self.quotient
+        if name:
+            return f"{name}({self.text(dividend)}, {self.text(divisor)})", _ATOM
+        operator = "%" if is_rest else "//"
+        ends = self._wrapped(dividend, _PRODUCT), self._wrapped(divisor, _ATOM)
+        return f"{ends[0]} {operator} {ends[1]}", _PRODUCT
 
     def _wrapped(self, expr: sympy.Expr, level: int) -> str:
         text, own = self._print(expr)
@@ -93,4 +102,4 @@ def _rank(term: sympy.Expr) -> tuple[bool, bool, int, str]:
 
 PYTHON = Printer()
 TRITON = Printer()
-PALLAS = Printer(minimum="_minimum", maximum="_maximum")
+PALLAS = Printer("_minimum", "_maximum", quotient="_div", remainder="_rem")

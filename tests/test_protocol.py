@@ -135,6 +135,12 @@ def test_a_false_hint_is_found(tmp_path: Path) -> None:
     assert fault(ALIGNED, tmp_path, (divisors, "DIVISORS = (384, 512)")).startswith("false hint: ")
 
 
+def test_a_division_of_what_is_negative_is_found(tmp_path: Path) -> None:
+    """Kernels truncate."""
+    edit = ("_rem(number + start, count)", "_rem(number - start - 1, count)")
+    assert fault(UNEVEN, tmp_path, edit) == "a negative number is divided: -1"
+
+
 def test_a_window_outside_its_buffer_is_found(tmp_path: Path) -> None:
     wrong = ("LOCAL_TARGET_SHAPE = (256, 1024)", "LOCAL_TARGET_SHAPE = (256, 512)")
     found = fault(ALIGNED, tmp_path, wrong)

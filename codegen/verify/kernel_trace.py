@@ -81,14 +81,16 @@ Event = Signal | Wait | Copy
 def trace(module: ModuleType, devices: int) -> tuple[tuple[Event, ...], ...]:
     """The events of every device (by rank), in the order of its program.
 
-    Raises MismatchError for a false hint of divisibility, a window outside its buffer, and an
-    index that 32 bits do not hold.
+    Raises MismatchError for a false hint of divisibility, a window outside its buffer, an index
+    that 32 bits do not hold, and a negative number that is divided.
     """
     return tuple(_run(module, rank) for rank in range(devices))
 
 
 def _run(module: ModuleType, rank: int) -> tuple[Event, ...]:
-    recorder = _Recorder(rank)
+    held = [{*module.SOURCE_IDS}, {*module.TARGET_IDS}]
+    device_id = sorted(held[0] | held[1])[rank]
+    recorder = _Recorder(rank, outside=not all(device_id in ids for ids in held))
     try:
         # Where a device is not in a mesh, its position there may divide by zero: it is not used.
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
@@ -191,10 +193,13 @@ def _range(key: object, extent: int) -> tuple[int, int]:
 
 
 class _Recorder:
-    """Stand-ins for the names a kernel uses; what it does is noted in `events`."""
+    """Stand-ins for the names a kernel uses; what it does is noted in `events`.
 
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
+    `outside`: whether the device is not in both meshes, so that it has no position in one.
+    """
+
+    def __init__(self, rank: int, outside: bool) -> None:
+        self.rank, self.outside = rank, outside
         self.block: tuple[int, ...] = ()
         self.events: list[Event] = []
 
@@ -203,6 +208,13 @@ class _Recorder:
 
     def wait(self, semaphore: object, amount: int) -> None:
         self.events.append(Wait(_named(semaphore), int(amount)))
+
+    def divided(self, number: int) -> int:
+        """A dividend. Raises MismatchError where it is negative, which kernels do not floor, unless
+        it comes from a position that there is not: what follows from one is not used."""
+        if number < 0 and not self.outside:
+            raise MismatchError(f"a negative number is divided: {number}")
+        return number
 
     def start(self, copy: Copy) -> None:
         """A copy as an event. Raises MismatchError if its windows are wrong."""
@@ -286,6 +298,8 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
             maximum=max,
         ),
         "np": SimpleNamespace(int32=np.int32),
+        "_div": lambda a, b: recorder.divided(a) // b,
+        "_rem": lambda a, b: recorder.divided(a) % b,
         # What is computed in VMEM has no events.
         "_pass": lambda *_: None,
         "_merge": lambda *_: None,

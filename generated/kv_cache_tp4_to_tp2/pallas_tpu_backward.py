@@ -36,6 +36,7 @@ Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a small
 import functools
 import importlib.util
 import math
+import operator
 import os
 import warnings
 
@@ -129,9 +130,28 @@ def _maximum(a, b):
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
 
 
+def _div(a, b):
+    """The quotient of integers that are not negative: one operation of a kernel, where `//` is nine
+    to floor those that are."""
+    if isinstance(b, int) and b == 1:
+        return a
+    return lax.div(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a // b
+
+
+def _rem(a, b):
+    """The remainder of integers that are not negative."""
+    if isinstance(b, int) and b == 1:
+        return 0
+    return lax.rem(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a % b
+
+
+def _operand(b):
+    return np.int32(b) if isinstance(b, int) else b
+
+
 def source_shard(position):
     """Index of the source shard, per dimension, at a position of the source mesh."""
-    return position % 2, 0, position // 2, 0
+    return _rem(position, 2), 0, _div(position, 2), 0
 
 
 def target_shard(position):
@@ -141,8 +161,8 @@ def target_shard(position):
 
 def source_box(position):
     """Tensor range (low, high), per dimension, of the source shard at a position."""
-    lo0 = position % 2 * 16
-    lo2 = position // 2 * 4
+    lo0 = _rem(position, 2) * 16
+    lo2 = _div(position, 2) * 4
     return lo0, lo0 + 16, 0, 2048, lo2, lo2 + 4, 0, 128
 
 
@@ -178,13 +198,13 @@ def tile(a0, a1, a2, a3, b0, b1, b2, b3):
 
 def senders(position):
     """First and count, per dimension, of the source shards that meet a target shard."""
-    first2 = position // 2
+    first2 = _div(position, 2)
     return 0, 2, 0, 1, first2, 1, 0, 1
 
 
 def receivers(position):
     """First and count, per dimension, of the target shards that meet a source shard."""
-    first2 = position // 2 * 2
+    first2 = _div(position, 2) * 2
     return 0, 1, 0, 1, first2, 2, 0, 1
 
 
@@ -209,17 +229,12 @@ def _viewed(box):
 
 
 def _is_full(ranges):
-    full = True
-    for low, high in ranges:
-        full = full & (low < high)
-    return full
+    return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
 
 def _same(shard, other):
-    same = True
-    for a, b in zip(shard, other, strict=True):
-        same = same & (a == b)
-    return same
+    pairs = zip(shard, other, strict=True)
+    return functools.reduce(operator.and_, (a == b for a, b in pairs))
 
 
 def _multiple(index, divisor):
@@ -233,11 +248,12 @@ def _holds(position, shard):
 
 
 def _shard_at(number, counted, near):
-    """The shard of a number among (first, count) per dimension, counted on from one near by."""
+    """The shard of a number among (first, count) per dimension; `near`, a shard, says with which of
+    them to begin, so that not all begin with one."""
     shard = []
     for (first, count), start in zip(reversed(_ranges(counted)), reversed(near), strict=True):
-        shard.append(first + (number + start - first) % count)
-        number = number // count
+        shard.append(first + _rem(number + start, count))
+        number = _div(number, count)
     return tuple(reversed(shard))
 
 
@@ -265,9 +281,8 @@ def _incoming(receiver, me, number):
 
     `me`: where the receiver stands in the source mesh.
     """
-    piece = number % PIECES
-    counted = senders(receiver)
-    shard = _shard_at(number // PIECES, counted, counted[::2])
+    piece = _rem(number, PIECES)
+    shard = _shard_at(_div(number, PIECES), senders(receiver), (0,) * len(VIEW))
     box = tile(*shard, *target_shard(receiver))
     sender = holder(*shard, receiver)
     return _is_full(_ranges(box)) & jnp.logical_not(_holds(me, shard)), sender, shard, piece, box
@@ -285,10 +300,10 @@ def _outgoing(me, number):
     one of them at a time.
     """
     own = source_shard(me)
-    replica = (number + me) % REPLICAS
-    piece = number // REPLICAS % PIECES
+    replica = _rem(number + me, REPLICAS)
+    piece = _rem(_div(number, REPLICAS), PIECES)
     near = target_shard(me)
-    shard = _shard_at(number // (REPLICAS * PIECES), receivers(me), near)
+    shard = _shard_at(_div(number, REPLICAS * PIECES), receivers(me), near)
     receiver = target_position(*shard, replica)
     box = tile(*own, *shard)
     sends = _is_full(_ranges(box)) & (holder(*own, receiver) == me)

@@ -37,6 +37,7 @@ Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a small
 import functools
 import importlib.util
 import math
+import operator
 import os
 import warnings
 
@@ -130,6 +131,25 @@ def _maximum(a, b):
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
 
 
+def _div(a, b):
+    """The quotient of integers that are not negative: one operation of a kernel, where `//` is nine
+    to floor those that are."""
+    if isinstance(b, int) and b == 1:
+        return a
+    return lax.div(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a // b
+
+
+def _rem(a, b):
+    """The remainder of integers that are not negative."""
+    if isinstance(b, int) and b == 1:
+        return 0
+    return lax.rem(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a % b
+
+
+def _operand(b):
+    return np.int32(b) if isinstance(b, int) else b
+
+
 def source_shard(position):
     """Index of the source shard, per dimension, at a position of the source mesh."""
     return position, 0
@@ -137,7 +157,7 @@ def source_shard(position):
 
 def target_shard(position):
     """Index of the target shard, per dimension, at a position of the target mesh."""
-    return 0, position % 4
+    return 0, _rem(position, 4)
 
 
 def source_box(position):
@@ -148,7 +168,7 @@ def source_box(position):
 
 def target_box(position):
     """Tensor range (low, high), per dimension, of the target shard at a position."""
-    lo1 = position % 4 * 2048
+    lo1 = _rem(position, 4) * 2048
     return 0, 8192, lo1, lo1 + 2048
 
 
@@ -196,17 +216,12 @@ def _viewed(box):
 
 
 def _is_full(ranges):
-    full = True
-    for low, high in ranges:
-        full = full & (low < high)
-    return full
+    return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
 
 def _same(shard, other):
-    same = True
-    for a, b in zip(shard, other, strict=True):
-        same = same & (a == b)
-    return same
+    pairs = zip(shard, other, strict=True)
+    return functools.reduce(operator.and_, (a == b for a, b in pairs))
 
 
 def _multiple(index, divisor):
@@ -220,11 +235,12 @@ def _holds(position, shard):
 
 
 def _shard_at(number, counted, near):
-    """The shard of a number among (first, count) per dimension, counted on from one near by."""
+    """The shard of a number among (first, count) per dimension; `near`, a shard, says with which of
+    them to begin, so that not all begin with one."""
     shard = []
     for (first, count), start in zip(reversed(_ranges(counted)), reversed(near), strict=True):
-        shard.append(first + (number + start - first) % count)
-        number = number // count
+        shard.append(first + _rem(number + start, count))
+        number = _div(number, count)
     return tuple(reversed(shard))
 
 
@@ -252,9 +268,8 @@ def _incoming(receiver, me, number):
 
     `me`: where the receiver stands in the source mesh.
     """
-    piece = number % PIECES
-    counted = senders(receiver)
-    shard = _shard_at(number // PIECES, counted, counted[::2])
+    piece = _rem(number, PIECES)
+    shard = _shard_at(_div(number, PIECES), senders(receiver), (0,) * len(VIEW))
     box = tile(*shard, *target_shard(receiver))
     sender = holder(*shard, receiver)
     return _is_full(_ranges(box)) & jnp.logical_not(_holds(me, shard)), sender, shard, piece, box
@@ -272,10 +287,10 @@ def _outgoing(me, number):
     one of them at a time.
     """
     own = source_shard(me)
-    replica = (number + me) % REPLICAS
-    piece = number // REPLICAS % PIECES
+    replica = _rem(number + me, REPLICAS)
+    piece = _rem(_div(number, REPLICAS), PIECES)
     near = target_shard(me)
-    shard = _shard_at(number // (REPLICAS * PIECES), receivers(me), near)
+    shard = _shard_at(_div(number, REPLICAS * PIECES), receivers(me), near)
     receiver = target_position(*shard, replica)
     box = tile(*own, *shard)
     sends = _is_full(_ranges(box)) & (holder(*own, receiver) == me)

@@ -34,6 +34,7 @@ Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a small
 
 import functools
 import math
+import operator
 import os
 
 if __name__ == "__main__":
@@ -128,6 +129,25 @@ def _maximum(a, b):
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
 
 
+def _div(a, b):
+    """The quotient of integers that are not negative: one operation of a kernel, where `//` is nine
+    to floor those that are."""
+    if isinstance(b, int) and b == 1:
+        return a
+    return lax.div(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a // b
+
+
+def _rem(a, b):
+    """The remainder of integers that are not negative."""
+    if isinstance(b, int) and b == 1:
+        return 0
+    return lax.rem(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a % b
+
+
+def _operand(b):
+    return np.int32(b) if isinstance(b, int) else b
+
+
 def source_shard(position):
     """Index of the source shard, per dimension, at a position of the source mesh."""
     return (0,)
@@ -135,7 +155,7 @@ def source_shard(position):
 
 def target_shard(position):
     """Index of the target shard, per dimension, at a position of the target mesh."""
-    return (position % 3,)
+    return (_rem(position, 3),)
 
 
 def source_box(position):
@@ -145,7 +165,7 @@ def source_box(position):
 
 def target_box(position):
     """Tensor range (low, high), per dimension, of the target shard at a position."""
-    lo0 = position % 3 * 2
+    lo0 = _rem(position, 3) * 2
     return lo0, lo0 + 2
 
 
@@ -196,17 +216,12 @@ def _viewed(box):
 
 
 def _is_full(ranges):
-    full = True
-    for low, high in ranges:
-        full = full & (low < high)
-    return full
+    return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
 
 def _same(shard, other):
-    same = True
-    for a, b in zip(shard, other, strict=True):
-        same = same & (a == b)
-    return same
+    pairs = zip(shard, other, strict=True)
+    return functools.reduce(operator.and_, (a == b for a, b in pairs))
 
 
 def _multiple(index, divisor):
@@ -223,8 +238,8 @@ def _digits(number, sizes):
     """The digits of a number in a mixed radix of these sizes, the first one the highest."""
     digits = []
     for size in reversed(sizes):
-        digits.append(number % size)
-        number = number // size
+        digits.append(_rem(number, size))
+        number = _div(number, size)
     return digits[::-1]
 
 
@@ -240,10 +255,14 @@ def _units(ranges, origin):
     """The whole units that cover ranges, (start, size) from an origin in the tensor."""
     units = []
     for (low, high), start, unit in zip(ranges, origin, UNIT, strict=True):
-        first = (low - start) // unit * unit
-        size = (high - start + unit - 1) // unit * unit - first
-        units.append((_multiple(first, unit), _multiple(size, unit)))
+        first, end = _floor(low - start, unit), _floor(high - start + unit - 1, unit)
+        units.append((first, _multiple(end - first, unit)))
     return units
+
+
+def _floor(offset, unit):
+    """An offset rounded down to whole units, which are powers of two."""
+    return _multiple(offset & -unit, unit) if unit > 1 else offset
 
 
 def _at(ref, units):
@@ -267,10 +286,10 @@ def _shifted(values, by):
     What goes around the end of the window is beyond the chunk, or masked.
     """
     values = _words(values).reshape(-1, 128)
-    by = (by[0] + WINDOW[0]) % WINDOW[0]
-    rows, lanes = by // 128, by % 128
+    by = _rem(by[0] + WINDOW[0], WINDOW[0])
+    rows, lanes = _div(by, 128), _rem(by, 128)
     values = pltpu.roll(values, lanes, 1)
-    carried = pltpu.roll(values, (rows + 1) % values.shape[0], 0)
+    carried = pltpu.roll(values, _rem(rows + 1, values.shape[0]), 0)
     lane = lax.broadcasted_iota(jnp.int32, values.shape, 1)
     values = jnp.where(lane < lanes, carried, pltpu.roll(values, rows, 0))
     return values[: CHUNK[0] // 128]
@@ -322,9 +341,9 @@ def _unpack_kernel(x, y, windows, read):
 
     def part_of(step):
         """What a step brings: whether anything, if from here, from where, its box, the block."""
-        block = _cut(_viewed(target_box(receiver)), step // visits, BLOCKS)
+        block = _cut(_viewed(target_box(receiver)), _div(step, visits), BLOCKS)
         first = source_at(*(block[VIEW.index(axis)][0] for axis in range(len(VIEW))))
-        digits = _digits(step // PIECES, MEET)
+        digits = _digits(_div(step, PIECES), MEET)
         shard = tuple(a + digit for a, digit in zip(first, digits, strict=True))
         box = tile(*shard, *target_shard(receiver))
         pairs = zip(_viewed(box), block, strict=True)
@@ -332,38 +351,38 @@ def _unpack_kernel(x, y, windows, read):
         comes = (step < steps) & _is_full(part)
         return _int32((comes, True, _start(source_box(me)), part, block))
 
-    def fetches(slot, comes, here, start, part, block):
+    def fetches(slot, comes, here, units, part, block):
         """The copies that may bring a part, each with whether it does."""
-        units = _units(part, start)
         places = [low - at for (low, _), (at, _) in zip(part[:-2], block[:-2], strict=True)]
         window = _within(windows, slot, WINDOW, units, places)
         copy = pltpu.make_async_copy(_at(x, units), window, read.at[slot])
         return ((comes > 0, copy),)
 
-    def fetch(step, found):
-        for comes, copy in fetches(step % 2, *found):
-            pl.when(comes)(copy.start)
-
     def one(number, now):
         step = begin + number
-        coming = part_of(step + 1)
-        fetch(step + 1, coming)
+        coming, slot = part_of(step), _rem(step, 2)
+        comes, here, start, part, block = coming
+        # The block before has begun to read what this one begins with.
+        new = comes * jnp.int32((number > 0) | (begin == 0))
+        for fetched, copy in fetches(slot, new, here, _units(part, start), part, block):
+            pl.when(fetched)(copy.start)
 
         @pl.when(now[0] > 0)
         def merge():
-            for comes, copy in fetches(step % 2, *now):
-                pl.when(comes)(copy.wait)
-            _, _, start, part, block = now
-            pairs = zip(start, _units(part, start), block, strict=True)
+            comes, here, start, part, block = now
+            units = _units(part, start)
+            for fetched, copy in fetches(1 - slot, comes, here, units, part, block):
+                pl.when(fetched)(copy.wait)
+            pairs = zip(start, units, block, strict=True)
             by = [a + first - low for a, (first, _), (low, _) in pairs]
-            _merge(_slot(windows, step % 2, WINDOW), y, by, part, block)
+            _merge(_slot(windows, 1 - slot, WINDOW), y, by, part, block)
 
         return coming
 
-    first = part_of(begin)
-    pl.when(begin == 0)(lambda: fetch(begin, first))
     y[...] = jnp.zeros(y.shape, y.dtype)
-    lax.fori_loop(np.int32(0), jnp.int32(visits), one, first)
+    ranges = [(0, 0)] * len(VIEW)
+    nothing = _int32((0, 0, [0] * len(VIEW), ranges, ranges))
+    lax.fori_loop(np.int32(0), jnp.int32(visits + 1), one, nothing)
 
 
 def _moved(x, interpret, collective_id):

@@ -43,6 +43,7 @@ Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a small
 import functools
 import importlib.util
 import math
+import operator
 import os
 import warnings
 
@@ -150,27 +151,46 @@ def _maximum(a, b):
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
 
 
+def _div(a, b):
+    """The quotient of integers that are not negative: one operation of a kernel, where `//` is nine
+    to floor those that are."""
+    if isinstance(b, int) and b == 1:
+        return a
+    return lax.div(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a // b
+
+
+def _rem(a, b):
+    """The remainder of integers that are not negative."""
+    if isinstance(b, int) and b == 1:
+        return 0
+    return lax.rem(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a % b
+
+
+def _operand(b):
+    return np.int32(b) if isinstance(b, int) else b
+
+
 def source_shard(position):
     """Index of the source shard, per dimension, at a position of the source mesh."""
-    return position % 4, position // 4
+    return _rem(position, 4), _div(position, 4)
 
 
 def target_shard(position):
     """Index of the target shard, per dimension, at a position of the target mesh."""
-    return position // 4, position % 4
+    return _div(position, 4), _rem(position, 4)
 
 
 def source_box(position):
     """Tensor range (low, high), per dimension, of the source shard at a position."""
-    lo0 = position % 4 * 4
-    lo1 = position // 4 * 8
+    lo0 = _rem(position, 4) * 4
+    lo1 = _div(position, 4) * 8
     return lo0, lo0 + 4, lo1, _minimum(lo1 + 8, 23)
 
 
 def target_box(position):
     """Tensor range (low, high), per dimension, of the target shard at a position."""
-    lo0 = position // 4 * 6
-    lo1 = position % 4 * 6
+    lo0 = _div(position, 4) * 6
+    lo1 = _rem(position, 4) * 6
     return lo0, _minimum(lo0 + 6, 16), lo1, _minimum(lo1 + 6, 23)
 
 
@@ -197,25 +217,25 @@ def tile(a0, a1, b0, b1):
 
 def senders(position):
     """First and count, per dimension, of the source shards that meet a target shard."""
-    first0 = position // 4 * 3 // 2
-    first1 = position % 4 * 3 // 4
+    first0 = _div(_div(position, 4) * 3, 2)
+    first1 = _div(_rem(position, 4) * 3, 4)
     return (
         first0,
-        (_minimum(position // 4 * 6 + 6, 16) - 1) // 4 + 1 - first0,
+        _div(_minimum(_div(position, 4) * 6 + 6, 16) - 1, 4) + 1 - first0,
         first1,
-        (_minimum(position % 4 * 6 + 6, 23) - 1) // 8 + 1 - first1,
+        _div(_minimum(_rem(position, 4) * 6 + 6, 23) - 1, 8) + 1 - first1,
     )
 
 
 def receivers(position):
     """First and count, per dimension, of the target shards that meet a source shard."""
-    first0 = position % 4 * 2 // 3
-    first1 = position // 4 * 4 // 3
+    first0 = _div(_rem(position, 4) * 2, 3)
+    first1 = _div(_div(position, 4) * 4, 3)
     return (
         first0,
-        (position % 4 * 4 + 3) // 6 + 1 - first0,
+        _div(_rem(position, 4) * 4 + 3, 6) + 1 - first0,
         first1,
-        (_minimum(position // 4 * 8 + 8, 23) - 1) // 6 + 1 - first1,
+        _div(_minimum(_div(position, 4) * 8 + 8, 23) - 1, 6) + 1 - first1,
     )
 
 
@@ -231,7 +251,7 @@ def holder(a0, a1, receiver):
 
 def source_at(i0, i1):
     """Index of the source shard, per dimension, that holds an element of the tensor."""
-    return i0 // 4, i1 // 8
+    return _div(i0, 4), _div(i1, 8)
 
 
 def _ranges(box):
@@ -245,17 +265,12 @@ def _viewed(box):
 
 
 def _is_full(ranges):
-    full = True
-    for low, high in ranges:
-        full = full & (low < high)
-    return full
+    return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
 
 def _same(shard, other):
-    same = True
-    for a, b in zip(shard, other, strict=True):
-        same = same & (a == b)
-    return same
+    pairs = zip(shard, other, strict=True)
+    return functools.reduce(operator.and_, (a == b for a, b in pairs))
 
 
 def _multiple(index, divisor):
@@ -269,11 +284,12 @@ def _holds(position, shard):
 
 
 def _shard_at(number, counted, near):
-    """The shard of a number among (first, count) per dimension, counted on from one near by."""
+    """The shard of a number among (first, count) per dimension; `near`, a shard, says with which of
+    them to begin, so that not all begin with one."""
     shard = []
     for (first, count), start in zip(reversed(_ranges(counted)), reversed(near), strict=True):
-        shard.append(first + (number + start - first) % count)
-        number = number // count
+        shard.append(first + _rem(number + start, count))
+        number = _div(number, count)
     return tuple(reversed(shard))
 
 
@@ -301,9 +317,8 @@ def _incoming(receiver, me, number):
 
     `me`: where the receiver stands in the source mesh.
     """
-    piece = number % PIECES
-    counted = senders(receiver)
-    shard = _shard_at(number // PIECES, counted, counted[::2])
+    piece = _rem(number, PIECES)
+    shard = _shard_at(_div(number, PIECES), senders(receiver), (0,) * len(VIEW))
     box = tile(*shard, *target_shard(receiver))
     sender = holder(*shard, receiver)
     return _is_full(_ranges(box)) & jnp.logical_not(_holds(me, shard)), sender, shard, piece, box
@@ -321,10 +336,10 @@ def _outgoing(me, number):
     one of them at a time.
     """
     own = source_shard(me)
-    replica = (number + me) % REPLICAS
-    piece = number // REPLICAS % PIECES
+    replica = _rem(number + me, REPLICAS)
+    piece = _rem(_div(number, REPLICAS), PIECES)
     near = target_shard(me)
-    shard = _shard_at(number // (REPLICAS * PIECES), receivers(me), near)
+    shard = _shard_at(_div(number, REPLICAS * PIECES), receivers(me), near)
     receiver = target_position(*shard, replica)
     box = tile(*own, *shard)
     sends = _is_full(_ranges(box)) & (holder(*own, receiver) == me)
@@ -389,8 +404,8 @@ def _digits(number, sizes):
     """The digits of a number in a mixed radix of these sizes, the first one the highest."""
     digits = []
     for size in reversed(sizes):
-        digits.append(number % size)
-        number = number // size
+        digits.append(_rem(number, size))
+        number = _div(number, size)
     return digits[::-1]
 
 
@@ -406,10 +421,14 @@ def _units(ranges, origin):
     """The whole units that cover ranges, (start, size) from an origin in the tensor."""
     units = []
     for (low, high), start, unit in zip(ranges, origin, UNIT, strict=True):
-        first = (low - start) // unit * unit
-        size = (high - start + unit - 1) // unit * unit - first
-        units.append((_multiple(first, unit), _multiple(size, unit)))
+        first, end = _floor(low - start, unit), _floor(high - start + unit - 1, unit)
+        units.append((first, _multiple(end - first, unit)))
     return units
+
+
+def _floor(offset, unit):
+    """An offset rounded down to whole units, which are powers of two."""
+    return _multiple(offset & -unit, unit) if unit > 1 else offset
 
 
 def _at(ref, units):
@@ -436,9 +455,9 @@ def _shifted(values, by):
     """
     values = _words(values)
     extent = WINDOW[0]
-    values = pltpu.roll(values, (by[0] + extent) % extent, 0)
+    values = pltpu.roll(values, _rem(by[0] + extent, extent), 0)
     extent = WINDOW[1]
-    values = pltpu.roll(values, (by[1] + extent) % extent, 1)
+    values = pltpu.roll(values, _rem(by[1] + extent, extent), 1)
     return values[..., : CHUNK[-2], : CHUNK[-1]]
 
 
@@ -481,7 +500,7 @@ def _staged(receiver, shard, piece, box):
     first, within, starts = senders(receiver)[::2], target_box(receiver), []
     for axis, unit, step in zip(VIEW, UNIT, STEP, strict=True):
         low, before = box[2 * axis], shard[axis] - first[axis]
-        place = (low - within[2 * axis]) // unit * unit + before * step
+        place = _floor(low - within[2 * axis], unit) + before * step
         starts.append(low - place)
     return starts
 
@@ -499,13 +518,12 @@ def _kernel(x, stage, windows, chunks, read, sent, received):
 
     def chunk_of(step):
         """What to send at a step: whether there is anything, to whom, its place and its box."""
-        sends, receiver, _, piece, box = _outgoing(me, step // cuts)
-        chunk = _cut(_viewed(box), step % cuts, CHUNKS)
+        sends, receiver, _, piece, box = _outgoing(me, _div(step, cuts))
+        chunk = _cut(_viewed(box), _rem(step, cuts), CHUNKS)
         sends = sends & (step < steps) & _is_full(chunk)
         return _int32((sends, receiver, _staged(receiver, source_shard(me), piece, box), chunk))
 
-    def fetch(slot, chunk):
-        units = _units(chunk, own)
+    def fetch(slot, units):
         window = _within(windows, slot, WINDOW, units, [0] * len(units[:-2]))
         return pltpu.make_async_copy(_at(x, units), window, read.at[slot])
 
@@ -525,26 +543,23 @@ def _kernel(x, stage, windows, chunks, read, sent, received):
         # While a chunk is shifted the next one is read, and those of the two steps before are on
         # their way; the older of these has to leave first.
         older, old, now = found
-        slot, coming = step % 2, chunk_of(step + 1)
-        pl.when(coming[0] > 0)(fetch(1 - slot, coming[-1]).start)
-        pl.when(older[0] > 0)(push(slot, *older[1:]).wait_send)
+        coming, slot = chunk_of(step), _rem(step, 2)
+        pl.when(coming[0] > 0)(fetch(slot, _units(coming[-1], own)).start)
+        pl.when(older[0] > 0)(push(1 - slot, *older[1:]).wait_send)
 
         @pl.when(now[0] > 0)
         def shift():
-            chunk = now[-1]
-            fetch(slot, chunk).wait()
-            pairs = zip(own, _units(chunk, own), chunk, strict=True)
+            units = _units(now[-1], own)
+            fetch(1 - slot, units).wait()
+            pairs = zip(own, units, now[-1], strict=True)
             by = [start + first - low for start, (first, _), (low, _) in pairs]
-            _pass(_slot(windows, slot, WINDOW), _slot(chunks, slot, CHUNK), by)
-            push(slot, *now[1:]).start()
+            _pass(_slot(windows, 1 - slot, WINDOW), _slot(chunks, 1 - slot, CHUNK), by)
+            push(1 - slot, *now[1:]).start()
 
         return old, now, coming
 
     nothing = _int32((0, 0, [0] * len(VIEW), [(0, 0)] * len(VIEW)))
-    first = chunk_of(np.int32(0))
-    pl.when(first[0] > 0)(fetch(np.int32(0), first[-1]).start)
-    found = (nothing, nothing, first)
-    lax.fori_loop(np.int32(0), jnp.int32(steps + 2), one, found)
+    lax.fori_loop(np.int32(0), jnp.int32(steps + 3), one, (nothing,) * 3)
 
     def arrive(number):
         comes, _, shard, piece, box = _incoming(receiver, me, number)
@@ -569,10 +584,10 @@ def _unpack_kernel(x, stage, y, windows, read):
 
     def part_of(step):
         """What a step brings: whether anything, if from here, from where, its box, the block."""
-        piece = step % PIECES
-        block = _cut(_viewed(target_box(receiver)), step // visits, BLOCKS)
+        piece = _rem(step, PIECES)
+        block = _cut(_viewed(target_box(receiver)), _div(step, visits), BLOCKS)
         first = source_at(*(block[VIEW.index(axis)][0] for axis in range(len(VIEW))))
-        digits = _digits(step // PIECES, MEET)
+        digits = _digits(_div(step, PIECES), MEET)
         shard = tuple(a + digit for a, digit in zip(first, digits, strict=True))
         box = tile(*shard, *target_shard(receiver))
         pairs = zip(_viewed(box), block, strict=True)
@@ -583,9 +598,8 @@ def _unpack_kernel(x, stage, y, windows, read):
         start = [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
         return _int32((comes, here, start, part, block))
 
-    def fetches(slot, comes, here, start, part, block):
+    def fetches(slot, comes, here, units, part, block):
         """The copies that may bring a part, each with whether it does."""
-        units = _units(part, start)
         places = [low - at for (low, _), (at, _) in zip(part[:-2], block[:-2], strict=True)]
         window = _within(windows, slot, WINDOW, units, places)
         return (
@@ -593,30 +607,31 @@ def _unpack_kernel(x, stage, y, windows, read):
             ((comes > here), pltpu.make_async_copy(_at(stage, units), window, read.at[slot])),
         )
 
-    def fetch(step, found):
-        for comes, copy in fetches(step % 2, *found):
-            pl.when(comes)(copy.start)
-
     def one(number, now):
         step = begin + number
-        coming = part_of(step + 1)
-        fetch(step + 1, coming)
+        coming, slot = part_of(step), _rem(step, 2)
+        comes, here, start, part, block = coming
+        # The block before has begun to read what this one begins with.
+        new = comes * jnp.int32((number > 0) | (begin == 0))
+        for fetched, copy in fetches(slot, new, here, _units(part, start), part, block):
+            pl.when(fetched)(copy.start)
 
         @pl.when(now[0] > 0)
         def merge():
-            for comes, copy in fetches(step % 2, *now):
-                pl.when(comes)(copy.wait)
-            _, _, start, part, block = now
-            pairs = zip(start, _units(part, start), block, strict=True)
+            comes, here, start, part, block = now
+            units = _units(part, start)
+            for fetched, copy in fetches(1 - slot, comes, here, units, part, block):
+                pl.when(fetched)(copy.wait)
+            pairs = zip(start, units, block, strict=True)
             by = [a + first - low for a, (first, _), (low, _) in pairs]
-            _merge(_slot(windows, step % 2, WINDOW), y, by, part, block)
+            _merge(_slot(windows, 1 - slot, WINDOW), y, by, part, block)
 
         return coming
 
-    first = part_of(begin)
-    pl.when(begin == 0)(lambda: fetch(begin, first))
     y[...] = jnp.zeros(y.shape, y.dtype)
-    lax.fori_loop(np.int32(0), jnp.int32(visits), one, first)
+    ranges = [(0, 0)] * len(VIEW)
+    nothing = _int32((0, 0, [0] * len(VIEW), ranges, ranges))
+    lax.fori_loop(np.int32(0), jnp.int32(visits + 1), one, nothing)
 
 
 def _moved(x, interpret, collective_id):
