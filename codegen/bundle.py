@@ -71,6 +71,8 @@ class Bundle:
         """Write the bundle into the folder `path`, whose last part is its name, and note it in the
         manifest beside that folder. The files that changed, removed ones too; nothing is written
         on an error."""
+        if not isinstance(path, str | Path):
+            raise wrong_type(path, Path, '"generated/transpose_2x3"', "path")
         folder = Path(os.path.abspath(path))
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)

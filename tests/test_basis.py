@@ -320,6 +320,14 @@ def test_memory_limits() -> None:
             expected: at least {2 * shard}: {shard} before and {shard} after
             """
         )
+        wrong = message(lambda s=strategy: plan(reshard, s, memory_limit="1GiB"))
+        assert wrong == exactly(
+            f"""
+            memory_limit: a memory limit is a whole number of bytes
+            got: '1GiB'
+            expected: at least {2 * shard}
+            """
+        )
     tight = plan(reshard, "basis", memory_limit=2 * shard)
     assert tight.prediction is not None
     assert tight.prediction.peak_bytes == 2 * shard

@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import jax
 import pytest
 from cases import random_reshard
 
@@ -338,3 +339,25 @@ def test_a_warning_where_v5e_does_not_send_directly(reshard: Reshard, tmp_path: 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         module._warn_of_routes(devices)
+
+
+@pytest.mark.parametrize("backend", ["pallas_tpu", "jax_xla"])
+def test_what_is_no_array_and_no_mesh(backend: str, tmp_path: Path) -> None:
+    module = loaded(SAME_AXES, backend, tmp_path)
+    mesh = jax.sharding.AbstractMesh((4, 2), ("x", "y"))
+    calls = {
+        "source array: got list, expected an array of (8, 16) of float32": lambda: module.reshard(
+            [1.0], mesh
+        ),
+        "tensor: got NoneType, expected an array of (8, 16) of float32": lambda: module.pad(None),
+        "source mesh: got AbstractMesh, expected a jax.sharding.Mesh": lambda: (
+            module.source_sharding(mesh)
+        ),
+        "target mesh: got NoneType, expected a jax.sharding.Mesh": lambda: module.target_sharding(
+            None
+        ),
+    }
+    for said, call in calls.items():
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert str(caught.value) == said

@@ -287,6 +287,8 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
     shared = given(shards, 0, whole[: 16 * 64].view(16, 64))
     said.append(refused(module, shared, given(out, 5, whole.view(64, 32))))
     said.append(refused(module, shards, given(out, 5, out[2])))
+    said.append(refused(module, given(shards, 3, None), None))
+    said.append(refused(module, given(shards, 3, shards[3].float().numpy()), None))
     assert said == [
         "got 7 source shards, expected 8",
         "got 7 tensors in out, expected 8",
@@ -301,6 +303,8 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
         "source shards on ['cpu', 'meta'], expected all on GPUs or all on the CPU",
         "out of device 5: shares memory with a source shard, which others still read",
         "out of device 5: shares memory with another of out",
+        "source shard of device 3: got NoneType, expected a torch.Tensor",
+        "source shard of device 3: got ndarray, expected a torch.Tensor",
     ]
 
 

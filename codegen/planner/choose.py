@@ -9,7 +9,7 @@ from shardwright.codegen.planner.direct import plan_direct
 from shardwright.codegen.planner.links import Network
 from shardwright.codegen.planner.presets import check_devices, topology_of
 from shardwright.codegen.planner.topology import Topology
-from shardwright.ir.errors import InputError, check_type, one_of
+from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
@@ -91,6 +91,8 @@ def default_network(reshard: Reshard) -> Network:
 
 def network_of(reshard: Reshard, topology: str | Topology) -> Network:
     """A topology with the devices of a reshard. Raises InputError where it has fewer."""
+    if not isinstance(topology, str | Topology):
+        raise wrong_type(topology, str, '"v5e:4x4", or a Topology', "topology")
     found = topology_of(topology) if isinstance(topology, str) else topology
     meshes = (reshard.source.mesh, reshard.target.mesh)
     devices = 1 + max(max(mesh.device_ids) for mesh in meshes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from shardwright.ir.errors import InputError
+from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.mesh import as_integer
 from shardwright.ir.reshard import Reshard
 
@@ -24,7 +24,14 @@ def check_limit(reshard: Reshard, memory_limit: int | None) -> None:
         return
     source, target = shard_bytes(reshard)
     number = as_integer(memory_limit)
-    if number is None or number < source + target:
+    if number is None:
+        raise InputError(
+            "a memory limit is a whole number of bytes",
+            argument="memory_limit",
+            got=in_a_line(memory_limit),
+            expected=f"at least {source + target}",
+        )
+    if number < source + target:
         raise InputError(
             "a device holds its source and its target shard at once",
             argument="memory_limit",

@@ -463,6 +463,8 @@ def _position(ids, device_id, side):
 def _refined(mesh, axes, side):
     """The mesh with the axes that shardings name; the given one where it has them already."""
     names, sizes = zip(*axes, strict=True)
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"{side} mesh: got {type(mesh).__name__}, expected a jax.sharding.Mesh")
     if mesh.devices.size != math.prod(sizes):
         raise ValueError(
             f"{side} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
@@ -495,6 +497,9 @@ def unpad(y):
 
 
 def _expect(x, shape, what):
+    if not hasattr(x, "dtype"):
+        got = type(x).__name__
+        raise TypeError(f"{what}: got {got}, expected an array of {shape} of {DTYPE}")
     if tuple(x.shape) != shape or x.dtype != DTYPE:
         raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
 
@@ -547,17 +552,16 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     its padding zero; a jit around that returns it needs that as its `out_shardings`, or XLA may
     shard its result anew. `target_mesh`: by default the devices of `mesh`, in its order.
     `interpret`: a bool or `pltpu.InterpretParams`. `collective_id`: in place of COLLECTIVE_ID.
-    Raises ValueError for a wrong shape, dtype or mesh.
+    Raises ValueError for a wrong shape, dtype or mesh, TypeError for what is none.
 
     Differentiable, forward and backward: the cotangent of `x` is that of the result, moved back
     by `_reverse()`, whose collective id is then `collective_id ^ 1`.
     """
     _expect(x, PADDED_SOURCE_SHAPE, "source array")
-    target_mesh = mesh if target_mesh is None else target_mesh
-    if list(target_mesh.devices.flat) != list(mesh.devices.flat):
-        raise ValueError("target_mesh: expected the devices of mesh, in the same order")
     source = _refined(mesh, SOURCE_AXES, "source")
-    target = _refined(target_mesh, TARGET_AXES, "target")
+    target = _refined(mesh if target_mesh is None else target_mesh, TARGET_AXES, "target")
+    if list(target.devices.flat) != list(source.devices.flat):
+        raise ValueError("target_mesh: expected the devices of mesh, in the same order")
     context = jax.sharding.get_abstract_mesh()
     if (
         isinstance(x, jax.core.Tracer)

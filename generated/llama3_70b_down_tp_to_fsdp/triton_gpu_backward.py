@@ -347,6 +347,8 @@ def _source_position(device_id):
 
 def _check(tensor, shape, what):
     """Raises ValueError unless a kernel can take the tensor as it is."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{what}: got {type(tensor).__name__}, expected a torch.Tensor")
     if tuple(tensor.shape) != shape or tensor.dtype != TORCH_DTYPE:
         raise ValueError(
             f"{what}: got {tuple(tensor.shape)} of {tensor.dtype}, "
@@ -388,11 +390,16 @@ def reshard_local(shards, *, out=None):
     Raises ValueError for a wrong number of shards, a wrong shape, dtype or device.
     """
     shards = list(shards)
-    if torch.is_grad_enabled() and any(shard.requires_grad for shard in shards):
+    if _requires_grad(shards):
         if out is not None:
             raise ValueError("out takes no gradient: got source shards that require one")
         return list(_ReshardLocal.apply(*shards))
     return _reshard_local(shards, out)
+
+
+def _requires_grad(shards):
+    tensors = (shard for shard in shards if isinstance(shard, torch.Tensor))
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 class _ReshardLocal(torch.autograd.Function):
@@ -419,8 +426,9 @@ def _backward():
 
 @torch.no_grad()
 def _reshard_local(shards, out):
-    homes = {shard.device for shard in shards}
-    by_position, results = _check_local(shards, out, homes)
+    by_position = _by_position(shards)
+    homes = {shard.device for shard in by_position}
+    results = _results(by_position, out, homes)
     for reader, owner in itertools.permutations(homes, 2):
         _let_read(reader, owner)
     _join_streams(homes)
@@ -434,16 +442,21 @@ def _reshard_local(shards, out):
     return results
 
 
-def _check_local(shards, out, homes):
-    """The source shards by position, and the tensors to fill by device id."""
+def _by_position(shards):
+    """The source shards, which come sorted by device id, in the order of the source mesh."""
     if len(shards) != len(SOURCE_IDS):
         raise ValueError(f"got {len(shards)} source shards, expected {len(SOURCE_IDS)}")
-    if out is not None and len(out) != len(TARGET_IDS):
-        raise ValueError(f"got {len(out)} tensors in out, expected {len(TARGET_IDS)}")
     held = dict(zip(sorted(SOURCE_IDS), shards, strict=True))
     for device_id, shard in held.items():
         _check(shard, source_shape(device_id), f"source shard of device {device_id}")
-    by_position = [held[device_id] for device_id in SOURCE_IDS]
+    return [held[device_id] for device_id in SOURCE_IDS]
+
+
+def _results(by_position, out, homes):
+    """The tensors to fill, by device id: those of `out` where given, else new ones."""
+    if out is not None and len(out) != len(TARGET_IDS):
+        raise ValueError(f"got {len(out)} tensors in out, expected {len(TARGET_IDS)}")
+    held = dict(zip(SOURCE_IDS, by_position, strict=True))
     if len({home.type for home in homes}) > 1:
         raise ValueError(
             f"source shards on {sorted(map(str, homes))}, expected all on GPUs or all on the CPU"
@@ -454,11 +467,11 @@ def _check_local(shards, out, homes):
         if out is None:
             results.append(_target(device_id, home))
         else:
-            _check_out(out[number], device_id, home, shards)
+            _check_out(out[number], device_id, home, by_position)
             if any(_overlap(out[number], other) for other in results):
                 raise ValueError(f"out of device {device_id}: shares memory with another of out")
             results.append(out[number])
-    return by_position, results
+    return results
 
 
 @functools.cache
@@ -646,7 +659,7 @@ def reshard(shard, group=None, *, out=None, transport=None, check=False):
     RuntimeError, which names rank and plan, where the transport fails.
     """
     group = dist.group.WORLD if group is None else group
-    if torch.is_grad_enabled() and shard is not None and shard.requires_grad:
+    if _requires_grad([shard]):
         return _Reshard.apply(shard, group, out, transport, check)
     return _reshard(shard, group, out, transport, check, wants_gradient=False)
 

@@ -683,6 +683,8 @@ def _position(ids, device_id, side):
 def _refined(mesh, axes, side):
     """The mesh with the axes that shardings name; the given one where it has them already."""
     names, sizes = zip(*axes, strict=True)
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"{side} mesh: got {type(mesh).__name__}, expected a jax.sharding.Mesh")
     if mesh.devices.size != math.prod(sizes):
         raise ValueError(
             f"{side} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
@@ -715,6 +717,9 @@ def unpad(y):
 
 
 def _expect(x, shape, what):
+    if not hasattr(x, "dtype"):
+        got = type(x).__name__
+        raise TypeError(f"{what}: got {got}, expected an array of {shape} of {DTYPE}")
     if tuple(x.shape) != shape or x.dtype != DTYPE:
         raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
 
