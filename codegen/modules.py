@@ -32,7 +32,8 @@ def parts(plan: Plan, backend: str, command: str, like: tuple[Part, ...] = ()) -
 
     `like`: the modules of another plan whose forms to take, where the backend has several.
     """
-    back = backward_plan(plan.reshard, backend)
+    topology = None if plan.prediction is None else plan.prediction.topology
+    back = backward_plan(plan.reshard, backend, topology)
     plans = {f"{backend}.py": (plan, command)}
     if back is not None:
         file = backward_file(backend)
@@ -63,7 +64,7 @@ def backward_file(backend: str) -> str:
     return f"{backend}_backward.py"
 
 
-def backward_plan(reshard: Reshard, backend: str) -> Plan | None:
+def backward_plan(reshard: Reshard, backend: str, topology: str | None = None) -> Plan | None:
     """The plan of the backward, which is the reverse reshard; None where there is no derivative,
     or where the backend, which takes the reshard, refuses its reverse."""
     from shardwright.codegen.backends import BACKENDS
@@ -72,7 +73,7 @@ def backward_plan(reshard: Reshard, backend: str) -> Plan | None:
     if backend not in DIFFERENTIABLE or not is_floating(reshard.dtype):
         return None
     try:
-        back = plan_of(reverse(reshard), "direct")
+        back = plan_of(reverse(reshard), "direct", topology=topology)
         BACKENDS[backend].refuse(back)
     except InputError:
         return None

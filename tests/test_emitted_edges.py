@@ -333,12 +333,12 @@ def test_a_warning_where_v5e_does_not_send_directly(reshard: Reshard, tmp_path: 
     assert far > 0
     devices = [SimpleNamespace(device_kind="TPU v5 lite", coords=at) for at in coords]
     with pytest.warns(UserWarning, match=f"^{far} of {len(pairs)} pairs of devices are at offsets"):
-        module._warn_of_routes(devices)
+        module._check_routes(devices)
     for device in devices:
         device.device_kind = "TPU v6 lite"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        module._warn_of_routes(devices)
+        module._check_routes(devices)
 
 
 @pytest.mark.parametrize("backend", ["pallas_tpu", "jax_xla"])

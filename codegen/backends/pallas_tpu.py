@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from shardwright.codegen.backends.jax_text import JaxText, host_text, short_dims
 from shardwright.codegen.backends.tpu_checks import check
 from shardwright.codegen.backends.tpu_forms import Choice, Form, choose
+from shardwright.codegen.backends.tpu_grid import grid_of, refuse_unreached
 from shardwright.codegen.backends.tpu_review import form_facts
 from shardwright.codegen.backends.tpu_review import review as review
+from shardwright.codegen.backends.tpu_routed import Routed
 from shardwright.codegen.backends.tpu_traffic import Figures
 from shardwright.codegen.backends.widths import refuse_wide
 from shardwright.codegen.module import as_vectors, module_text, refuse_common
@@ -36,6 +38,7 @@ class PallasText(JaxText):
     figures: Figures
     moved: str
     collective_id: int
+    checks_routes: bool
     target_short: tuple[int, ...]
     source_parts: tuple[int, ...]
     is_kernel: bool = True
@@ -71,6 +74,11 @@ class PallasText(JaxText):
         return self.form.view != self.axes
 
     @property
+    def routed(self) -> bool:
+        """Whether tiles go from device to device."""
+        return isinstance(self.form, Routed)
+
+    @property
     def word(self) -> str:
         """The integer type through which elements become 32-bit words, "self" if they are some."""
         return {4: "self", 2: "int16", 1: "int8"}[min(DTYPES[self.dtype], 4)]
@@ -101,6 +109,7 @@ def refuse(plan: Plan) -> None:
     """Raises InputError for what this backend does not do."""
     refuse_common(plan, "pallas_tpu", UNSUPPORTED)
     refuse_wide(plan, as_vectors(plan.exchange), "pallas_tpu")
+    refuse_unreached(plan)
 
 
 def render(plan: Plan, command: str) -> str:
@@ -116,7 +125,7 @@ def render_like(plan: Plan, command: str, like: Plan) -> str:
 
 def _choice(plan: Plan, like: Form | None = None) -> Choice:
     exchange = as_vectors(plan.exchange)
-    choice = choose(exchange, DTYPES[plan.reshard.dtype], like)
+    choice = choose(exchange, DTYPES[plan.reshard.dtype], like, grid_of(plan))
     check(choice.form, exchange)
     return choice
 
@@ -137,6 +146,7 @@ def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
         figures=choice.figures,
         moved=MOVED.get(plan.reshard.dtype, plan.reshard.dtype),
         collective_id=collective_id(plan),
+        checks_routes=grid_of(plan) is not None,
         target_short=short_dims(target) if choice.form.leaves_padding else (),
         source_parts=tuple(dim.parts for dim in source.dims),
     )

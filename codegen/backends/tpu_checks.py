@@ -7,6 +7,7 @@ windows of its DMAs: what holds for each piece of each dimension holds for all d
     windows   what a DMA reads or writes is inside its buffer as it lies in memory
     places    no two tiles of a target shard have a place in common
     shifts    along a dimension that is not rolled nothing has to be shifted
+    routes    rounds bring what each offset takes to its place, and overwrite nothing that is needed
 
 Source: the compiler and the interpreter accept false hints and windows that end beyond the padding.
 """
@@ -18,6 +19,8 @@ import numpy as np
 from shardwright.codegen.backends.tpu_direct import Direct
 from shardwright.codegen.backends.tpu_forms import Form
 from shardwright.codegen.backends.tpu_pairs import Pieces, Sums, covered, cut
+from shardwright.codegen.backends.tpu_routed import Routed
+from shardwright.codegen.backends.tpu_routes import fault
 from shardwright.codegen.backends.tpu_slots import Slots
 from shardwright.codegen.backends.tpu_view import round_up
 from shardwright.codegen.backends.tpu_windows import WindowDim, Windows
@@ -35,6 +38,9 @@ def check(form: Form, exchange: Exchange) -> None:
     sums = Sums(exchange)
     if isinstance(form, Windows):
         _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
+    if isinstance(form, Routed):
+        wrong = fault(form.schedule, form.digits, spreads=form.spreads)
+        _expect(not wrong, f"{form.name} form: {wrong}")
     for place, axis in enumerate(form.view):
         pieces, tiles = sums.pieces[axis], exchange.dims[axis]
         about = f"{form.name} form, dimension {axis}"
@@ -43,7 +49,7 @@ def check(form: Form, exchange: Exchange) -> None:
                 _check_direct(form.divisors[place], pieces, tiles, about)
             case Windows():
                 _check_windows(form.dims[place], form.stage[place], pieces, tiles, about)
-            case Slots():
+            case Slots() | Routed():
                 _check_slots(form, axis, pieces, about)
 
 
@@ -99,7 +105,7 @@ def _check_meetings(dim: WindowDim, tiles: DimTiles, about: str) -> None:
     _expect(int(np.max(met)) <= dim.meet, f"{about}: a block meets more source shards")
 
 
-def _check_slots(form: Slots, axis: int, pieces: Pieces, about: str) -> None:
+def _check_slots(form: Slots | Routed, axis: int, pieces: Pieces, about: str) -> None:
     _expect(int(pieces.width.max()) <= form.window[axis], f"{about}: a tile is wider than a slot")
     room = form.unpack_shape[axis]
     widest = np.full_like(pieces.low, form.window[axis])

@@ -5,8 +5,12 @@ TPU memory is tiled, and a DMA window must start and end at multiples of the til
     direct   every tile does: it goes by DMA from shard to shard
     windows  tiles start and end anywhere: chunks of them pass through VMEM, where they are shifted
     slots    tiles are thin: XLA packs each densely into a slot, and unpacks it
+    routed   they go from device to device, since not all may be sent directly (`tpu_routes`)
+    spread   source shards do
 
-Each form exists for each choice of the two dimensions over which memory is tiled (`tpu_view`).
+The first three are where every device sends directly to its receivers, the others where some do
+not. The first two exist for each choice of the two dimensions over which memory is tiled
+(`tpu_view`).
 """
 
 from __future__ import annotations
@@ -15,14 +19,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.backends.tpu_direct import Direct
+from shardwright.codegen.backends.tpu_grid import Grid
 from shardwright.codegen.backends.tpu_pairs import Sums
+from shardwright.codegen.backends.tpu_routed import Routed
 from shardwright.codegen.backends.tpu_slots import Slots
 from shardwright.codegen.backends.tpu_traffic import Figures, relayout
 from shardwright.codegen.backends.tpu_view import views
 from shardwright.codegen.backends.tpu_windows import Windows
 from shardwright.ir.exchange import Exchange
 
-Form = Direct | Windows | Slots
+Form = Direct | Windows | Slots | Routed
 
 HBM_OVER_LINKS = 8
 """How many bytes HBM moves while links carry one into a chip: 819 GB/s over two links of 50 on v5e,
@@ -48,17 +54,29 @@ class Choice:
         return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
 
 
-def choose(exchange: Exchange, itemsize: int, like: Form | None = None) -> Choice:
+def choose(
+    exchange: Exchange, itemsize: int, like: Form | None = None, grid: Grid | None = None
+) -> Choice:
     """The form of least cost; of equal ones the first in the order of the table above, and the
-    array's own order of dimensions before others. `like`: only forms such as this, if there are."""
-    every = tuple(candidates(exchange, itemsize))
-    alike = [c for c in every if like and (c.form.name, c.form.view) == (like.name, like.view)]
+    array's own order of dimensions before others. `like`: only forms such as this, if there are.
+    `grid`: where not all send directly to all."""
+    every = tuple(candidates(exchange, itemsize, grid))
+    alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
     return min(alike or every, key=lambda choice: choice.cost)
 
 
-def candidates(exchange: Exchange, itemsize: int) -> Iterator[Choice]:
+def _kind(form: Form) -> tuple[object, ...]:
+    order = (form.order, form.dense) if isinstance(form, Routed) else ()
+    return form.name, form.view, *order
+
+
+def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[Choice]:
     """Every form that can move the tiles of an exchange. 64-bit elements travel as two of 32."""
     sums = Sums(exchange)
+    if grid is not None and not all(grid.is_direct(*grid.pairs(exchange))):
+        for form in Routed.every(exchange, itemsize, grid):
+            yield Choice(form, form.figures(sums))
+        return
     for view in views(len(exchange.dims)):
         copied = relayout(exchange, itemsize, view)
         direct = Direct.of(exchange, itemsize, view)

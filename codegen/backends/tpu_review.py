@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from shardwright.codegen.backends.tpu_forms import Choice, candidates, choose
+from shardwright.codegen.backends.tpu_grid import grid_of
+from shardwright.codegen.backends.tpu_routed import Routed
 from shardwright.codegen.module import as_vectors
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan
@@ -11,6 +13,8 @@ WHAT = {
     "direct": "tiles go by DMA from shard to shard",
     "windows": "chunks of tiles are shifted in VMEM, and put together from a staging area",
     "slots": "XLA packs thin tiles densely into slots, and unpacks them",
+    "routed": "tiles go from device to device, in slots that XLA packs and unpacks",
+    "spread": "source shards go from device to device, and XLA takes tiles out of them",
 }
 
 
@@ -23,6 +27,8 @@ def form_facts(choice: Choice) -> tuple[str, ...]:
         f"{figures.wire_max:,} into the busiest device.",
         f"HBM reads and writes {figures.hbm_factor:.2f} times the least possible.",
     ]
+    if isinstance(choice.form, Routed):
+        lines += _route_facts(choice.form)
     if figures.relayout_bytes:
         more = figures.relayout_bytes / figures.hbm_least
         lines.append(
@@ -37,6 +43,16 @@ def form_facts(choice: Choice) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _route_facts(form: Routed) -> list[str]:
+    schedule = form.schedule
+    return [
+        f"Not all receivers are in reach of a sender: {len(schedule.rounds)} rounds, in which a "
+        f"device sends {schedule.sent}",
+        f"slots of {form.itemsize * form.slot_elements:,} bytes, for {len(schedule.offsets)} that "
+        "it is the sender of.",
+    ]
+
+
 TITLE = "Forms of the TPU kernel"
 Row = tuple[str, ...]
 
@@ -45,9 +61,10 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
     """The forms that can move the tiles of a plan, the best order of dimensions of each: a title, a
     heading and rows; the chosen one first."""
     exchange, itemsize = as_vectors(plan.exchange), DTYPES[plan.reshard.dtype]
-    chosen = choose(exchange, itemsize)
+    grid = grid_of(plan)
+    chosen = choose(exchange, itemsize, grid=grid)
     best = {chosen.form.name: chosen}
-    for choice in sorted(candidates(exchange, itemsize), key=lambda choice: choice.cost):
+    for choice in sorted(candidates(exchange, itemsize, grid), key=lambda choice: choice.cost):
         best.setdefault(choice.form.name, choice)
     headings = (
         "form",

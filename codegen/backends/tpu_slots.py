@@ -49,9 +49,9 @@ class Slots:
     def of(exchange: Exchange, itemsize: int) -> Slots:
         """The form of an exchange."""
         axes = range(len(exchange.dims))
-        window = tuple(_widest(exchange, axis) for axis in axes)
+        window = tuple(widest(exchange, axis) for axis in axes)
         pieces = exchange.rule.pieces
-        ends = [_reach(exchange, axis, window[axis]) for axis in axes]
+        ends = [reach(exchange, axis, window[axis]) for axis in axes]
         over = [
             max(end - dim.size, 0) for (end, _), dim in zip(ends, exchange.source.dims, strict=True)
         ]
@@ -114,15 +114,16 @@ class Slots:
         return padded_elements(shape, default_view(shape, self.itemsize), self.itemsize)
 
 
-def _widest(exchange: Exchange, axis: int) -> int:
-    widest = exchange.dims[axis].max_width
+def widest(exchange: Exchange, axis: int) -> int:
+    """The extent of the widest piece along a dimension."""
+    whole = exchange.dims[axis].max_width
     if not _is_cut(exchange, axis):
-        return widest
-    _, end = exchange.piece(widest, 0)
+        return whole
+    _, end = exchange.piece(whole, 0)
     return int(end)
 
 
-def _reach(exchange: Exchange, axis: int, widest: int) -> tuple[int, int]:
+def reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
     """How far windows reach from the start of the source and of the target shard."""
     tiles = exchange.dims[axis]
     pairs = tiles.pairs
@@ -130,7 +131,7 @@ def _reach(exchange: Exchange, axis: int, widest: int) -> tuple[int, int]:
     from_target = pairs.low - tiles.target.intervals[0][pairs.target]
     # The last piece of a tile starts at most this far into it.
     into = int(pairs.width.max()) if _is_cut(exchange, axis) else 0
-    return int(from_source.max()) + into + widest, int(from_target.max()) + into + widest
+    return int(from_source.max()) + into + window, int(from_target.max()) + into + window
 
 
 def _is_cut(exchange: Exchange, axis: int) -> bool:

@@ -112,11 +112,15 @@ def _arguments(module: ModuleType, kernel: Callable[..., None]) -> dict[str, Any
         given[name] = _Ref(name, shapes[name]) if name in shapes else _Semaphores(name)
     if "order" in given:
         given["order"] = module.ORDER
+    if "moves" in given:
+        given["moves"] = np.array(module.MOVES, dtype=np.int32).ravel()
     return given
 
 
 def _shapes(module: ModuleType) -> dict[str, tuple[int, ...]]:
     """The shapes of the kernels' buffers; of those in HBM what memory has room for."""
+    if hasattr(module, "SLOTS"):
+        return dict.fromkeys(("x", "slots"), (module.SLOTS, *module.SLOT))
     if hasattr(module, "SLOT"):
         return {"x": (module.OUT_SLOTS, *module.SLOT), "y": (module.IN_SLOTS, *module.SLOT)}
     x, y = (

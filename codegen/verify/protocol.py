@@ -7,7 +7,8 @@ Neither the interpreter nor the compiler sees a missing barrier or a missing wai
 2. each device waits for exactly what arrives and what it sends, so that every semaphore is zero at
    its exit and nobody leaves while it is written to;
 3. no two copies write the same element of a buffer;
-4. all devices come to their end, whatever the order in which they run.
+4. all devices come to their end, whatever the order in which they run;
+5. a place that is used again is free by then (`reuse`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.kernel_trace import BARRIER, Copy, Event, Signal, Wait, Window
+from shardwright.codegen.verify.reuse import check_reuse
 
 # Buffers in which every copy writes a place of its own; windows in VMEM are used again and again.
 RESULTS = ("y", "stage")
@@ -32,6 +34,7 @@ def check_protocol(traces: Traces) -> None:
     _check_balance(traces)
     _check_overlaps(traces)
     _check_progress(traces)
+    check_reuse(traces)
 
 
 def _check_barrier(traces: Traces) -> None:

@@ -27,7 +27,7 @@ MAX_ENUMERATED = 512
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
     """The verdict on a backend's module and its backward beside it; `folder` is where the modules
     of a twin may be written."""
-    cases = _cases(description.reshard(), description.name, module)
+    cases = _cases(description, description.reshard(), module)
     if not is_too_large(cases[0].shape) and len(cases[0].devices()) <= MAX_DEVICES:
         return _all(cases, runner.run)
     start = time.perf_counter()
@@ -35,11 +35,14 @@ def report(description: Description, module: Path, runner: Runner, folder: Path)
     return dataclasses.replace(result, seconds=time.perf_counter() - start)
 
 
-def _cases(reshard: Reshard, name: str, module: Path) -> tuple[Case, ...]:
-    """The case of a module, which is to have its derivative if there is a backward, and of that."""
-    backend = module.stem
+def _cases(description: Description, reshard: Reshard, module: Path) -> tuple[Case, ...]:
+    """The case of a module, which is to have its derivative if there is a backward, and of that.
+
+    `reshard`: the one that is described, or a twin of it.
+    """
+    name, backend = description.name, module.stem
     case = Case.of(reshard, name, backend, module)
-    back = backward_plan(reshard, backend)
+    back = backward_plan(reshard, backend, description.topology)
     if back is None:
         return (case,)
     beside = Case.of(back.reshard, name, backend, module.with_name(backward_file(backend)))
@@ -78,7 +81,7 @@ def _not_as_they_are(
     if found is None:
         return _not_run(full, "its smallest twin is too large too")
     small, texts = found
-    result = _all(_twin_cases(cases[0], small, texts, folder), runner.run)
+    result = _all(_twin_cases(description, cases[0], small, texts, folder), runner.run)
     name = f"twin {'x'.join(map(str, small.shape))}"
     if not _same_forms(texts, emitted):
         name += " of another form"
@@ -134,14 +137,14 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
 
 
 def _twin_cases(
-    case: Case, small: Reshard, emitted: Sequence[Part], folder: Path
+    description: Description, case: Case, small: Reshard, emitted: Sequence[Part], folder: Path
 ) -> tuple[Case, ...]:
     """The cases of a twin, whose modules are written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
     for part in emitted:
         (home / part.file).write_text(part.text, encoding="utf-8")
-    return _cases(small, case.name, home / case.module.name)
+    return _cases(description, small, home / case.module.name)
 
 
 def _emitted(description: Description, backend: str, like: Sequence[Part] = ()) -> tuple[Part, ...]:

@@ -325,7 +325,7 @@ def _meet(me, receiver):
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
 
 
-def _warn_of_routes(devices):
+def _check_routes(devices):
     """Warns of tiles that go farther than a v5e sends directly: a power of two of hops on one axis.
 
     `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
@@ -347,7 +347,8 @@ def _warn_of_routes(devices):
     if not direct.all():
         warnings.warn(
             f"{(~direct).sum()} of {direct.size} pairs of devices are at offsets that a v5e does "
-            "not send over directly; see the plan of a strategy in steps, or jax_xla",
+            "not send over directly: emit the module with --topology, as v5e:2x4, and tiles go "
+            "from device to device",
             stacklevel=2,
         )
 
@@ -518,7 +519,7 @@ def _program(x, source, target, interpret, collective_id):
     rows, out_rows = P(source.axis_names), P(target.axis_names)
     collective_id = COLLECTIVE_ID if collective_id is None else collective_id
     if not interpret:
-        _warn_of_routes(list(source.devices.flat))
+        _check_routes(list(source.devices.flat))
 
     def one(shard):
         return _exchange(shard, interpret, collective_id)

@@ -360,7 +360,7 @@ def _meet(me, receiver):
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
 
 
-def _warn_of_routes(devices):
+def _check_routes(devices):
     """Warns of tiles that go farther than a v5e sends directly: a power of two of hops on one axis.
 
     `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
@@ -383,7 +383,8 @@ def _warn_of_routes(devices):
     if not direct.all():
         warnings.warn(
             f"{(~direct).sum()} of {direct.size} pairs of devices are at offsets that a v5e does "
-            "not send over directly; see the plan of a strategy in steps, or jax_xla",
+            "not send over directly: emit the module with --topology, as v5e:2x4, and tiles go "
+            "from device to device",
             stacklevel=2,
         )
 
@@ -750,7 +751,7 @@ def _program(stacked, mesh, interpret, collective_id=None):
     rows = P("device")
     collective_id = COLLECTIVE_ID if collective_id is None else collective_id
     if not interpret:
-        _warn_of_routes(list(mesh.devices.flat))
+        _check_routes(list(mesh.devices.flat))
 
     def one(shard):
         return _exchange(shard[0], interpret, collective_id)

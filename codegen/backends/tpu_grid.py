@@ -1,0 +1,101 @@
+"""Where devices are that send directly over a power of two of hops only (v5e): which pairs of them
+may, and whether hops that may lead everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.backends.tpu_routes import Digits, Hop, digits_of, is_routed, steps
+from shardwright.codegen.module import as_vectors
+from shardwright.codegen.planner.presets import topology_of
+from shardwright.codegen.planner.torus import Torus
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange, ids_of
+from shardwright.ir.index import Integers
+from shardwright.ir.plan import Plan
+from shardwright.ir.transfers import enumerate_transfers
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The devices of an exchange as they are numbered: by mesh position where both meshes have one
+    order, else by device id; `ids` are their device ids, their places in the torus."""
+
+    torus: Torus
+    ids: Integers
+
+    @staticmethod
+    def of(exchange: Exchange, torus: Torus) -> Grid:
+        """The devices of an exchange on a torus."""
+        own = ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
+        return Grid(torus, own)
+
+    @property
+    def digits(self) -> Digits:
+        """The digits of the numbers."""
+        return digits_of(self.ids.size)
+
+    def pairs(self, exchange: Exchange) -> tuple[Integers, Integers]:
+        """The numbers of senders and receivers, each pair once."""
+        moved = enumerate_transfers(exchange)
+        remote = ~moved.is_local
+        order = np.argsort(self.ids)
+        numbers = (
+            order[np.searchsorted(self.ids[order], ids[remote])]
+            for ids in (moved.sender, moved.receiver)
+        )
+        sender, receiver = np.unique(np.stack(tuple(numbers)), axis=1)
+        return sender, receiver
+
+    def is_direct(self, sender: Integers, receiver: Integers) -> tuple[bool, bool]:
+        """Whether all these pairs may send, device ids counting up the last axis of the torus
+        first, as topologies do here, and the first axis first, as those of TPUs do."""
+        ids = self.ids[sender], self.ids[receiver]
+        dims = self.torus.dims
+        turned = [np.ravel_multi_index(np.unravel_index(i, dims, "F"), dims) for i in ids]
+        return (
+            bool((self.torus.messages(*ids) == 1).all()),
+            bool((self.torus.messages(*turned) == 1).all()),
+        )
+
+    def reaches(self) -> bool:
+        """Whether hops may be sent, in one of both orders of the axes, and lead everywhere."""
+        if not is_routed(self.digits):
+            return False
+        device = np.arange(self.ids.size)
+        hops = [Hop(*digit, by) for digit in self.digits for by in steps(digit[1])]
+        sender = np.tile(device, len(hops))
+        receiver = np.concatenate([hop.to(device) for hop in hops] or [device])
+        return not hops or any(self.is_direct(sender, receiver))
+
+
+def grid_of(plan: Plan) -> Grid | None:
+    """The devices of a plan on the topology that it is for; None where that says of no restriction
+    to powers of two."""
+    topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
+    if not isinstance(topology, Torus) or not topology.powers_of_two:
+        return None
+    return Grid.of(as_vectors(plan.exchange), topology)
+
+
+def refuse_unreached(plan: Plan) -> None:
+    """Raises InputError where tiles are to go farther than directly and hops do not lead there."""
+    grid = grid_of(plan)
+    if grid is None or grid.reaches():
+        return
+    if not all(grid.is_direct(*grid.pairs(as_vectors(plan.exchange)))):
+        raise InputError(
+            "some tiles go farther than a device sends directly, over a power of two of hops along "
+            "one axis, and devices in this order cannot forward them",
+            argument="topology",
+            got=f"{plan.prediction.topology}, device ids {_some(grid.ids)}",  # type: ignore[union-attr]
+            expected="device ids that fill the torus axis by axis, in numbers that are products of "
+            "2, 3 and 5; or no topology, and a module that warns",
+        )
+
+
+def _some(ids: Integers) -> str:
+    listed = [str(number) for number in ids[:8].tolist()]
+    return ", ".join(listed) + (", ..." if ids.size > 8 else "")

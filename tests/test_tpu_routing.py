@@ -1,0 +1,372 @@
+"""The TPU kernel where devices send directly over a power of two of hops only: schedules by brute
+force, modules in the interpreter, planted faults, devices in a wrong order, the TPU compiler."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import shardwright as sw
+from shardwright.codegen.backends import pallas_tpu
+from shardwright.codegen.backends.tpu_checks import check
+from shardwright.codegen.backends.tpu_forms import Choice, candidates, choose
+from shardwright.codegen.backends.tpu_grid import grid_of
+from shardwright.codegen.backends.tpu_routed import Routed
+from shardwright.codegen.backends.tpu_routes import (
+    Round,
+    Schedule,
+    digits_of,
+    fault,
+    offsets_of,
+    routed,
+    spread,
+)
+from shardwright.codegen.compile import compile_bundles, targets
+from shardwright.codegen.module import as_vectors
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.kernel_trace import Copy, trace
+from shardwright.codegen.verify.protocol import check_protocol
+from shardwright.codegen.verify.worker import load
+from shardwright.ir import InputError, Mesh, Reshard
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.errors import InternalError
+from shardwright.ir.plan import Plan
+
+SCHEDULES = {"routed": routed, "spread": spread}
+
+
+def carried_out(schedule: Schedule, devices: int, *, spreads: bool) -> list[dict[int, object]]:
+    """What every device holds in the end: by place (sender, offset), or of whom it is the shard."""
+    held: list[dict[int, object]] = [
+        {0: me} if spreads else {n: (me, offset) for n, offset in enumerate(schedule.offsets)}
+        for me in range(devices)
+    ]
+    for each in schedule.rounds:
+        before = [dict(places) for places in held]
+        leaves = {here for here, _ in each.moves}
+        for me in range(devices):
+            peer = int(each.hop.to(np.int64(me)))
+            assert int(each.hop.back.to(np.int64(peer))) == me
+            for here, there in each.moves:
+                assert there not in leaves, "a place is written to while it is read"
+                held[peer][there] = before[me][here]
+        assert len({there for _, there in each.moves}) == len(each.moves)
+    return held
+
+
+def random_offsets(seed: int) -> tuple[int, list[int]]:
+    """A number of devices, a product of 2, 3 and 5, and offsets between them."""
+    rng = random.Random(seed)
+    devices = rng.choice([2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 32, 48, 64])
+    return devices, rng.sample(range(1, devices), rng.randint(1, devices - 1))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("seed", range(60))
+def test_everything_arrives(name: str, seed: int) -> None:
+    """Every piece comes from the sender that its receiver expects it of."""
+    devices, offsets = random_offsets(seed)
+    digits = digits_of(devices)
+    schedule = SCHEDULES[name](offsets, digits)
+    assert fault(schedule, digits, spreads=name == "spread") == ""
+    held = carried_out(schedule, devices, spreads=name == "spread")
+    sender, receiver = (grid.ravel() for grid in np.indices((devices, devices)))
+    between = offsets_of(sender, receiver, digits)
+    for s, r, offset in zip(sender.tolist(), receiver.tolist(), between.tolist(), strict=True):
+        if offset in offsets:
+            place = schedule.arrives[schedule.offsets.index(offset)]
+            assert held[r][place] == (s if name == "spread" else (s, offset))
+    # Half as many places again as offsets; or one for every device on a way.
+    most = devices if name == "spread" else len(offsets) + (len(offsets) + 1)
+    assert schedule.places <= most
+
+
+def test_memory_of_an_all_to_all_is_one_and_a_half_of_it() -> None:
+    for devices in (4, 8, 64, 256):
+        schedule = routed(range(1, devices), digits_of(devices))
+        assert schedule.places == devices - 1 + devices // 2
+        assert schedule.sent == devices // 2 * (devices.bit_length() - 1)
+        assert spread(range(1, devices), digits_of(devices)).sent == devices - 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hops_are_powers_of_two_on_every_torus(seed: int) -> None:
+    """Whichever axis of the torus which digit of a device's number is a place along."""
+    rng = random.Random(seed)
+    bits = rng.randint(1, 6)
+    places = rng.sample(range(bits), bits)
+    cuts = sorted(rng.choices(range(bits + 1), k=2))
+    device = np.arange(1 << bits)
+
+    def coordinate(own: list[int]) -> np.ndarray:
+        return sum(((device >> bit & 1) << at for at, bit in enumerate(own)), 0 * device)
+
+    axes = [
+        coordinate(own) for own in (places[: cuts[0]], places[cuts[0] : cuts[1]], places[cuts[1] :])
+    ]
+    for each in routed(range(1, 1 << bits), digits_of(1 << bits)).rounds:
+        peer = each.hop.to(device)
+        hops = np.abs(np.stack([axis[device] - axis[peer] for axis in axes]))
+        assert ((hops > 0).sum(axis=0) == 1).all()
+        assert ((hops & (hops - 1)) == 0).all()
+
+
+def broken(schedule: Schedule) -> Iterator[Schedule]:
+    """A round too few, a round twice, a wrong move, a wrong place at the end, too few places."""
+    first, *rest = schedule.rounds
+    yield dataclasses.replace(schedule, rounds=tuple(rest))
+    yield dataclasses.replace(schedule, rounds=(first, *schedule.rounds))
+    (here, _), *moves = first.moves
+    wrong = Round(first.hop, ((here, here), *moves))
+    yield dataclasses.replace(schedule, rounds=(wrong, *rest))
+    yield dataclasses.replace(schedule, arrives=schedule.arrives[1:] + schedule.arrives[:1])
+    yield dataclasses.replace(schedule, places=schedule.places - 1)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_wrong_schedules_fail_emission(name: str) -> None:
+    made = planned(MESH_4, (40, 48), "float32", '[{"x"}, {}]', '[{}, {"x"}]', "v5e:2x2")
+    form = next(f for f in forms(made) if f.name == name)
+    exchange = as_vectors(made.exchange)
+    check(form, exchange)
+    for schedule in broken(form.schedule):
+        with pytest.raises(InternalError, match=f"^{name} form: "):
+            check(dataclasses.replace(form, schedule=schedule), exchange)
+
+
+MESH_4, MESH_6 = Mesh({"x": 4}), Mesh({"x": 2, "y": 3})
+MESH_8, MESH_222 = Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2})
+
+
+def planned(
+    mesh: Mesh,
+    shape: tuple[int, ...],
+    dtype: str,
+    source: str,
+    target: str,
+    topology: str = "v5e:2x4",
+    other: Mesh | None = None,
+) -> Plan:
+    sides = mesh.sharding(source), (other or mesh).sharding(target)
+    return plan(Reshard(shape, dtype, *sides), "direct", topology=topology)
+
+
+def choices(made: Plan) -> list[Choice]:
+    exchange = as_vectors(made.exchange)
+    return list(candidates(exchange, DTYPES[made.reshard.dtype], grid_of(made)))
+
+
+def forms(made: Plan) -> list[Routed]:
+    return [choice.form for choice in choices(made) if isinstance(choice.form, Routed)]
+
+
+ROWS, COLUMNS = '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'
+ALL_TO_ALL = planned(MESH_4, (40, 48), "float32", '[{"x"}, {}]', '[{}, {"x"}]', "v5e:2x2")
+TRANSPOSE = planned(MESH_8, (257, 386), "int8", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+SIX = planned(MESH_6, (25, 31), "bfloat16", ROWS, '[{}, {"y", "x"}]')
+CASES = {
+    "all to all": ALL_TO_ALL,
+    "transpose": TRANSPOSE,
+    "three axes": planned(
+        MESH_222, (9, 11, 6), "bool", '[{"x", "y", "z"}, {}, {}]', '[{}, {"x"}, {"z", "y"}]'
+    ),
+    "64 bits": planned(MESH_8, (33, 18), "int64", ROWS, '[{}, {"y", "x"}]'),
+    "gather": planned(MESH_8, (64, 130), "float32", ROWS, "[{}, {}]"),
+    "six of eight": SIX,
+    "vector": planned(MESH_8, (5001,), "float16", '[{"x", "y"}]', '[{"y", "x"}]'),
+    "pieces": planned(MESH_8, (65, 40), "int8", '[{}, {"x"}]', '[{"y"}, {}]'),
+    "other devices": planned(
+        MESH_4,
+        (40, 24),
+        "float32",
+        '[{"x"}, {}]',
+        '[{}, {"y"}]',
+        other=Mesh({"y": 4}, [4, 5, 6, 7]),
+    ),
+    "reversed": planned(
+        MESH_8,
+        (40, 24),
+        "float32",
+        *['[{"x"}, {"y"}]'] * 2,
+        other=Mesh({"x": 2, "y": 4}, [7, 6, 5, 4, 3, 2, 1, 0]),
+    ),
+}
+
+
+def written(made: Plan, path: Path, *edits: tuple[str, str]) -> Path:
+    """The module of a plan, after edits of its text, each of which must apply."""
+    text = pallas_tpu.render(made, "shardwright emit")
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    return path
+
+
+def test_modules_move_what_they_should(tmp_path: Path) -> None:
+    """Against the oracle, in the interpreter, with races on; every schedule and kind of slot."""
+    pytest.importorskip("jax")
+    cases, kinds = [], set()
+    for number, (name, made) in enumerate(CASES.items()):
+        path = written(made, tmp_path / f"case{number}.py")
+        cases.append(Case.of(made.reshard, name, "pallas_tpu", path))
+        chosen = pallas_tpu._choice(made).form
+        assert isinstance(chosen, Routed), name
+        kinds.add((chosen.name, chosen.dense))
+    assert {name for name, _ in kinds} == {"routed", "spread"}
+    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
+
+
+READY = """\
+        pl.semaphore_signal(ready.at[number], 1, device_id=sender, device_id_type=LOGICAL)
+        pl.semaphore_wait(ready.at[number], 1)
+"""
+PUSHES = "_each(begin, count, lambda move, push=push: push(move)"
+FAULTS = {
+    "no handshake between rounds": (READY, "", r"rank \d \w+ 'slots' of rank \d at .* while rank"),
+    "a handshake the wrong way": (
+        "device_id=sender, ",
+        "device_id=receiver, ",
+        r"rank \d \w+ 'slots' of rank \d at .* while rank|barrier: ",
+    ),
+    "no barrier": (
+        "    pl.semaphore_wait(barrier, len(PARTNERS))\n",
+        "",
+        r"barrier: rank 0 writes into rank 1 after 0 of \d signals",
+    ),
+    "a short barrier": (
+        "barrier, len(PARTNERS))",
+        "barrier, len(PARTNERS) - 1)",
+        r"barrier: rank 0 writes into rank 1 after \d of \d signals",
+    ),
+    "no wait for what is sent": (PUSHES + ".wait_send())", "pass", "semaphore 'sent' of rank 0"),
+    "no wait for what comes": (PUSHES + ".wait_recv())", "pass", "semaphore 'received' of rank 0"),
+    "a partner that was not met": (
+        "receiver = _hop(me, stride, extent, by)\n        # All",
+        "receiver = _hop(me, 1, extent, by)\n        # All",
+        r"barrier: rank \d writes into rank \d, which has not told it|deadlock|rank \d \w+ 'slots'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    old, new, said = FAULTS[name]
+    # Where a digit has extent 3 the sender of a round is not its receiver.
+    check_protocol(trace(load(written(SIX, tmp_path / "right.py")), 6))
+    with pytest.raises(MismatchError, match=f"^({said})"):
+        check_protocol(trace(load(written(SIX, tmp_path / "wrong.py", (old, new))), 6))
+
+
+def test_a_wrong_route_gives_wrong_values(tmp_path: Path) -> None:
+    """Which the oracle sees: everything comes over the same hops, from somebody else."""
+    pytest.importorskip("jax")
+    wrong = (
+        "    for stride, extent in DIGITS:\n            by",
+        "    for stride, extent in DIGITS[:1]:\n            by",
+    )
+    path = written(ALL_TO_ALL, tmp_path / "wrong.py", wrong)
+    (report,) = run_batch("pallas_tpu", [Case.of(ALL_TO_ALL.reshard, "a", "pallas_tpu", path)])
+    assert (report.verdict, "element" in report.detail) == ("failed", True)
+
+
+def test_every_copy_is_one_hop_of_a_torus(tmp_path: Path) -> None:
+    """At full size, with ids filling a 4x4 torus either axis first; nothing else is sent."""
+    pytest.importorskip("jax")
+    mesh = Mesh({"x": 16})
+    made = planned(mesh, (4096, 4096), "float32", '[{"x"}, {}]', '[{}, {"x"}]', "v5e:4x4")
+    events = trace(load(written(made, tmp_path / "module.py")), 16)
+    check_protocol(events)
+    copies = [(rank, e.to) for rank, own in enumerate(events) for e in own if isinstance(e, Copy)]
+    assert len(copies) == 16 * 32
+    for s, r in copies:
+        hops = [abs(a - b) for a, b in zip(divmod(s, 4), divmod(r, 4), strict=True)]
+        assert sorted(hops) in ([0, 1], [0, 2])
+
+
+def test_the_fewest_bytes_are_chosen() -> None:
+    """An all-to-all forwards its pieces; a gather spreads shards, for half of the bytes."""
+    made = CASES["gather"]
+    exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
+    best = choose(exchange, itemsize, grid=grid_of(made))
+    assert best.form.name == "spread"
+    assert best.figures.wire_padding < 1.2
+    forwarded = [c.figures.wire_bytes for c in choices(made) if c.form.name == "routed"]
+    assert min(forwarded) > 1.7 * best.figures.wire_bytes
+    assert pallas_tpu._choice(ALL_TO_ALL).form.name == "routed"
+
+
+def test_where_all_are_in_reach_tiles_go_straight(tmp_path: Path) -> None:
+    """Along one axis of two devices: the forms of other chips, but the devices are looked up."""
+    made = planned(MESH_8, (512, 256), "float32", '[{"x"}, {}]', '[{}, {"x"}]')
+    assert pallas_tpu._choice(made).form.name == "direct"
+    text = written(made, tmp_path / "module.py").read_text()
+    assert "raise ValueError(" in text
+    assert "import warnings" not in text
+
+
+def test_devices_that_hops_do_not_lead_to() -> None:
+    """Seven devices, and ids in an order of no axis."""
+    seven = Mesh({"x": 7})
+    mixed = Mesh({"x": 4}, [0, 3, 1, 2])
+    for mesh in (seven, mixed):
+        made = planned(mesh, (70, 70), "float32", '[{"x"}, {}]', '[{}, {"x"}]')
+        with pytest.raises(InputError) as caught:
+            pallas_tpu.refuse(made)
+        assert str(caught.value) == (
+            "topology: some tiles go farther than a device sends directly, over a power of two of "
+            "hops along one axis, and devices in this order cannot forward them\n"
+            "got: torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1, device ids "
+            f"{', '.join(map(str, mesh.device_ids))}\n"
+            "expected: device ids that fill the torus axis by axis, in numbers that are products "
+            "of 2, 3 and 5; or no topology, and a module that warns"
+        )
+        assert sw.emit(made.reshard, ("pallas_tpu",)).plan.prediction is None
+
+
+def stood(coords: list[tuple[int, ...]], kind: str = "TPU v5 lite") -> list[SimpleNamespace]:
+    return [
+        SimpleNamespace(id=number, device_kind=kind, coords=at) for number, at in enumerate(coords)
+    ]
+
+
+@pytest.mark.parametrize("made", [ALL_TO_ALL, CASES["reversed"], TRANSPOSE])
+def test_where_devices_are_is_looked_up(made: Plan, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    module = load(written(made, tmp_path / "module.py"))
+    count = made.devices
+    module._check_routes(stood([(n % 2, n // 2, 0) for n in range(count)]))
+    module._check_routes(stood([(n // (count // 2), n % (count // 2), 0) for n in range(count)]))
+    # Around a ring of 2 x 4, as orders that are good for other collectives have it.
+    ring = [(0, n, 0) for n in range(count // 2)] + [(1, n, 0) for n in reversed(range(count // 2))]
+    module._check_routes(stood(ring, "TPU v6 lite"))
+    with pytest.raises(ValueError, match=r"^mesh: device 0 at \(0, 0, 0\) is to send to device"):
+        module._check_routes(stood(ring))
+
+
+def test_v5e_compiles_what_is_forwarded(tmp_path: Path) -> None:
+    try:
+        targets.require(targets.parse_targets(["v5e:2x4"]), saving=False)
+    except InputError as error:
+        pytest.skip(" ".join(str(error).split()))
+    for name in ("transpose", "gather"):
+        made = CASES[name]
+        sw.emit(made, ("pallas_tpu",)).write(tmp_path / name)
+    for report in compile_bundles(tmp_path, ["v5e:2x4"], xla=False, time_limit=120):
+        assert (report.verdict, report.detail) == ("ok", "")
+        text = (tmp_path / report.name / "pallas_tpu.py").read_text()
+        stated = re.search(r"^WIRE_BYTES = (\d+)$", text, re.M)
+        assert stated is not None
+        assert report.code is not None
+        assert report.code.wire_bytes == int(stated[1])
