@@ -278,6 +278,14 @@ def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> A
 @contextmanager
 def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
     """The module with its names for jax bound to stand-ins, and back."""
+    jnp = SimpleNamespace(
+        int32=np.int32,
+        where=lambda condition, a, b: a if condition else b,
+        logical_not=lambda value: not value,
+        zeros=lambda shape, dtype: None,
+        minimum=min,
+        maximum=max,
+    )
     stand_ins = {
         "pl": SimpleNamespace(
             ds=_Span,
@@ -293,14 +301,8 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
             make_async_copy=recorder.local,
         ),
         "lax": SimpleNamespace(fori_loop=_loop, axis_index=lambda _: np.int32(recorder.rank)),
-        "jnp": SimpleNamespace(
-            int32=np.int32,
-            where=lambda condition, a, b: a if condition else b,
-            logical_not=lambda value: not value,
-            zeros=lambda shape, dtype: None,
-            minimum=min,
-            maximum=max,
-        ),
+        "jnp": jnp,
+        "_numpy": lambda *_: jnp,
         "np": SimpleNamespace(int32=np.int32),
         "_div": lambda a, b: recorder.divided(a) // b,
         "_rem": lambda a, b: recorder.divided(a) % b,

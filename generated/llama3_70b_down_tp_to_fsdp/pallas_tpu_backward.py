@@ -123,12 +123,17 @@ COLLECTIVE_ID = 7711
 LOGICAL = pl.DeviceIdType.LOGICAL
 
 
+def _numpy(*values):
+    """jax.numpy where a value is traced, else numpy, for which nothing has to be compiled."""
+    return jnp if any(isinstance(value, jax.core.Tracer) for value in values) else np
+
+
 def _minimum(a, b):
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.minimum(a, b)
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).minimum(a, b)
 
 
 def _maximum(a, b):
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).maximum(a, b)
 
 
 def _div(a, b):
@@ -243,6 +248,10 @@ def _holds(position, shard):
     return _same(source_shard(position), shard)
 
 
+def _not(condition):
+    return _numpy(condition).logical_not(condition)
+
+
 def _shard_at(number, counted, near):
     """The shard of a number among (first, count) per dimension; `near`, a shard, says with which of
     them to begin, so that not all begin with one."""
@@ -281,7 +290,7 @@ def _incoming(receiver, me, number):
     shard = _shard_at(_div(number, PIECES), senders(receiver), (0,) * len(VIEW))
     box = tile(*shard, *target_shard(receiver))
     sender = holder(*shard, receiver)
-    return _is_full(_ranges(box)) & jnp.logical_not(_holds(me, shard)), sender, shard, piece, box
+    return _is_full(_ranges(box)) & _not(_holds(me, shard)), sender, shard, piece, box
 
 
 def _outgoing_count(me):
@@ -303,7 +312,7 @@ def _outgoing(me, number):
     receiver = target_position(*shard, replica)
     box = tile(*own, *shard)
     sends = _is_full(_ranges(box)) & (holder(*own, receiver) == me)
-    sends = sends & jnp.logical_not(_holds(receiver, own))
+    sends = sends & _not(_holds(receiver, own))
     return sends, receiver, shard, piece, box
 
 

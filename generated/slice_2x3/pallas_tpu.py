@@ -121,12 +121,17 @@ STAGING_BYTES = 0
 VMEM_BYTES = 65536
 
 
+def _numpy(*values):
+    """jax.numpy where a value is traced, else numpy, for which nothing has to be compiled."""
+    return jnp if any(isinstance(value, jax.core.Tracer) for value in values) else np
+
+
 def _minimum(a, b):
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.minimum(a, b)
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).minimum(a, b)
 
 
 def _maximum(a, b):
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).maximum(a, b)
 
 
 def _div(a, b):
@@ -232,6 +237,10 @@ def _multiple(index, divisor):
 def _holds(position, shard):
     """Whether a source position, which may be none, holds a source shard."""
     return _same(source_shard(position), shard)
+
+
+def _not(condition):
+    return _numpy(condition).logical_not(condition)
 
 
 def _digits(number, sizes):

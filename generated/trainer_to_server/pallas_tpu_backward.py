@@ -138,12 +138,17 @@ COLLECTIVE_ID = 3059
 LOGICAL = pl.DeviceIdType.LOGICAL
 
 
+def _numpy(*values):
+    """jax.numpy where a value is traced, else numpy, for which nothing has to be compiled."""
+    return jnp if any(isinstance(value, jax.core.Tracer) for value in values) else np
+
+
 def _minimum(a, b):
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.minimum(a, b)
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).minimum(a, b)
 
 
 def _maximum(a, b):
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).maximum(a, b)
 
 
 def _div(a, b):
@@ -314,7 +319,7 @@ def _outgoing_count(me):
     """How many pieces a source position may have to send."""
     inside = (me >= 0) & (me < 3)
     count = jnp.int32(_count(receivers(me)) * PIECES * REPLICAS)
-    return jnp.where(inside, count, np.int32(0))
+    return _numpy(inside).where(inside, count, np.int32(0))
 
 
 def _outgoing(me, number):
