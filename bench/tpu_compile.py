@@ -101,6 +101,7 @@ def forms(title: str, choices: Iterable[Choice]) -> Table:
     """For each form bytes on the wire over the exact ones, and HBM traffic over the least."""
     listed = tuple(choices)
     table = _table(title, "form", "modules", *_FIGURES)
+    table.caption = "least: every tile read once, every target shard written once, padding too"
     for form in sorted({choice.form.name for choice in listed}):
         found = [choice.figures for choice in listed if choice.form.name == form]
         table.add_row(form, str(len(found)), *_figures(found))

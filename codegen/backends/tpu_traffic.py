@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.tpu_pairs import Pieces, Sums
@@ -18,7 +19,7 @@ class Figures:
     `wire_bytes`: what links carry, padding included; `wire_max`: into the busiest receiver;
     `exact_bytes`: what they would carry without padding. `hbm_bytes`: reads and writes of HBM;
     `hbm_least`: those of reading every source tile once for each device that gets it and of
-    writing every target shard once. `relayout_bytes`: copies beside it, where XLA keeps shards in
+    writing every target shard once, padding too. `relayout_bytes`: copies beside it, where XLA keeps shards in
     another order of dimensions by default than the kernels take; what is around a reshard in a
     program may do without. `staging_bytes`, `vmem_bytes`: a device's, at most.
     """
@@ -50,11 +51,14 @@ def width(pieces: Pieces, _axis: int) -> Integers:
 
 
 def least_traffic(sums: Sums, itemsize: int) -> int:
-    """Bytes of reading every tile and writing every target shard."""
+    """Bytes of reading every tile once and writing every target shard once.
+
+    A shard is written whole: one that is short or empty is returned as an array of the largest
+    shard's shape, whose padding is zero.
+    """
     target = sums.exchange.target
-    written = target.boxes()
-    volumes = (written[:, :, 1] - written[:, :, 0]).prod(axis=1)
-    return itemsize * (sums.remote(width) + sums.local(width) + int(volumes.sum()))
+    written = math.prod(target.local_shape) * target.mesh.size
+    return itemsize * (sums.remote(width) + sums.local(width) + written)
 
 
 def relayout(exchange: Exchange, itemsize: int, view: View) -> int:

@@ -23,7 +23,7 @@ Bytes sent: 12 by the busiest device (the least possible is 12).
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
 On the wire 341.333 times the exact bytes, 4,096 into the busiest device.
-HBM reads and writes 444.53 times the least possible.
+HBM reads and writes 341.95 times the least possible.
 Staging 8,192 bytes of HBM, 65,536 of VMEM.
 
 Made by

@@ -31,7 +31,7 @@ Bytes sent: 128 by the busiest device (the least possible is 128).
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
 On the wire 86.486 times the exact bytes, 16,384 into the busiest device.
-HBM reads and writes 136.93 times the least possible.
+HBM reads and writes 125.98 times the least possible.
 Staging 16,384 bytes of HBM, 122,880 of VMEM.
 
 Made by

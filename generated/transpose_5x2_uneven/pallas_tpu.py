@@ -29,8 +29,8 @@ Bytes sent: 168 by the busiest device (the least possible is 168).
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
 On the wire 99.740 times the exact bytes, 20,480 into the busiest device.
-HBM reads and writes 130.59 times the least possible.
-Where shards lie in memory as XLA lays them out by default: 27.09 times more.
+HBM reads and writes 123.71 times the least possible.
+Where shards lie in memory as XLA lays them out by default: 25.66 times more.
 Staging 24,576 bytes of HBM, 122,880 of VMEM.
 
 Made by
