@@ -19,9 +19,9 @@ class Figures:
     `wire_bytes`: what links carry, padding included; `wire_max`: into the busiest receiver;
     `exact_bytes`: what they would carry without padding. `hbm_bytes`: reads and writes of HBM;
     `hbm_least`: those of reading every source tile once for each device that gets it and of
-    writing every target shard once, padding too. `relayout_bytes`: copies beside it, where XLA keeps shards in
-    another order of dimensions by default than the kernels take; what is around a reshard in a
-    program may do without. `staging_bytes`, `vmem_bytes`: a device's, at most.
+    writing every target shard once, padding too. `relayout_bytes`: copies beside it, where XLA
+    keeps shards in another order of dimensions by default than the kernels take; what is around a
+    reshard in a program may do without. `staging_bytes`, `vmem_bytes`: a device's, at most.
     """
 
     wire_bytes: int
