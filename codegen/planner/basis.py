@@ -45,6 +45,8 @@ from shardwright.ir.sharding import Sharding
 
 # On meshes of up to so many prime factors, every sub-axis may be used on the way.
 FINE_FACTORS = 4
+# Up to so many shardings are all looked at if need be.
+THOROUGH = 4000
 
 
 class State(NamedTuple):
@@ -177,6 +179,15 @@ class Basis:
                 length[border] = 1 + max(below) if below else 0
             longest = max(longest, length[self.size])
         return longest
+
+    @cached_property
+    def is_thorough(self) -> bool:
+        """Whether a search looks at every sharding if need be."""
+        atoms, rank = self.chain, self.reshard.rank
+        counts = (
+            math.perm(atoms, k) * math.comb(k + max(rank, 1) - 1, k) for k in range(atoms + 1)
+        )
+        return sum(counts) * self.layers <= THOROUGH
 
     @cached_property
     def _indices(self) -> dict[Digits, Integers]:

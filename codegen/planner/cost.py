@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.planner.digits import Pair
+from shardwright.codegen.planner.digits import Pair, ordered, primes
 from shardwright.codegen.planner.links import CHUNK, Flows, Load, Network
 from shardwright.codegen.planner.topology import Floats, Torus
 from shardwright.ir.index import Integers
@@ -73,7 +74,7 @@ class Prices:
 
     def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
         """Seconds in which every device of a group gets the shards (bytes) of all the others."""
-        return self._gather(tuple(sorted(digits))).seconds(shard)
+        return self._gather(ordered(digits)).seconds(shard)
 
     def reduce_scatter(self, digits: tuple[Pair, ...], shard: float) -> float:
         """Seconds in which partial sums of `shard` bytes become sums of a part each."""
@@ -85,7 +86,7 @@ class Prices:
 
     def all_to_all(self, digits: tuple[Pair, ...], shard: float) -> float:
         """Seconds in which every device sends each of a group its part of `shard` bytes."""
-        key = tuple(sorted(digits))
+        key = ordered(digits)
         if key not in self._exchanges:
             self._exchanges[key] = _phase(self.network, self._all_pairs(key))
         return self._exchanges[key].seconds(shard / math.prod(size for _, size in digits))
@@ -123,7 +124,16 @@ class Prices:
         return found
 
     def _classes(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
-        """The digits, those that move devices along the same axes of the topology together."""
+        """The prime factors of digits, those that move devices along the same axes of the topology
+        together; cut in the order, small or large ones first, that leaves more classes."""
+        cuts = {tuple(_cut(digits, large_first)): None for large_first in (False, True)}
+        classes = max((self._joined(cut) for cut in cuts), key=len)
+        if len(classes) > MOST_CLASSES:
+            rest = itertools.chain.from_iterable(classes[MOST_CLASSES - 1 :])
+            classes = [*classes[: MOST_CLASSES - 1], tuple(rest)]
+        return classes
+
+    def _joined(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
         found: list[tuple[set[int], tuple[Pair, ...]]] = []
         for digit in digits:
             group = self._groups((digit,))
@@ -135,11 +145,7 @@ class Prices:
                 found.remove((other_axes, others))
                 axes, joined = axes | other_axes, others + joined
             found.append((axes, joined))
-        classes = [digits for _, digits in found]
-        if len(classes) > MOST_CLASSES:
-            rest = itertools.chain.from_iterable(classes[MOST_CLASSES - 1 :])
-            classes = [*classes[: MOST_CLASSES - 1], tuple(rest)]
-        return classes
+        return [digits for _, digits in found]
 
     def _forwarding(self, digits: tuple[Pair, ...]) -> Load:
         """The load of a gather within groups as a ring or a chain, for a shard of one byte."""
@@ -220,6 +226,14 @@ def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
     members = np.arange(math.prod(d.size for d in place), dtype=np.int64)
     found: Integers = bases[:, None] + write_digits(place, members)[None, :]
     return found
+
+
+def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
+    """Digits cut into prime factors, minor to major."""
+    for stride, size in digits:
+        for factor in sorted(primes(size), reverse=large_first):
+            yield stride, factor
+            stride *= factor
 
 
 def _tiled(row: npt.NDArray[Any], groups: Integers) -> Floats:

@@ -14,8 +14,9 @@ import numpy as np
 
 from shardwright.codegen.planner.basis import Basis, Move, State, product_of
 from shardwright.codegen.planner.cost import Prices
-from shardwright.codegen.planner.digits import Digits, parts_of
+from shardwright.codegen.planner.digits import Digits, ordered, parts_of
 from shardwright.codegen.planner.links import Network
+from shardwright.codegen.planner.relaxed import Parts, Remaining
 from shardwright.codegen.planner.topology import Floats
 from shardwright.ir.exchange import ids_of, positions_of
 from shardwright.ir.index import Integers
@@ -29,8 +30,9 @@ class Estimates:
     network: Network
     _overlaps: dict[tuple[int, int, Digits], Floats] = field(default_factory=dict)
     _ahead: dict[State, float] = field(default_factory=dict)
-    _parts: dict[tuple[int, ...], float] = field(default_factory=dict)
-    _bytes: dict[tuple[int, ...], float] = field(default_factory=dict)
+    _prices: dict[tuple[str, int, Digits, Parts], float] = field(default_factory=dict)
+    _after: dict[tuple[Parts, bool], float] = field(default_factory=dict)
+    _bytes: dict[Parts, float] = field(default_factory=dict)
 
     @cached_property
     def prices(self) -> tuple[Prices, ...]:
@@ -41,7 +43,10 @@ class Estimates:
 
     def shard_bytes(self, state: State) -> float:
         """Of the largest shard."""
-        parts = product_of(state)
+        return self.bytes_of(product_of(state))
+
+    def bytes_of(self, parts: Parts) -> float:
+        """Of the largest shard of so many parts of each dimension."""
         found = self._bytes.get(parts)
         if found is None:
             pairs = zip(self.basis.reshard.shape, parts, strict=True)
@@ -53,31 +58,58 @@ class Estimates:
         """Of a step that is no permute."""
         if move.op == "slice":
             return 0.0
-        price = getattr(self.prices[state.layer], move.op)
-        seconds: float = price(move.digits, self.shard_bytes(state))
-        return seconds
+        return self.price(move.op, state.layer, ordered(move.digits), product_of(state))
+
+    def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
+        """Of a collective over digits of a layer, of shards that are one of so many parts."""
+        key = (op, layer, digits, parts)
+        if key not in self._prices:
+            self._prices[key] = getattr(self.prices[layer], op)(digits, self.bytes_of(parts))
+        return self._prices[key]
 
     def least_permute(self, state: State) -> float:
-        """The least that any permute from a state costs: some device receives a whole shard."""
-        return self._at_least(self.shard_bytes(state))
+        """The least that a permute within one order of devices costs: some device receives a whole
+        shard."""
+        return self._moving(product_of(state))
+
+    def _moving(self, parts: Parts) -> float:
+        return self._at_least(self.bytes_of(parts))
+
+    def quick(self, state: State) -> float:
+        """A lower bound on the seconds from a state to the target, soon told."""
+        return self.remaining.seconds(state) if self.basis.is_thorough else self.ahead(state)
 
     def ahead(self, state: State) -> float:
-        """A lower bound on the seconds from a state to the target."""
+        """A lower bound on the seconds from a state to the target: a device must receive all that
+        it lacks of its target shard, in a message at least, and no faster than over all its links
+        together; and, in an exact search, what `relaxed` says."""
         if state not in self._ahead:
             nbytes, seconds = self._lacking(state)
             moves = nbytes >= 0.5  # less than a byte is rounding
             latency = self.network.topology.least_latency
-            self._ahead[state] = latency + seconds if moves else 0.0
+            lacking = latency + seconds if moves else 0.0
+            rest = self.remaining.seconds(state) if self.basis.is_thorough else 0.0
+            self._ahead[state] = max(lacking, rest)
         return self._ahead[state]
 
-    def after_permute(self, state: State) -> float:
-        """A lower bound on `ahead` of every state that a permute from this one leads to."""
-        parts = product_of(state)
-        if parts not in self._parts:
-            pairs = zip(parts, self._goal_parts, strict=True)
+    def with_permute(self, state: State) -> float:
+        """A lower bound on the seconds from a state to the target if a permute is next."""
+        is_told = self.basis.is_thorough and state.unreduced == self.basis.kept
+        if is_told and self.remaining.stays(state):
+            return self.ahead(state)
+        key = product_of(state), is_told
+        if key not in self._after:
+            pairs = zip(key[0], self._goal_parts, strict=True)
             held = math.prod(1.0 / max(a, b) for a, b in pairs)
-            self._parts[parts] = self._at_least((self._goal_share - held) * self._nbytes)
-        return self._parts[parts]
+            lacking = self._at_least((self._goal_share - held) * self._nbytes)
+            rest = self.remaining.of_parts(key[0]) if is_told else 0.0
+            self._after[key] = max(lacking, rest)
+        return self.least_permute(state) + self._after[key]
+
+    @cached_property
+    def remaining(self) -> Remaining:
+        """What is left to pay, of states with less told of them."""
+        return Remaining(self.basis, self.prices, self.price, self._moving)
 
     def _at_least(self, nbytes: float) -> float:
         if nbytes < 0.5:  # less than a byte is rounding

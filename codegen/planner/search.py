@@ -1,17 +1,16 @@
 """The cheapest sequence of basis steps: a shortest path, found best first.
 
 Costs are seconds of the cost model; the number of steps breaks ties. The estimate of what is still
-to come is a lower bound: a device must receive all that it lacks of its target shard, in a message
-at least, and no faster than over all its links together. It is consistent, so that the first path
-that reaches the target is a cheapest one.
+to come is a lower bound (`estimate`), and consistent, so that the first path that reaches the
+target is a cheapest one. A state enters the queue by the part of it that is quick to tell.
 
 Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
 costs, and are priced together when it comes first.
 
 A mesh of many prime factors is cut only between its axes and where source and target cut it
-(`Basis.borders`). Where there still are more than THOROUGH shardings, only permutes that swap two
-sub-axes or end at the target are tried, the estimate counts GREED times, and EXPANSIONS shardings
-are looked at.
+(`Basis.borders`). Where there still are too many shardings (`Basis.is_thorough`), only permutes
+that swap two sub-axes or end at the target are tried, the estimate counts GREED times, and
+EXPANSIONS shardings are looked at.
 `Path.bound` is what no sequence of basis steps can beat: the cost itself where all of them were
 looked at as far as need be, else the first estimate.
 """
@@ -22,14 +21,12 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 from shardwright.codegen.planner.basis import Basis, Move, State
 from shardwright.codegen.planner.estimate import Estimates
 from shardwright.codegen.planner.permutes import Permutes
 
-THOROUGH = 4000
 EXPANSIONS = 1000
 GREED = 3.0
 
@@ -67,30 +64,21 @@ class _Entry(NamedTuple):
 
 @dataclass
 class Search:
-    """One search over the basis of a reshard."""
+    """One search over the basis of a reshard; `expanded` are the shardings it looked on from."""
 
     basis: Basis
     estimates: Estimates
     permutes: Permutes
     allowed: Allowed
+    expanded: set[State] = field(default_factory=set)
     _queue: list[_Entry] = field(default_factory=list)
     _best: dict[State, tuple[float, int]] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
     _entered: int = 0
 
-    @cached_property
-    def thorough(self) -> bool:
-        """Whether every sharding is looked at if need be."""
-        atoms, rank = self.basis.chain, self.basis.reshard.rank
-        counts = (
-            math.perm(atoms, k) * math.comb(k + max(rank, 1) - 1, k) for k in range(atoms + 1)
-        )
-        return sum(counts) * self.basis.layers <= THOROUGH
-
     def run(self) -> Path | None:
         """The cheapest path; None if no path fits in memory."""
         self._reach(self.basis.start, 0.0, 0, None)
-        done: set[State] = set()
         while self._queue:
             entry = heapq.heappop(self._queue)
             state, at = entry.state, (entry.cost, entry.steps)
@@ -98,29 +86,41 @@ class Search:
                 self._every_permute(entry)
             elif state == self.basis.goal:
                 return self._path(state, entry.cost)
-            elif state not in done and at == self._best[state]:
-                done.add(state)
-                if self.thorough or len(done) <= EXPANSIONS:
+            elif (
+                state not in self.expanded and at == self._best[state] and not self._is_early(entry)
+            ):
+                self.expanded.add(state)
+                if self.basis.is_thorough or len(self.expanded) <= EXPANSIONS:
                     self._expand(state, *at)
         return None
+
+    def _is_early(self, entry: _Entry) -> bool:
+        """Whether the whole estimate says more than the entry; then it enters again."""
+        ahead = self.estimates.ahead(entry.state)
+        if self._key(entry.cost, ahead) <= entry.key:
+            return False
+        self._push(ahead, entry.cost, entry.steps, entry.state, False)
+        return True
 
     def _expand(self, state: State, cost: float, steps: int) -> None:
         for move in self.basis.moves(state):
             if self._improves(move.after, cost, steps + 1) and self.allowed(state, move.after):
                 total = cost + self.estimates.seconds(state, move)
                 self._reach(move.after, total, steps + 1, (state, move, total - cost))
-        ahead = self.estimates.least_permute(state) + self.estimates.after_permute(state)
-        self._push(ahead, cost, steps, state, True)
+        self._push(self.estimates.with_permute(state), cost, steps, state, True)
 
     def _every_permute(self, entry: _Entry) -> None:
         state, steps = entry.state, entry.steps + 1
-        found = self.permutes.all_of(state) if self.thorough else self.permutes.swaps(state)
+        if not self.allowed(state, state):  # as large as what any permute leads to
+            return
+        found = (
+            self.permutes.all_of(state) if self.basis.is_thorough else self.permutes.swaps(state)
+        )
+        # To another order of devices, a permute may move nothing.
         least = entry.cost + self.estimates.least_permute(state)
-        after = [
-            other
-            for other in found
-            if self._improves(other, least, steps) and self.allowed(state, other)
-        ]
+        at = {state.layer: (least, steps), 1 - state.layer: (entry.cost, steps)}
+        best = self._best
+        after = [other for other in found if at[other.layer] < best.get(other, _NEVER)]
         for other, seconds in zip(after, self.permutes.seconds(state, after), strict=True):
             self._reach(
                 other, entry.cost + seconds, steps, (state, Move("permute", (), other), seconds)
@@ -137,18 +137,21 @@ class Search:
         self._best[state] = (cost, steps)
         if came is not None:
             self._came[state] = came
-        self._push(self.estimates.ahead(state), cost, steps, state, False)
+        self._push(self.estimates.quick(state), cost, steps, state, False)
 
     def _push(self, ahead: float, cost: float, steps: int, state: State, permutes: bool) -> None:
         if cost + ahead > self._best.get(self.basis.goal, _NEVER)[0]:
             return
-        key = cost + ahead * (1.0 if self.thorough else GREED)
         self._entered += 1
+        key = self._key(cost, ahead)
         entry = _Entry(key, steps, self._entered, cost, state, permutes)
         heapq.heappush(self._queue, entry)
 
+    def _key(self, cost: float, ahead: float) -> float:
+        return cost + ahead * (1.0 if self.basis.is_thorough else GREED)
+
     def _path(self, state: State, cost: float) -> Path:
-        exact = self.basis.is_fine and self.thorough
+        exact = self.basis.is_fine and self.basis.is_thorough
         bound = cost if exact else self.estimates.ahead(self.basis.start)
         found: list[tuple[Move, float]] = []
         while state in self._came:
