@@ -131,6 +131,20 @@ def emit_described(description: Description) -> Bundle:
     )
 
 
+def planned(description: Description) -> Plan:
+    """The plan of a description, whether its backends take it or not."""
+    from shardwright.codegen.planner import plan as plan_of
+    from shardwright.codegen.planner.choose import executed_by
+
+    return plan_of(
+        description.reshard(),
+        description.strategy,
+        topology=description.topology,
+        memory_limit=description.memory_limit,
+        among=executed_by(description.backends),
+    )
+
+
 def _checked(given: object, known: tuple[str, ...]) -> tuple[str, ...]:
     """The backends in the order of `known`, so that the order they are named in is no matter."""
     if isinstance(given, str) or not isinstance(given, Iterable):

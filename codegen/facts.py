@@ -9,33 +9,34 @@ from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import AxisRef, Mesh
 from shardwright.ir.plan import Plan
 from shardwright.ir.printers import PYTHON
+from shardwright.ir.sharding import Sharding
 from shardwright.ir.tiles import DimTiles
 
 # Up to this many devices, the ranges of every device stand in the docstring.
 TABLE_DEVICES = 16
 
 
-def title(plan: Plan) -> str:
+def title(plan: Plan, target: Sharding | None = None) -> str:
     """One line: what is moved, over how many devices, from which sharding to which."""
     reshard = plan.reshard
     shape = ", ".join(map(str, reshard.shape))
     moved = f"{reshard.dtype}[{shape}] over {plan.devices} devices"
-    return f"Reshards {moved}: {reshard.source} -> {reshard.target}."
+    return f"Reshards {moved}: {reshard.source} -> {target or reshard.target}."
 
 
 def facts(plan: Plan) -> tuple[str, ...]:
     """Lines that state layouts, tiles, traffic, the choice of senders and the devices' ranges."""
     exchange = plan.exchange
     lines = [
-        *_side("Source", "d1", str(plan.reshard.source), exchange.source),
-        *_side("Target", "d2", str(plan.reshard.target), exchange.target),
+        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
+        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
         "",
         "Tiles are the intersections of source and target shards. Along dimension",
         *(f"    {axis}: {_cuts(tiles)}" for axis, tiles in enumerate(exchange.dims)),
         *senders(exchange),
         "",
         *traffic_lines(plan),
-        *_table(exchange),
+        *range_table(exchange),
     ]
     return tuple(line for line in lines)
 
@@ -56,7 +57,8 @@ def coordinates(mesh: Mesh) -> Value:
     return position
 
 
-def _side(side: str, device: str, sharding: str, layout: Layout) -> list[str]:
+def side_lines(side: str, device: str, sharding: str, layout: Layout) -> list[str]:
+    """One side: its sharding, its shards, and which element of the tensor a device has where."""
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
     names = ", ".join(name for name, _ in layout.mesh.axes)
@@ -139,7 +141,8 @@ def device_ranges(exchange: Exchange) -> list[tuple[str, str, str]]:
     ]
 
 
-def _table(exchange: Exchange) -> list[str]:
+def range_table(exchange: Exchange) -> list[str]:
+    """The ranges of every device before and after, in columns, where they are few."""
     if exchange.ranks.size > TABLE_DEVICES:
         return []
     rows = [("device", "source", "target"), *device_ranges(exchange)]

@@ -87,6 +87,11 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
     )
 
 
+def box_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
+    """What a device holds on either side, for modules whose plan is no exchange."""
+    return _box("source", exchange.source), _box("target", exchange.target)
+
+
 def _function(
     name: str,
     parameters: tuple[Index, ...],

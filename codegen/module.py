@@ -60,45 +60,62 @@ def module_text(
     plan: Plan, command: str, printer: Printer, more: tuple[IndexFunction, ...] = ()
 ) -> ModuleText:
     """The common parts of a module, printed for a target; `more`: index functions of its own."""
-    reshard, exchange = plan.reshard, as_vectors(plan.exchange)
+    vectors = as_vectors(plan.exchange)
+    functions = (*index_functions(vectors), *more)
+    return text_of(plan, command, printer, functions, Said(title(plan), facts(plan)), plan.exchange)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a module's docstring opens with, and the target sharding where it is not the plan's."""
+
+    title: str
+    facts: tuple[str, ...]
+    target: str | None = None
+
+
+def text_of(
+    plan: Plan,
+    command: str,
+    printer: Printer,
+    functions: tuple[IndexFunction, ...],
+    said: Said,
+    ends: Exchange,
+) -> ModuleText:
+    """The common parts of a module of these index functions; `ends`: both sides' layouts."""
+    reshard = plan.reshard
     return ModuleText(
-        title=title(plan),
-        facts=facts(plan),
+        title=said.title,
+        facts=said.facts,
         command=command,
         shape=repr(reshard.shape),
         dtype=reshard.dtype,
         itemsize=DTYPES[reshard.dtype],
-        source=_side_text(plan.exchange.source, str(reshard.source)),
-        target=_side_text(plan.exchange.target, str(reshard.target)),
-        id_lines=(
-            *_ids("SOURCE_IDS", exchange.source.mesh),
-            *_ids("TARGET_IDS", exchange.target.mesh),
-        ),
+        source=_side_text(ends.source, str(reshard.source)),
+        target=_side_text(ends.target, said.target or str(reshard.target)),
+        id_lines=(*_ids("SOURCE_IDS", ends.source.mesh), *_ids("TARGET_IDS", ends.target.mesh)),
         functions=tuple(
             FunctionText(
                 tuple(exploded(f"def {f.name}", list(f.parameters), suffix=":")),
                 f.doc,
                 tuple(function_lines(printer, f)),
             )
-            for f in (*index_functions(exchange), *more)
+            for f in functions
         ),
-        axes=tuple(range(len(exchange.dims))),
+        axes=tuple(range(max(len(ends.target.dims), 1))),
         scalar=not reshard.shape,
-        same_order=exchange.same_order,
+        same_order=ends.same_order,
     )
 
 
 def as_vectors(exchange: Exchange) -> Exchange:
     """The exchange itself, or for a scalar that of a vector of one element, so that kernels have
     at least one dimension."""
-    if exchange.dims:
-        return exchange
-    one = (DimLayout(1, ()),)
-    return replace(
-        exchange,
-        source=replace(exchange.source, dims=one),
-        target=replace(exchange.target, dims=one),
+    source, target = (
+        layout if layout.dims else replace(layout, dims=(DimLayout(1, ()),))
+        for layout in (exchange.source, exchange.target)
     )
+    return replace(exchange, source=source, target=target)
 
 
 def _side_text(layout: Layout, sharding: str) -> SideText:
@@ -156,7 +173,7 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             f"{backend} moves values and does not add partial sums",
             argument="source",
             got=str(reshard.source),
-            expected="a source without unreduced axes",
+            expected="a source without unreduced axes, or backends jax_xla, which adds",
         )
     if max(reshard.shape, default=1) > MAX_EXTENT:
         raise InputError(

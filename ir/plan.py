@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
-from shardwright.ir.exchange import Exchange, ids_of
+from shardwright.ir.exchange import Exchange, HolderRule, ids_of
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.steps import (
@@ -98,6 +98,16 @@ class Plan:
             got=f"{self.strategy}, {self.ops or 'no steps'}",
             expected="direct",
         )
+
+    @property
+    def outline(self) -> Exchange:
+        """Both ends side by side, for ranges and pictures: the exchange of a direct plan; for
+        another one that between its source and target, partial sums taken as values."""
+        if self.strategy == "direct":
+            return self.exchange
+        ends = (replace(side, unreduced=()) for side in (self.reshard.source, self.reshard.target))
+        source, target = ends
+        return Exchange.of(replace(self.reshard, source=source, target=target), HolderRule())
 
     @property
     def ops(self) -> str:

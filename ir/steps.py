@@ -53,6 +53,11 @@ class ExchangeStep:
     def op(self) -> str:
         return "exchange"
 
+    @property
+    def is_even(self) -> bool:
+        """Whether every dimension whose sharding changes divides, before and after."""
+        return _is_even(self.exchange.source, self.exchange.target)
+
     def phases(self) -> tuple[Phase, ...]:
         """The one phase."""
         return (Phase(enumerate_transfers(self.exchange)),)
@@ -74,11 +79,7 @@ class MoveStep:
     @property
     def is_even(self) -> bool:
         """Whether every dimension whose sharding changes divides, before and after."""
-        hidden = self.exchange.source.hidden
-        pairs = zip(
-            self.exchange.source.dims[hidden:], self.exchange.target.dims[hidden:], strict=True
-        )
-        return all(a == b or (a.is_even and b.is_even) for a, b in pairs)
+        return _is_even(self.exchange.source, self.exchange.target)
 
     def phases(self) -> tuple[Phase, ...]:
         """The one phase."""
@@ -96,15 +97,18 @@ class ReduceStep:
     @property
     def is_even(self) -> bool:
         """Whether every dimension whose sharding changes divides, before and after."""
-        layouts = (self.reduction.before, self.reduction.after)
-        dims = (layout.dims[layout.hidden :] for layout in layouts)
-        return all(a == b or (a.is_even and b.is_even) for a, b in zip(*dims, strict=True))
+        return _is_even(self.reduction.before, self.reduction.after)
 
     def phases(self) -> tuple[Phase, ...]:
         """The sums, and for an all-reduce the copies of the summed parts."""
         copies = self.reduction.copies()
         sums = Phase(self.reduction.sums(), adds=True)
         return (sums,) if copies is None else (sums, Phase(copies))
+
+
+def _is_even(before: Layout, after: Layout) -> bool:
+    dims = before.dims[before.hidden :], after.dims[after.hidden :]
+    return all(a == b or (a.is_even and b.is_even) for a, b in zip(*dims, strict=True))
 
 
 # The steps a plan may hold.

@@ -156,13 +156,13 @@ def test_a_backend_refuses_what_it_cannot_do() -> None:
         "bfloat16, float32, float8_e4m3fn, float8_e5m2"
     )
     sums = plan(make(mesh, (4,), '[{"x"}], unreduced={"y"}', '[{}], unreduced={"y"}'))
-    for backend, module in BACKENDS.items():
+    for backend in ("pallas_tpu", "triton_gpu"):
         with pytest.raises(InputError) as caught:
-            module.refuse(sums)
+            BACKENDS[backend].refuse(sums)
         assert str(caught.value) == (
             f"source: {backend} moves values and does not add partial sums\n"
             'got: [{"x"}], unreduced={"y"}\n'
-            "expected: a source without unreduced axes"
+            "expected: a source without unreduced axes, or backends jax_xla, which adds"
         )
     huge = plan(make(mesh, (2**31,), '[{"x"}]', '[{"y"}]'))
     with pytest.raises(InputError, match="computes indices in 32 bits"):

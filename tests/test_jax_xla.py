@@ -57,13 +57,13 @@ def planned(reshard: Reshard) -> set[str]:
             return {"collective-permute"} if count else set()
 
 
-def programs(reshards: list[Reshard], folder: Path) -> list[dict[str, Any]]:
-    """What the compiled programs of the modules of reshards move (`xla_process.py`)."""
+def programs(plans: list[sw.Plan], folder: Path) -> list[dict[str, Any]]:
+    """What the compiled programs of the modules of plans move (`xla_process.py`)."""
     lines = []
-    for number, reshard in enumerate(reshards):
+    for number, made in enumerate(plans):
         home = folder / f"case{number}"
         home.mkdir()
-        for part in parts(plan(reshard), "jax_xla", "shardwright emit"):
+        for part in parts(made, "jax_xla", "shardwright emit"):
             (home / part.file).write_text(part.text)
         lines.append(f"{home}\n")
     forced = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -81,7 +81,7 @@ def programs(reshards: list[Reshard], folder: Path) -> list[dict[str, Any]]:
 def check_programs(reshards: list[Reshard], folder: Path) -> None:
     """The HLO has the planned collectives and no others, which receive WIRE_BYTES, both ways."""
     pytest.importorskip("jax")
-    for reshard, said in zip(reshards, programs(reshards, folder), strict=True):
+    for reshard, said in zip(reshards, programs([*map(plan, reshards)], folder), strict=True):
         name, made = describe(reshard), plan(reshard)
         assert said["received"] == said["wire"], name
         assert said["wire"] <= (1 + MOST_PADDING) * made.traffic.received_max, name

@@ -61,12 +61,15 @@ def _larger(module: ModuleType, mesh: Any) -> bool:
     """Whether padding, moving and adding in one program gives what they should."""
     tensor = (np.arange(np.prod(module.SHAPE)) % 2).astype(jnp.dtype(module.DTYPE))
     tensor = tensor.reshape(module.SHAPE)
+    given = tensor
+    if len(module.PADDED_SOURCE_SHAPE) > len(module.SHAPE):  # terms, of which the first is all
+        given = np.stack([tensor] + [0 * tensor] * (module.PADDED_SOURCE_SHAPE[0] - 1))
 
-    def program(tensor: Any) -> Any:
-        x = jax.lax.with_sharding_constraint(module.pad(tensor), module.source_sharding(mesh))
+    def program(given: Any) -> Any:
+        x = jax.lax.with_sharding_constraint(module.pad(given), module.source_sharding(mesh))
         return module.unpad(module.reshard(x, mesh)) == tensor
 
-    return bool(np.all(jax.jit(program)(tensor)))
+    return bool(np.all(jax.jit(program)(given)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from shardwright.codegen.module import ModuleText, as_vectors, constant_lines
@@ -40,11 +41,38 @@ class HostText:
     some_local: bool
     communicates: bool
     self_check_values: int
+    source_terms: int  # extents of the dimensions of terms; 0 where an array has none
+    target_terms: int
+
+    @property
+    def given_shape(self) -> str:
+        """The shape that `pad` takes."""
+        return f"({self.source_terms}, *SHAPE)" if self.source_terms else "SHAPE"
+
+    @property
+    def result_shape(self) -> str:
+        """The shape that `unpad` gives."""
+        return f"({self.target_terms}, *SHAPE)" if self.target_terms else "SHAPE"
 
 
 @dataclass(frozen=True)
 class JaxText(HostText, ModuleText):
     """The parts that the JAX modules have in common."""
+
+    @property
+    def names_axes(self) -> bool:
+        """Whether the program is among axes that its shardings alone do not name."""
+        return False
+
+    @property
+    def scalar_source(self) -> str:
+        """What a source shard's shape takes where a scalar is a vector of one element."""
+        return "[:0]" if self.scalar and not self.source_terms else ""
+
+    @property
+    def scalar_target(self) -> str:
+        """As `scalar_source`."""
+        return "[:0]" if self.scalar and not self.target_terms else ""
 
     @property
     def has_table(self) -> bool:
@@ -67,23 +95,31 @@ class JaxText(HostText, ModuleText):
         return is_floating(self.dtype)
 
 
-def host_text(plan: Plan) -> HostText:
-    """The host side of a direct plan's module."""
-    exchange = as_vectors(plan.exchange)
+def host_text(
+    plan: Plan, ends: Exchange | None = None, sharding: Sharding | None = None
+) -> HostText:
+    """The host side of a plan's module.
+
+    `ends`: both sides' layouts, for a plan that is not one exchange. `sharding`: the target's where
+    it is not the plan's.
+    """
+    given = plan.exchange if ends is None else ends
+    wanted = plan.reshard.target if sharding is None else sharding
+    exchange = as_vectors(given)
     source, target = exchange.source, exchange.target
-    axes = _axes(plan.reshard.source), _axes(plan.reshard.target)
+    axes = axes_of(plan.reshard.source), axes_of(wanted)
     return HostText(
         devices=plan.devices,
         axes_lines=(
-            *_axes_line("SOURCE_AXES", axes[0]),
-            *_axes_line("TARGET_AXES", axes[1]),
+            *axes_line("SOURCE_AXES", axes[0]),
+            *axes_line("TARGET_AXES", axes[1]),
             *_range_lines("SOURCE", source),
             *_range_lines("TARGET", target),
         ),
         source_spec=_spec(plan.reshard.source),
-        target_spec=_spec(plan.reshard.target),
-        padded_source_shape=repr(_padded_shape(plan.exchange.source)),
-        padded_target_shape=repr(_padded_shape(plan.exchange.target)),
+        target_spec=_spec(wanted),
+        padded_source_shape=repr(_padded_shape(given.source)),
+        padded_target_shape=repr(_padded_shape(given.target)),
         kernel_axes=quoted_names([name for name, _ in axes[0]]),
         replicas=target.replicas,
         pieces=exchange.rule.pieces,
@@ -98,28 +134,40 @@ def host_text(plan: Plan) -> HostText:
         target_nested=_nested(target),
         source_uneven=any(dim.is_flat and not dim.is_even for dim in source.dims),
         target_uneven=any(dim.is_flat and not dim.is_even for dim in target.dims),
-        some_local=plan.traffic.received_total < plan.target_bytes,
+        some_local=ends is None and plan.traffic.received_total < plan.target_bytes,
         communicates=plan.traffic.received_total > 0,
         self_check_values=2 if plan.reshard.dtype == "bool" else 5,
+        source_terms=_terms(plan.reshard.source),
+        target_terms=_terms(wanted),
     )
+
+
+def _terms(sharding: Sharding) -> int:
+    """How many terms an array of partial sums has; 0 where it holds values."""
+    sizes = (sharding.mesh.full_size(ref) for ref in sharding.unreduced)
+    return math.prod(sizes) if sharding.unreduced else 0
 
 
 def axis_names(sharding: Sharding) -> dict[AxisRef, str]:
     """The axes of the mesh refined for a sharding, with names that JAX takes."""
-    refined = sharding.mesh.refine(sharding.used())
-    return {
-        ref: ref.name if ref.size is None else f"{ref.name}:({ref.pre}){ref.size}"
-        for ref in refined
-    }
+    refined = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
+    return {ref: axis_name(ref) for ref in refined}
 
 
-def _axes(sharding: Sharding) -> list[tuple[str, int]]:
+def axis_name(ref: AxisRef) -> str:
+    """An axis or sub-axis as JAX may name an axis."""
+    return ref.name if ref.size is None else f"{ref.name}:({ref.pre}){ref.size}"
+
+
+def axes_of(sharding: Sharding) -> list[tuple[str, int]]:
+    """Names and sizes of the axes of the mesh refined for a sharding; one axis at least."""
     mesh = sharding.mesh
     axes = [(name, mesh.digit(ref).size) for ref, name in axis_names(sharding).items()]
     return axes or [("device", 1)]
 
 
-def _axes_line(name: str, axes: list[tuple[str, int]]) -> list[str]:
+def axes_line(name: str, axes: list[tuple[str, int]]) -> list[str]:
+    """The names and sizes of axes as a constant of the module."""
     return constant_lines(name, [f'("{axis}", {size})' for axis, size in axes])
 
 
@@ -135,6 +183,8 @@ def _spec(sharding: Sharding) -> str:
         quoted_names([names[ref] for ref in dim.axes]) if dim.axes else "None"
         for dim in sharding.dims
     ]
+    if sharding.unreduced:
+        entries.insert(0, quoted_names([names[ref] for ref in sharding.unreduced]))
     return f"P({', '.join(entries)})"
 
 

@@ -21,6 +21,13 @@ from shardwright.codegen.backends.widths import refuse_wide
 from shardwright.codegen.backends.xla_collectives import Collectives, Refs, collectives_of
 from shardwright.codegen.backends.xla_groups import Groups, groups_of
 from shardwright.codegen.backends.xla_rounds import MOST_PADDING, Boxes, Rounds, rounds_of
+from shardwright.codegen.backends.xla_steps import (
+    Steps,
+    StepsText,
+    is_stepwise,
+    refuse_steps,
+    steps_text,
+)
 from shardwright.codegen.module import as_vectors, constant_lines, module_text, refuse_common
 from shardwright.codegen.render import render as render_template
 from shardwright.ir.dtypes import DTYPES
@@ -28,10 +35,11 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 from shardwright.ir.printers import PYTHON
+from shardwright.ir.sharding import Sharding
 
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
-How = Collectives | Groups | Rounds
+How = Collectives | Groups | Rounds | Steps
 
 
 @dataclass(frozen=True)
@@ -56,19 +64,31 @@ class XlaText(JaxText):
         return False
 
     @property
+    def names_axes(self) -> bool:
+        """Whether the program is among axes that its shardings alone do not name."""
+        return isinstance(self.how, Steps)
+
+    @property
     def exchange_template(self) -> str:
         """The template that prints `_exchange`."""
         return f"jax_xla_{type(self.how).__name__.lower()}.py.jinja"
 
     @property
     def has_boxes(self) -> bool:
-        """Whether the module goes through the boxes that devices exchange."""
-        return not isinstance(self.how, Collectives)
+        """Whether the module goes through the boxes of one exchange."""
+        return isinstance(self.how, Groups | Rounds)
+
+    @property
+    def has_step_boxes(self) -> bool:
+        """Whether the module goes through the boxes of some of its steps."""
+        return isinstance(self.how, Steps) and self.how.boxes
 
     @property
     def uses_lax(self) -> bool:
         """Whether the module calls `lax`: not where every shard stays as it is."""
-        statements = "".join(self.how.lines) if isinstance(self.how, Collectives) else "lax."
+        statements = "lax."
+        if isinstance(self.how, Collectives | Steps) and not self.has_step_boxes:
+            statements = "".join(self.how.lines)
         padding = self.target_short or self.source_nested or self.target_nested
         return "lax." in statements or bool(padding)
 
@@ -100,6 +120,9 @@ class XlaText(JaxText):
 
 def refuse(plan: Plan) -> None:
     """Raises InputError for what this backend does not do."""
+    if is_stepwise(plan):
+        refuse_steps(plan)
+        return
     refuse_common(plan, "jax_xla", {})
     refuse_wide(plan, as_vectors(plan.exchange), "jax_xla")
     count = _transfers(plan.exchange)
@@ -115,6 +138,12 @@ def refuse(plan: Plan) -> None:
 def render(plan: Plan, command: str) -> str:
     """The text of `jax_xla.py`."""
     return render_template("jax_xla.py.jinja", xla_text(plan, command))
+
+
+def render_terms(plan: Plan, command: str, target: Sharding) -> str:
+    """The text of the derivative of a sum: of a plan to what every term of it is a copy of; its
+    result has the sharding `target`, which has unreduced axes beside the plan's."""
+    return render_template("jax_xla.py.jinja", _of_steps(steps_text(plan, command, target)))
 
 
 def how_of(plan: Plan) -> How:
@@ -154,6 +183,8 @@ def _transfers(exchange: Exchange) -> int:
 
 def xla_text(plan: Plan, command: str) -> XlaText:
     """The template's context."""
+    if is_stepwise(plan):
+        return _of_steps(steps_text(plan, command))
     exchange = as_vectors(plan.exchange)
     how = how_of(plan)
     common, host = module_text(plan, command, PYTHON), host_text(plan)
@@ -168,6 +199,21 @@ def xla_text(plan: Plan, command: str) -> XlaText:
         wire_bytes=how.wire[0] * itemsize,
         table_lines=_table_lines(how),
         round_lines=_round_lines(how, exchange),
+    )
+
+
+def _of_steps(text: StepsText) -> XlaText:
+    """The context of a basis plan's module."""
+    return XlaText(
+        **vars(text.common),
+        **vars(replace(text.host, pieces=0)),
+        how=text.how,
+        target_short=text.target_short,
+        program_axes=text.host.kernel_axes if text.common.same_order else '"device"',
+        vector_target_shape="",
+        wire_bytes=text.how.wire[0],
+        table_lines=(),
+        round_lines=(),
     )
 
 

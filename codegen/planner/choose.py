@@ -17,7 +17,7 @@ from shardwright.ir.reshard import Reshard
 # reaches the lower bound, and only a reshard that adds partial sums needs the basis.
 STRATEGIES = ("auto", "direct", "basis")
 # What a backend executes where it is not `direct` alone.
-EXECUTES: dict[str, tuple[str, ...]] = {}
+EXECUTES: dict[str, tuple[str, ...]] = {"jax_xla": ("direct", "basis")}
 
 
 def executed_by(backends: Iterable[str]) -> tuple[str, ...]:

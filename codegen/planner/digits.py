@@ -63,3 +63,28 @@ def minus(digits: Digits, taken: Digits) -> Digits:
         if top > at:
             left.append((at, top // at))
     return ordered(tuple(left))
+
+
+def tail(digits: Digits, major: Digits) -> Digits | None:
+    """What digits have after the major-most ones; None where they do not begin with those.
+
+    >>> tail(((1, 6),), ((2, 3),))
+    ((1, 2),)
+    >>> tail(((4, 2), (1, 2)), ((1, 2),)) is None
+    True
+    """
+    left = list(digits)
+    for stride, size in major:
+        while size > 1:
+            if not left:
+                return None
+            low, count = left.pop(0)
+            if low * count != stride * size:
+                return None
+            taken = min(count, size)
+            if count % taken or size % taken:
+                return None
+            if count > taken:
+                left.insert(0, (low, count // taken))
+            size //= taken
+    return tuple(left)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from shardwright.codegen.facts import device_ranges, title
 from shardwright.codegen.show.derivation import derivation_lines
 from shardwright.codegen.show.pictures import pictures
+from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
 from shardwright.codegen.show.tables import HEADINGS, Row, more_text, not_enumerated, tile_rows
 from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
 
@@ -31,6 +32,7 @@ def review_page(
         f"Strategy `{plan.strategy}`. Made, and made again, by",
         _block([command], "sh"),
         *(_BACKWARD.format(file) for file in backward),
+        *(() if plan.strategy == "direct" else _steps(plan)),
         "## Bytes against the bound",
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
@@ -38,12 +40,7 @@ def review_page(
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
         "## What each device holds",
         *_devices(plan),
-        "## Tiles",
-        *_tiles(plan),
-        "## Derivation",
-        _block(derivation_lines(plan)[1:]),
-        "## Pictures in text",
-        _block([pictures(plan)]),
+        *(_exchanged(plan) if plan.strategy == "direct" else ()),
         "## How to verify",
         _VERIFY,
         _block([f"shardwright verify {name}", "shardwright check ."], "sh"),
@@ -81,7 +78,25 @@ def _devices(plan: Plan) -> tuple[str, ...]:
     """The range of the tensor on every device, before and after, where they are few."""
     if plan.devices > LISTED_DEVICES:
         return (f"{plan.devices:,} devices: the derivation has their ranges in closed form.",)
-    return (_markdown(("device", "before", "after"), device_ranges(plan.exchange)),)
+    return (_markdown(("device", "before", "after"), device_ranges(plan.outline)),)
+
+
+def _steps(plan: Plan) -> tuple[str, ...]:
+    """Every step, and what it is chosen by."""
+    rows = _markdown(STEP_HEADINGS, step_rows(plan))
+    return "## Steps", rows if plan.steps else "None.", " ".join(choice_lines(plan))
+
+
+def _exchanged(plan: Plan) -> tuple[str, ...]:
+    """The tiles of one exchange, and how they follow from the shardings."""
+    return (
+        "## Tiles",
+        *_tiles(plan),
+        "## Derivation",
+        _block(derivation_lines(plan)[1:]),
+        "## Pictures in text",
+        _block([pictures(plan)]),
+    )
 
 
 def _tiles(plan: Plan) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ class Canvas:
 
 def svg(plan: Plan) -> str:
     """The picture of a plan; the same text for the same plan."""
-    picture = CutPicture.of(plan.exchange, DRAWN_BANDS)
+    picture = CutPicture.of(plan.outline, DRAWN_BANDS)
     canvas = Canvas(
         picture,
         _scale(picture.columns, COLUMN, WIDTHS),
@@ -124,7 +124,7 @@ def _scale_note(canvas: Canvas) -> list[str]:
 
 
 def _panels(plan: Plan, canvas: Canvas) -> Iterator[str]:
-    exchange, reshard = plan.exchange, plan.reshard
+    exchange, reshard = plan.outline, plan.reshard
     sides = (
         ("Before", reshard.source, exchange.source),
         ("After", reshard.target, exchange.target),

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardwright.codegen.oracle import Placement
+from shardwright.codegen import oracle_terms
+from shardwright.codegen.oracle import Placement, Ref
 
 if TYPE_CHECKING:  # a worker knows plain data only
+    from shardwright.ir.axes import AxisRef
     from shardwright.ir.reshard import Reshard
     from shardwright.ir.sharding import Sharding
 
@@ -43,9 +45,35 @@ class Case:
     transfers: tuple[Transfer, ...] = ()
     derivative: bool = False
 
+    @property
+    def source_array(self) -> Placement:
+        """How the array that the module takes is placed: with a dimension of terms, if any."""
+        return oracle_terms.array_of(self.source)
+
+    @property
+    def target_array(self) -> Placement:
+        """How the array that the module gives is placed."""
+        return oracle_terms.array_of(self.target)
+
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """The shape of the array that the module takes, without padding."""
+        return oracle_terms.array_shape(self.source, self.shape)
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """The shape of the array that the module gives, without padding."""
+        return oracle_terms.array_shape(self.target, self.shape)
+
     @staticmethod
-    def of(reshard: Reshard, name: str, backend: str, module: Path) -> Case:
-        """The case of a reshard whose module is the file `module`."""
+    def of(
+        reshard: Reshard, name: str, backend: str, module: Path, target: Sharding | None = None
+    ) -> Case:
+        """The case of a reshard whose module is the file `module`.
+
+        `target`: that of a module that gives every term the tensor, the derivative of a sum.
+        """
+        wanted = reshard.target if target is None else target
         return Case(
             name=name,
             backend=backend,
@@ -53,12 +81,12 @@ class Case:
             shape=reshard.shape,
             dtype=reshard.dtype,
             source=placement(reshard.source, reshard.source_split),
-            target=placement(reshard.target, reshard.target_split),
+            target=placement(wanted, reshard.target_split),
             texts=(
                 ("SOURCE_MESH", str(reshard.source.mesh)),
                 ("TARGET_MESH", str(reshard.target.mesh)),
                 ("SOURCE", str(reshard.source)),
-                ("TARGET", str(reshard.target)),
+                ("TARGET", str(wanted)),
             ),
         )
 
@@ -92,11 +120,14 @@ def placement(sharding: Sharding, split: str) -> Placement:
     return Placement(
         axes=tuple(sharding.mesh.axes),
         device_ids=tuple(sharding.mesh.device_ids),
-        dims=tuple(
-            tuple((ref.name, ref.pre, ref.size) for ref in dim.axes) for dim in sharding.dims
-        ),
+        dims=tuple(_refs(dim.axes) for dim in sharding.dims),
         split=split,
+        unreduced=_refs(sharding.unreduced),
     )
+
+
+def _refs(axes: tuple[AxisRef, ...]) -> tuple[Ref, ...]:
+    return tuple((ref.name, ref.pre, ref.size) for ref in axes)
 
 
 def _placement_from(data: dict[str, Any]) -> Placement:
@@ -105,4 +136,5 @@ def _placement_from(data: dict[str, Any]) -> Placement:
         device_ids=tuple(data["device_ids"]),
         dims=tuple(tuple((name, pre, size) for name, pre, size in refs) for refs in data["dims"]),
         split=data["split"],
+        unreduced=tuple((name, pre, size) for name, pre, size in data["unreduced"]),
     )

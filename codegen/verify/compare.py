@@ -49,21 +49,21 @@ def constants(module: ModuleType, case: Case) -> None:
     expect("DTYPE", named(module, "DTYPE"), case.dtype)
     for name, text in case.texts:
         expect(name, named(module, name), text)
-    for side, placement in _sides(case):
+    for side, placement, array in _sides(case):
         local = f"LOCAL_{side.upper()}_SHAPE"
-        expect(local, tuple(named(module, local)), oracle.largest(placement, case.shape))
+        expect(local, tuple(named(module, local)), oracle.largest(placement, array))
         shape_of = named(module, f"{side}_shape")
-        for device, indices in oracle.holdings(placement, case.shape).items():
+        for device, indices in oracle.holdings(placement, array).items():
             shape = tuple(len(along) for along in indices)
             expect(f"{side}_shape({device})", tuple(shape_of(device)), shape)
 
 
 def index_functions(module: ModuleType, case: Case) -> None:
     """source_box and target_box at every position of their meshes, against the oracle."""
-    for side, placement in _sides(case):
+    for side, placement, array in _sides(case):
         function = named(module, f"{side}_box")
         box: Callable[[int], Sequence[int]] = getattr(function, "fn", function)
-        held = oracle.holdings(placement, case.shape)
+        held = oracle.holdings(placement, array)
         for position, device in enumerate(placement.device_ids):
             bounds = tuple(int(bound) for bound in box(position))
             got = tuple(
@@ -77,12 +77,19 @@ def index_functions(module: ModuleType, case: Case) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """One execution: the tensor, which of the two poisons, which fill for padding."""
+    """One execution: the tensor, which of the two poisons, which fill for padding; what the module
+    is given where that is not the tensor, but terms of it."""
 
     tensor: Bits
     plane: int
     poison: int
     fill: int
+    source: Bits | None = None
+
+    @property
+    def given(self) -> Bits:
+        """What the module is given."""
+        return self.tensor if self.source is None else self.source
 
 
 def runs(case: Case) -> Iterator[Run]:
@@ -125,8 +132,11 @@ def _tuple(at: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, at))}]"
 
 
-def _sides(case: Case) -> tuple[tuple[str, Placement], ...]:
-    return ("source", case.source), ("target", case.target)
+def _sides(case: Case) -> tuple[tuple[str, Placement, tuple[int, ...]], ...]:
+    return (
+        ("source", case.source_array, case.source_shape),
+        ("target", case.target_array, case.target_shape),
+    )
 
 
 def named(module: ModuleType, name: str) -> Any:

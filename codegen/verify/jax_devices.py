@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardwright.codegen import oracle
+from shardwright.codegen import oracle, oracle_terms
 from shardwright.codegen.oracle import Bits, Placement
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case
@@ -42,7 +43,7 @@ class Execution:
 
     def passed(self) -> tuple[str, ...]:
         """Execute the module on every bit plane; the names of the checks passed."""
-        for each in compare.runs(self.case):
+        for each in runs(self.case):
             result = self.once(each)
         self.pad_and_unpad(each, result)
         if not self.case.derivative:
@@ -70,20 +71,20 @@ class Execution:
 
     def once(self, run: Run) -> Any:
         """Execute, compare every device's shard with the oracle, and return the result."""
-        given = oracle.padded(self.case.source, run.tensor, run.fill)
+        given = oracle.padded(self.case.source_array, run.given, run.fill)
         sharding = self.module.source_sharding(self.source_mesh)
         x = jax.device_put(to_jax(given, self.case.dtype), sharding)
         with self.observed(run):
             y = jax.block_until_ready(self.function(x))
         wanted = self.module.target_sharding(self.target_mesh)
-        self._compare(run, y, wanted, self.case.target)
+        self._compare(run, y, wanted, self.case.target_array)
         if not np.array_equal(to_bits(x), given):
             raise MismatchError("the input was changed")
         return y
 
     def transpose(self, run: Run) -> None:
         """A cotangent, its padding filled with what must not be read, moves back to the source."""
-        given = oracle.padded(self.case.target, run.tensor, run.fill)
+        given = oracle.padded(self.case.target_array, run.tensor, run.fill)
         wanted = self.module.source_sharding(self.source_mesh)
         x = jax.device_put(jnp.zeros(self.module.PADDED_SOURCE_SHAPE, self.case.dtype), wanted)
         y = to_jax(given, self.case.dtype)
@@ -91,7 +92,17 @@ class Execution:
         with self.observed(run), compare.said_of("the derivative"):
             _, pull = jax.vjp(self.function, x)
             (back,) = jax.block_until_ready(pull(cotangent))
-            self._compare(run, back, wanted, self.case.source)
+            of = dataclasses.replace(run, tensor=self._back(run.tensor))
+            self._compare(of, back, wanted, self.case.source_array)
+
+    def _back(self, cotangent: Bits) -> Bits:
+        """The cotangent of the source: that of a sum is that of each of its terms."""
+        case = self.case
+        if not case.source.unreduced:
+            return cotangent
+        parts = oracle_terms.parts_of_sums(case.source, case.target)
+        back: Bits = cotangent.reshape(max(parts) + 1, *case.shape)[list(parts)]
+        return back
 
     def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
         """What a device has of `y` is, with the padding zero, what the oracle says."""
@@ -107,18 +118,53 @@ class Execution:
         }
 
     def _expected(self, tensor: Bits, placement: Placement) -> dict[int, Bits]:
-        local = oracle.largest(placement, self.case.shape)
+        local = oracle.largest(placement, tensor.shape)
         exact = oracle.shards(placement, tensor)
         return {device: oracle.padded_shard(shard, local) for device, shard in exact.items()}
 
     def pad_and_unpad(self, run: Run, y: Any) -> None:
         """pad(x) puts every element into its slot; unpad(y) is the logical tensor."""
-        padded = to_bits(self.module.pad(to_jax(run.tensor, self.case.dtype)))
-        shape = oracle.padded(self.case.source, run.tensor, 0).shape
+        padded = to_bits(self.module.pad(to_jax(run.given, self.case.dtype)))
+        shape = oracle.padded(self.case.source_array, run.given, 0).shape
         compare.expect("shape of pad(x)", padded.shape, shape)
-        inside = oracle.unpadded(self.case.source, self.case.shape, padded)
-        compare.same_bits("pad(x)", inside, run.tensor, run.tensor)
+        inside = oracle.unpadded(self.case.source_array, self.case.source_shape, padded)
+        compare.same_bits("pad(x)", inside, run.given, run.given)
         compare.same_bits("unpad(y)", to_bits(self.module.unpad(y)), run.tensor, run.tensor)
+
+
+def runs(case: Case) -> Iterator[Run]:
+    """Every bit plane, as `compare.runs`; of sums, terms whose sums are exact.
+
+    A module that gives more terms than it takes, the derivative of a sum, gives copies.
+    """
+    if not case.source.unreduced and not case.target.unreduced:
+        yield from compare.runs(case)
+    elif not _adds(case):
+        yield from _copies(case)
+    else:
+        yield from _sums(case)
+
+
+def _adds(case: Case) -> bool:
+    """Whether what the target leaves unreduced is no more than what the source does."""
+    ends = (case.target_shape, case.source_shape)
+    return len(ends[0]) < len(ends[1]) or (len(ends[0]) == len(ends[1]) and ends[0] <= ends[1])
+
+
+def _copies(case: Case) -> Iterator[Run]:
+    """Planes of what is given; every term that it becomes is the same."""
+    parts = list(oracle_terms.parts_of_sums(case.target, case.source))
+    for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
+        terms = run.tensor.reshape(max(parts) + 1, *case.shape)[parts]
+        yield dataclasses.replace(run, tensor=terms, source=run.tensor)
+
+
+def _sums(case: Case) -> Iterator[Run]:
+    fills = oracle.fills(case.dtype)
+    parts = oracle_terms.parts_of_sums(case.source, case.target)
+    for plane, (terms, sums) in enumerate(oracle_terms.sums(case.shape, case.dtype, parts)):
+        given, total = (to_bits(each.astype(jnp.dtype(case.dtype))) for each in (terms, sums))
+        yield Run(total.reshape(case.target_shape), plane, plane % 2, fills[plane % 2], given)
 
 
 @contextmanager

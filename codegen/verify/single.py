@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shardwright.codegen.bundle import emit_described
+from shardwright.codegen.bundle import emit_described, planned
 from shardwright.codegen.describe import Description
-from shardwright.codegen.modules import Part, backward_file, backward_plan, parts
+from shardwright.codegen.modules import Part, backward_file, backward_of, parts
 from shardwright.codegen.verify.agreement import as_rows, disagreement
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, Transfer
 from shardwright.codegen.verify.pool import Runner, failure
@@ -27,7 +27,7 @@ MAX_ENUMERATED = 512
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
     """The verdict on a backend's module and its backward beside it; `folder` is where the modules
     of a twin may be written."""
-    cases = _cases(description, description.reshard(), module)
+    cases = _cases(description, module)
     if not is_too_large(cases[0].shape) and len(cases[0].devices()) <= MAX_DEVICES:
         return _all(cases, runner.run)
     start = time.perf_counter()
@@ -35,17 +35,16 @@ def report(description: Description, module: Path, runner: Runner, folder: Path)
     return dataclasses.replace(result, seconds=time.perf_counter() - start)
 
 
-def _cases(description: Description, reshard: Reshard, module: Path) -> tuple[Case, ...]:
-    """The case of a module, which is to have its derivative if there is a backward, and of that.
-
-    `reshard`: the one that is described, or a twin of it.
-    """
-    name, backend = description.name, module.stem
-    case = Case.of(reshard, name, backend, module)
-    back = backward_plan(reshard, backend, description.topology)
+def _cases(description: Description, module: Path) -> tuple[Case, ...]:
+    """The case of a module, which is to have its derivative if there is a backward, and of that."""
+    backend, name = module.stem, description.name
+    made = planned(description)
+    case = Case.of(made.reshard, name, backend, module)
+    back = backward_of(made, backend)
     if back is None:
         return (case,)
-    beside = Case.of(back.reshard, name, backend, module.with_name(backward_file(backend)))
+    path = module.with_name(backward_file(backend))
+    beside = Case.of(back.plan.reshard, name, backend, path, back.target)
     return dataclasses.replace(case, derivative=True), beside
 
 
@@ -81,7 +80,8 @@ def _not_as_they_are(
     if found is None:
         return _not_run(full, "its smallest twin is too large too")
     small, texts = found
-    result = _all(_twin_cases(description, cases[0], small, texts, folder), runner.run)
+    shrunk = dataclasses.replace(description, shape=small.shape)
+    result = _all(_twin_cases(cases[0], shrunk, texts, folder), runner.run)
     name = f"twin {'x'.join(map(str, small.shape))}"
     if not _same_forms(texts, emitted):
         name += " of another form"
@@ -121,7 +121,7 @@ def _checked(full: Report) -> str:
 def _full_size(part: Part, case: Case, runner: Runner) -> Report:
     """Constants, index functions and transfers of a module; its text against what is emitted."""
     transfers: tuple[Transfer, ...] = ()
-    if len(case.devices()) <= MAX_ENUMERATED:
+    if part.plan.strategy == "direct" and len(case.devices()) <= MAX_ENUMERATED:
         enumerated = part.plan.transfers()
         fault = disagreement(enumerated, case.source, case.target, case.shape)
         if fault:
@@ -137,14 +137,14 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
 
 
 def _twin_cases(
-    description: Description, case: Case, small: Reshard, emitted: Sequence[Part], folder: Path
+    case: Case, small: Description, emitted: Sequence[Part], folder: Path
 ) -> tuple[Case, ...]:
     """The cases of a twin, whose modules are written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
     for part in emitted:
         (home / part.file).write_text(part.text, encoding="utf-8")
-    return _cases(description, small, home / case.module.name)
+    return _cases(small, home / case.module.name)
 
 
 def _emitted(description: Description, backend: str, like: Sequence[Part] = ()) -> tuple[Part, ...]:

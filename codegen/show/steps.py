@@ -1,0 +1,48 @@
+"""The steps of a basis plan as a table, and what they are chosen by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from shardwright.codegen.planner.traffic import moved
+from shardwright.codegen.show.tables import Row
+from shardwright.ir.plan import Plan
+from shardwright.ir.steps import ExchangeStep, Step
+
+STEP_HEADINGS: Row = ("", "step", "over", "before", "after", "bytes received", "seconds")
+
+
+def step_rows(plan: Plan) -> Iterator[Row]:
+    """A row a step: what, over which axes, the shardings before and after it, the bytes that it
+    brings to the busiest device, and the seconds that it is predicted to take."""
+    assert plan.prediction is not None
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, ExchangeStep):
+            continue
+        over = ", ".join(f"`{ref}`" for ref in step.ends.axes)
+        ends = f"`{step.ends.before}`", f"`{step.ends.after}`"
+        received = received_max(step) * plan.reshard.itemsize
+        seconds = plan.prediction.step_seconds[number : number + 1]
+        cost = f"{sum(seconds):.3g}"
+        yield str(number + 1), step.op, over, *ends, f"{received:,}", cost
+
+
+def received_max(step: Step) -> int:
+    """Elements that a step brings to the busiest device."""
+    (devices, elements), _ = moved(step)
+    return int(np.bincount(devices, weights=elements).max(initial=0))
+
+
+def choice_lines(plan: Plan) -> tuple[str, ...]:
+    """What priced the steps, and the memory that they take."""
+    chosen = plan.prediction
+    assert chosen is not None
+    limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"
+    return (
+        f"Seconds are predicted for `{chosen.topology}`.",
+        f"A device holds at most {chosen.peak_bytes:,} bytes of the tensor at once{limit}:",
+        "the shards before and after one step.",
+        *((f"That is more than the larger shard: {chosen.why}.",) if chosen.why else ()),
+    )

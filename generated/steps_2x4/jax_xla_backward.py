@@ -1,0 +1,502 @@
+"""Reshards float32[16, 24] over 8 devices: [{"y"}, {}] -> [{"x"}, {"y"}].
+
+Source: [{"y"}, {}] on <["x"=2, "y"=4]>, shards of 4 x 24.
+    d1(x, y)[k0, k1] -> t[y * 4 + k0, k1]
+Target: [{"x"}, {"y"}] on <["x"=2, "y"=4]>, shards of 8 x 6.
+    d2(x, y)[k0, k1] -> t[x * 8 + k0, y * 6 + k1]
+
+Steps, with the bytes that each brings to the busiest device:
+    1. all_to_all over "y":(2)2: [{"y"}, {}] -> [{"y":(1)2}, {"y":(2)2}]; 192 bytes
+    2. permute over "y": [{"y":(1)2}, {"y":(2)2}] -> [{"y":(2)2}, {"y":(1)2}]; 384 bytes
+    3. all_to_all over "y":(2)2: [{"y":(2)2}, {"y":(1)2}] -> [{}, {"y"}]; 192 bytes
+    4. slice over "x": [{}, {"y"}] -> [{"x"}, {"y"}]; 0 bytes
+
+Bytes received: 768 by the busiest device (the least possible is 192), 4608 in all.
+Bytes sent: 768 by the busiest device (the least possible is 144).
+Memory: 768 bytes of the tensor on a device at most, the shards
+before and after one step together.
+
+    device  source              target
+    0       [0, 4) x [0, 24)    [0, 8) x [0, 6)
+    1       [4, 8) x [0, 24)    [0, 8) x [6, 12)
+    2       [8, 12) x [0, 24)   [0, 8) x [12, 18)
+    3       [12, 16) x [0, 24)  [0, 8) x [18, 24)
+    4       [0, 4) x [0, 24)    [8, 16) x [0, 6)
+    5       [4, 8) x [0, 24)    [8, 16) x [6, 12)
+    6       [8, 12) x [0, 24)   [8, 16) x [12, 18)
+    7       [12, 16) x [0, 24)  [8, 16) x [18, 24)
+
+On the wire 768 bytes into the busiest device.
+
+Made by
+    shardwright emit --mesh x=2,y=4 --shape 16x24 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {}]' --backends jax_xla --strategy basis --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1 --name steps_2x4 -o generated  # jax_xla_backward.py, the backward
+
+Tested with jax 0.10.2 on CPU devices.
+"""
+
+import functools
+import importlib.util
+import itertools
+import math
+import os
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, mlir
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+__all__ = [
+    "DTYPE",
+    "LOCAL_SOURCE_SHAPE",
+    "LOCAL_TARGET_SHAPE",
+    "SHAPE",
+    "SOURCE",
+    "SOURCE_MESH",
+    "TARGET",
+    "TARGET_MESH",
+    "pad",
+    "reshard",
+    "source_shape",
+    "source_sharding",
+    "target_shape",
+    "target_sharding",
+    "unpad",
+]
+
+SHAPE = (16, 24)
+DTYPE = "float32"
+SOURCE_MESH = '<["x"=2, "y"=4]>'
+TARGET_MESH = '<["x"=2, "y"=4]>'
+SOURCE = '[{"y"}, {}]'
+TARGET = '[{"x"}, {"y"}]'
+LOCAL_SOURCE_SHAPE = (4, 24)
+LOCAL_TARGET_SHAPE = (8, 6)
+
+# Device ids by mesh position.
+SOURCE_IDS = range(8)
+TARGET_IDS = range(8)
+
+# The meshes with their axes refined into the sub-axes in use, and the shardings on them.
+SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
+TARGET_AXES = (("x", 2), ("y", 4))
+SOURCE_SPEC = P(("y:(1)2", "y:(2)2"), None)
+TARGET_SPEC = P("x", "y")
+
+# Shards are padded at their ends to the largest: the shapes of the global arrays.
+PADDED_SOURCE_SHAPE = (16, 24)
+PADDED_TARGET_SHAPE = (16, 24)
+
+# The axes over which devices are ranked for the exchange, and how many devices they have.
+AXES = ("x", "y:(1)2", "y:(2)2")
+DEVICES = 8
+
+# What arrives at the busiest device, padding included.
+WIRE_BYTES = 768
+
+
+def source_box(position):
+    """Tensor range (low, high), per dimension, of the source shard at a position."""
+    lo0 = position % 4 * 4
+    return lo0, lo0 + 4, 0, 24
+
+
+def target_box(position):
+    """Tensor range (low, high), per dimension, of the target shard at a position."""
+    lo0 = position // 4 * 8
+    lo1 = position % 4 * 6
+    return lo0, lo0 + 8, lo1, lo1 + 6
+
+
+def _ranges(box):
+    return tuple(zip(box[::2], box[1::2], strict=True))
+
+
+def _shape_of(box):
+    return tuple(high - low for low, high in _ranges(box))
+
+
+def _at(table, me):
+    """The row of a rank in a table; the row itself where all are the same."""
+    if (table == table[0]).all():
+        return table[0]
+    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
+
+
+def _number(digits, position):
+    """The number that digits (stride, size) of a position make, major to minor."""
+    number = 0
+    for stride, size in digits:
+        number = number * size + position // stride % size
+    return number
+
+
+# Steps by boxes, by their number. BEFORE, AFTER: of each dimension its extent, and the digits
+# (stride, size) of a device's position that cut it, cut by cut. SENDERS: the digits that number the
+# holders of a shard, those that number its receivers, into how many pieces holders cut a box, along
+# which dimension, and what the pieces' starts are multiples of.
+BEFORE_2 = ((16, (((2, 2),),)), (24, (((1, 2),),)))
+AFTER_2 = ((16, (((1, 2),),)), (24, (((2, 2),),)))
+SENDERS_2 = (((4, 2),), ((4, 2),), 1, 0, 1)
+
+
+def _range(dim, position):
+    """The range of a dimension at a position: a part of the whole, of that a part, and so on."""
+    extent, cuts = dim
+    low, high = 0, extent
+    for digits in cuts:
+        width = -(-(high - low) // math.prod(size for _, size in digits))
+        low = min(low + _number(digits, position) * width, high)
+        high = min(low + width, high)
+    return low, high
+
+
+def _turn(senders, after, receiver, piece):
+    """The number, among the holders of a shard, of the one that sends a receiver a piece of it."""
+    holders, receivers, pieces, cut, _ = senders
+    turns = math.prod(size for _, size in holders) // pieces
+    number = _number(receivers, receiver)
+    if pieces == 1:
+        return number % turns
+    shift = number // turns + _number(itertools.chain(*after[cut][1]), receiver)
+    return number % turns + turns * ((piece + shift) % pieces)
+
+
+def _piece(box, piece, senders):
+    """The piece of a box that one holder sends."""
+    *_, pieces, cut, unit = senders
+    low, high = box[cut]
+    step, extra = divmod(max(high - low, 0) // unit, pieces)
+    start, end = (low + (n * step + min(n, extra)) * unit for n in (piece, piece + 1))
+    return [*box[:cut], (start, end), *box[cut + 1 :]]
+
+
+def _boxes(before, after, senders, adds):
+    """Every box of a step: (sender, receiver, read, write, shape), both ends as ranks.
+
+    read, write: where it starts in the shards of its sender and its receiver. What a receiver
+    holds itself it keeps, but for sums, which take the box of every term.
+    """
+    held = [[_range(dim, position) for dim in before] for position in range(DEVICES)]
+    for receiver, piece in itertools.product(range(DEVICES), range(senders[2])):
+        me = receiver
+        wanted = [_range(dim, receiver) for dim in after]
+        turn = _turn(senders, after, receiver, piece)
+        for sender in range(DEVICES):
+            if _number(senders[0], sender) != turn:
+                continue
+            pairs = zip(held[sender], wanted, strict=True)
+            box = [(max(a, c), min(b, d)) for (a, b), (c, d) in pairs]
+            stays = not adds and held[sender] == held[me]
+            if not stays:
+                box = _piece(box, piece, senders)
+            if any(low >= high for low, high in box) or (stays and piece):
+                continue
+            read = [low - start for (low, _), (start, _) in zip(box, held[sender], strict=True)]
+            write = [low - start for (low, _), (start, _) in zip(box, wanted, strict=True)]
+            shape = tuple(high - low for low, high in box)
+            yield me if stays else sender, receiver, read, write, shape
+
+
+@functools.cache
+def _rounds(*step):
+    """The rounds of a step, boxes of one shape each: (pairs, window, reads, writes, takes).
+
+    pairs: the ranks (sender, receiver), each at most once on either side, maybe both the same;
+    window: the shape of the boxes; by rank, reads and writes: where the box starts in the source
+    shard of a sender and in the target shard of a receiver; takes: who receives.
+    """
+    rounds = []
+    boxes = sorted(_boxes(*step), key=lambda box: (box[1] - box[0]) % DEVICES)
+    for sender, receiver, *box, shape in boxes:
+        for window, sent, taken in rounds:
+            if window == shape and sender not in sent and receiver not in taken:
+                break
+        else:
+            sent, taken = {}, {}
+            rounds.append((shape, sent, taken))
+        sent[sender], taken[receiver] = receiver, (sender, *box)
+    return [_round(*each) for each in rounds]
+
+
+def _round(window, sent, taken):
+    reads = np.zeros((DEVICES, len(window)), np.int32)
+    writes = np.zeros((DEVICES, len(window)), np.int32)
+    takes = np.zeros(DEVICES, bool)
+    for receiver, (sender, read, write) in taken.items():
+        reads[sender], writes[receiver], takes[receiver] = read, write, True
+    return list(sent.items()), window, reads, writes, takes
+
+
+def _largest(dim):
+    """The extent of the largest shard along a dimension."""
+    ranges = (_range(dim, position) for position in range(DEVICES))
+    return max(high - low for low, high in ranges)
+
+
+def _moved(x, before, after, *how, adds=False):
+    """The shard after a step by boxes, of the shard before it; `adds`: the sum of what arrives."""
+    me = lax.axis_index(AXES)
+    # Unreduced axes are dimensions of the boxes, and not of the shards.
+    hidden = len(before) - x.ndim
+    y = jnp.zeros([_largest(dim) for dim in after[hidden:]], x.dtype)
+    for pairs, window, reads, writes, takes in _rounds(before, after, how[0], adds, *how[1:]):
+        box = lax.dynamic_slice(x, _at(reads[:, hidden:], me), window[hidden:])
+        if any(sender != receiver for sender, receiver in pairs):
+            box = lax.ppermute(box, AXES, pairs)
+        start = _at(writes[:, hidden:], me)
+        own = lax.dynamic_slice(y, start, window[hidden:])
+        arrived = own + box if adds else box
+        y = lax.dynamic_update_slice(y, jnp.where(_at(takes, me), arrived, own), start)
+    return y
+
+
+def _exchange(x):
+    """The target shard of this device from its source shard, inside shard_map."""
+    # 1. all_to_all over "y":(2)2: [{"y"}, {}] -> [{"y":(1)2}, {"y":(2)2}]
+    x = lax.all_to_all(x, "y:(2)2", split_axis=1, concat_axis=0, tiled=True)
+    # 2. permute over "y": [{"y":(1)2}, {"y":(2)2}] -> [{"y":(2)2}, {"y":(1)2}]
+    x = _moved(x, BEFORE_2, AFTER_2, SENDERS_2)
+    # 3. all_to_all over "y":(2)2: [{"y":(2)2}, {"y":(1)2}] -> [{}, {"y"}]
+    x = lax.all_to_all(x, "y:(2)2", split_axis=1, concat_axis=0, tiled=True)
+    # 4. slice over "x": [{}, {"y"}] -> [{"x"}, {"y"}]
+    y = lax.dynamic_slice_in_dim(x, lax.axis_index("x") * 8, 8, axis=0)
+    return y[None]
+
+
+def source_shape(device_id):
+    """Exact shape of the source shard on a device."""
+    return _shape(source_box(_position(SOURCE_IDS, device_id, "source")))
+
+
+def target_shape(device_id):
+    """Exact shape of the target shard on a device."""
+    return _shape(target_box(_position(TARGET_IDS, device_id, "target")))
+
+
+def _shape(box):
+    return tuple(high - low for low, high in _ranges(box))
+
+
+def _position(ids, device_id, side):
+    if device_id not in ids:
+        raise ValueError(f"device {device_id}: expected one of the {side} mesh, {list(ids)}")
+    return ids.index(device_id)
+
+
+def _refined(mesh, axes, side):
+    """The mesh with the axes that shardings name; the given one where it has them already."""
+    names, sizes = zip(*axes, strict=True)
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"{side} mesh: got {type(mesh).__name__}, expected a jax.sharding.Mesh")
+    if mesh.devices.size != math.prod(sizes):
+        raise ValueError(
+            f"{side} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
+        )
+    if tuple(mesh.axis_names) == names and mesh.devices.shape == sizes:
+        return mesh
+    return Mesh(mesh.devices.reshape(sizes), names)
+
+
+def source_sharding(mesh):
+    """How `reshard` takes its argument: logical id SOURCE_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, SOURCE_AXES, "source"), SOURCE_SPEC)
+
+
+def target_sharding(mesh):
+    """How `reshard` returns its result: logical id TARGET_IDS[i] is mesh.devices.flat[i]."""
+    return NamedSharding(_refined(mesh, TARGET_AXES, "target"), TARGET_SPEC)
+
+
+def pad(x):
+    """The padded global array of a logical tensor: every source shard in a slot of one size."""
+    _expect(x, SHAPE, "tensor")
+    return x
+
+
+def unpad(y):
+    """The logical tensor of a padded result."""
+    _expect(y, PADDED_TARGET_SHAPE, "padded result")
+    return y
+
+
+def _expect(x, shape, what):
+    if not hasattr(x, "dtype"):
+        got = type(x).__name__
+        raise TypeError(f"{what}: got {got}, expected an array of {shape} of {DTYPE}")
+    if tuple(x.shape) != shape or x.dtype != DTYPE:
+        raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
+
+
+def _mapped(function, mesh, in_specs, out_specs):
+    """The function over the shards of a mesh, whichever mesh is set where it is called."""
+    # Without the types of the mesh's axes, so that it takes arrays with and without them.
+    mesh = Mesh(mesh.devices, mesh.axis_names)
+    mapped = jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+    def call(*arrays):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return mapped(*arrays)
+
+    return call
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _program(x, source, target, interpret, collective_id):
+    # The two meshes list the same devices in the same order: stacking the target shards by device
+    # and taking them off again only renames the axes, and moves nothing.
+    rows, out_rows = P(source.axis_names), P(target.axis_names)
+
+    def one(shard):
+        return _exchange(shard)
+
+    y = _mapped(one, source, SOURCE_SPEC, rows)(x)
+    y = _mapped(lambda shard: shard[0], target, out_rows, TARGET_SPEC)(y)
+    if AxisType.Explicit in target.axis_types:
+        return jax.sharding.reshard(y, NamedSharding(target, TARGET_SPEC))
+    return y
+
+
+def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+    """The target array from the source array, both padded; usable under `jax.jit`.
+
+    `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
+    never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
+    its padding zero; a jit around that returns it needs that as its `out_shardings`, or XLA may
+    shard its result anew. `target_mesh`: by default the devices of `mesh`, in its order.
+    `interpret` and `collective_id`, which `pallas_tpu.py` takes, change nothing here. Under
+    `jax.distributed` every process calls it, with an array of which it has its devices' shards
+    (`jax.make_array_from_callback`).
+    Raises ValueError for a wrong shape, dtype or mesh, TypeError for what is none.
+
+    Differentiable, forward and backward: the cotangent of `x` is that of the result, moved back
+    by `_reverse()`.
+    """
+    _expect(x, PADDED_SOURCE_SHAPE, "source array")
+    source = _refined(mesh, SOURCE_AXES, "source")
+    target = _refined(mesh if target_mesh is None else target_mesh, TARGET_AXES, "target")
+    if list(target.devices.flat) != list(source.devices.flat):
+        raise ValueError("target_mesh: expected the devices of mesh, in the same order")
+    context = jax.sharding.get_abstract_mesh()
+    if (
+        isinstance(x, jax.core.Tracer)
+        and AxisType.Explicit in context.axis_types
+        and context != target.abstract_mesh
+    ):
+        raise ValueError(
+            f"the result is on a mesh of axes {dict(target.shape)}, which a traced program cannot "
+            f"mix with the Explicit axes that are set, {dict(context.shape)}: call reshard(x, mesh) "
+            "outside jit, on a concrete array, or trace without jax.set_mesh"
+        )
+    return _linear(x, source, target, interpret, collective_id)
+
+
+def _eager(x, **static):
+    return _compiled(**static)(x)
+
+
+@functools.cache
+def _compiled(target, **static):
+    # XLA chooses the sharding of a program's result where it is not told.
+    return jax.jit(
+        functools.partial(_lowered, target=target, **static),
+        out_shardings=NamedSharding(target, TARGET_SPEC),
+    )
+
+
+def _lowered(x, source, target, interpret, collective_id):
+    return _program(x, source, target, interpret, collective_id)
+
+
+def _effects(x, source, target, interpret, collective_id):
+    if not interpret:
+        return set()  # compiled kernels have none, so that there is no need to trace them for it
+    return _program.trace(x, source, target, interpret, collective_id).jaxpr.effects
+
+
+def _linear(x, source, target, interpret, collective_id):
+    """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
+    # Its reverse, which gives the cotangent, may be among axes of its own.
+    source = _refined(source, SOURCE_AXES, "source")
+    target = _refined(target, TARGET_AXES, "target")
+    x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
+    static = {"interpret": interpret, "collective_id": collective_id}
+    return _reshard.bind(x, source=source, target=target, **static)
+
+
+def _type(x, target, **static):
+    """The type of the result, and what else the operation does."""
+    sharding = NamedSharding(target.abstract_mesh, TARGET_SPEC)
+    y = jax.core.ShapedArray(PADDED_TARGET_SHAPE, x.dtype, sharding=sharding)
+    return y, _effects(x, target=target, **static)
+
+
+def _transposed(y, x, *, source, target, interpret, collective_id):
+    collective_id = None if collective_id is None else collective_id ^ 1
+    return [_reverse()._linear(y, target, source, interpret, collective_id)]
+
+
+@functools.cache
+def _reverse():
+    """The module of the reverse reshard: NAME_backward.py beside NAME.py, and the other way."""
+    folder, file = os.path.split(os.path.abspath(__file__))
+    stem = file.removesuffix(".py").removesuffix("_backward")
+    other = f"{stem}.py" if file == f"{stem}_backward.py" else f"{stem}_backward.py"
+    path = os.path.join(folder, other)
+    if not os.path.isfile(path):
+        raise ImportError(f"the derivative of reshard needs the reverse reshard: no file {path}")
+    spec = importlib.util.spec_from_file_location(other.removesuffix(".py"), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = (module.TARGET_MESH, module.TARGET, module.SOURCE_MESH, module.SOURCE)
+    ours = (SOURCE_MESH, SOURCE, TARGET_MESH, TARGET)
+    if (module.SHAPE, module.DTYPE, *found) != (SHAPE, DTYPE, *ours):
+        raise ImportError(f"not the reverse of this reshard: {path}")
+    return module
+
+
+_reshard = Primitive("reshard")
+_reshard.def_impl(_eager)
+_reshard.def_effectful_abstract_eval(_type)
+mlir.register_lowering(_reshard, mlir.lower_fun(_lowered, multiple_results=False))
+ad.deflinear2(_reshard, _transposed)
+
+
+def _mesh_of(axes, ids, ranks):
+    names, sizes = zip(*axes, strict=True)
+    devices = [jax.devices()[ranks.index(device_id)] for device_id in ids]
+    return Mesh(np.array(devices).reshape(sizes), names)
+
+
+def _self_check():
+    """Moves numbered elements if they are few, else traces the program."""
+    ranks = sorted({*SOURCE_IDS, *TARGET_IDS})
+    if len(jax.devices()) < len(ranks):
+        raise SystemExit(f"got {len(jax.devices())} devices, expected {len(ranks)}")
+    mesh, target_mesh = (
+        _mesh_of(axes, ids, ranks)
+        for axes, ids in ((SOURCE_AXES, SOURCE_IDS), (TARGET_AXES, TARGET_IDS))
+    )
+    if math.prod(SHAPE) > 2**18:
+        x = jax.ShapeDtypeStruct(PADDED_SOURCE_SHAPE, DTYPE, sharding=source_sharding(mesh))
+        jax.jit(lambda x: reshard(x, mesh, target_mesh=target_mesh, interpret=True)).trace(x)
+        return f"the program is traced ({math.prod(SHAPE)} elements, none moved)"
+    tensor = (jnp.arange(math.prod(SHAPE)) % 5).astype(DTYPE).reshape(SHAPE)
+    x = jax.device_put(pad(tensor), source_sharding(mesh))
+    y = reshard(x, mesh, target_mesh=target_mesh, interpret=True)
+    if not np.array_equal(np.asarray(unpad(y)), np.asarray(tensor)):
+        raise SystemExit("wrong target shards")
+    return f"{math.prod(SHAPE)} elements moved, every target shard right"
+
+
+if __name__ == "__main__":
+    print(f"ok: {_self_check()}")

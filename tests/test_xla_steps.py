@@ -1,0 +1,324 @@
+"""Plans of several steps and sums as XLA modules: values, bytes, derivatives, refusals."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import all_pairs, describe, random_reshard
+from strategies import exactly, message
+from test_basis import reduction
+from test_jax_xla import programs
+
+import shardwright as sw
+from shardwright.codegen import oracle_terms
+from shardwright.codegen.backends import jax_xla
+from shardwright.codegen.backends.xla_steps import steps_of
+from shardwright.codegen.modules import parts
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import Case, Report, run_batch, verify
+from shardwright.codegen.verify.case import placement
+from shardwright.ir import InputError, Mesh, Reshard
+from shardwright.ir.dtypes import DTYPES, is_floating
+from shardwright.ir.plan import Plan
+
+GRID, SIX = Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 3})
+MATRICES = [
+    ({"x": 2, "y": 3}, (6, 12)),
+    ({"x": 2, "y": 3}, (7, 5)),
+    ({"x": 2, "y": 4}, (8, 16)),
+    ({"x": 2, "y": 4}, (13, 11)),
+    ({"x": 2, "y": 2, "z": 2}, (9, 7)),
+]
+TOPOLOGIES = ("switch", "torus:2x4", "hierarchical:2x4")
+
+
+def make(source: str, target: str, shape: tuple[int, ...] = (16, 8), dtype: str = "float32",
+         mesh: Mesh = GRID) -> Reshard:  # fmt: skip
+    return Reshard(shape, dtype, mesh.sharding(source), mesh.sharding(target))
+
+
+def of_steps(reshards: list[Reshard]) -> list[Plan]:
+    """The basis plans of reshards, priced by one topology after the other."""
+    made = []
+    for number, reshard in enumerate(reshards):
+        try:
+            made.append(plan(reshard, "basis", topology=TOPOLOGIES[number % 3]))
+        except InputError as error:
+            if "one set of devices" not in error.rule:
+                raise
+    return made
+
+
+def ran(plans: list[Plan], folder: Path) -> list[Report]:
+    """The verdicts on the modules of plans, all in one process."""
+    pytest.importorskip("jax")
+    cases = []
+    for number, made in enumerate(plans):
+        path = folder / f"case{number}.py"
+        path.write_text(jax_xla.render(made, "shardwright emit"))
+        name = f"{describe(made.reshard)}: {made.ops}"
+        cases.append(Case.of(made.reshard, name, "jax_xla", path))
+    return run_batch("jax_xla", cases)
+
+
+def check(plans: list[Plan], folder: Path) -> None:
+    failed = [report for report in ran(plans, folder) if report.verdict != "ok"]
+    assert not failed, "\n".join(f"{report.name}\n    {report.detail}" for report in failed)
+
+
+def random_pairs(count: int) -> list[Reshard]:
+    """So many pairs of shardings of each matrix."""
+    rng = random.Random(3)
+    return [r for axes, shape in MATRICES for r in rng.sample(all_pairs(axes, shape), count)]
+
+
+def test_steps_of_matrices(tmp_path: Path) -> None:
+    """Meshes of up to eight devices, extents that divide and that do not."""
+    check(of_steps(random_pairs(6)), tmp_path)
+
+
+def test_steps_of_random_reshards(tmp_path: Path) -> None:
+    """Ranks 0 to 3, sub-axes, both splits, other axes and other orders of the same devices."""
+    reshards = [random_reshard(seed) for seed in range(24)]
+    check(of_steps(reshards), tmp_path)
+
+
+def test_sums_of_random_reshards(tmp_path: Path) -> None:
+    """Any axes unreduced, extents that divide and that do not, scalars."""
+    check(of_steps([reduction(seed) for seed in range(24)]), tmp_path)
+
+
+@pytest.mark.slow
+def test_more_steps_and_sums(tmp_path: Path) -> None:
+    reshards = random_pairs(40) + [random_reshard(seed) for seed in range(200, 320)]
+    check(of_steps(reshards + [reduction(seed) for seed in range(200, 320)]), tmp_path)
+
+
+SEED = (
+    make('[{"w", "z"}, {}, {"x", "y"}]', '[{"x"}, {"y", "z"}, {}]', (4, 4, 4), "int32",
+         Mesh({"x": 2, "y": 2, "z": 2, "w": 2})),
+    make('[{"x"}, {"y"}]', '[{"y"}, {"x"}]', (24, 48), mesh=Mesh({"x": 2, "y": 3})),
+)  # fmt: skip
+
+
+def test_the_decompositions_of_the_seed(tmp_path: Path) -> None:
+    """`[[3, 2], [], [0, 1]] -> [[0], [1, 2], []]` and a transposed grid."""
+    check([plan(reshard, "basis") for reshard in SEED], tmp_path)
+
+
+KEPT = (
+    make('[{}, {"x"}], unreduced={"y"}', '[{"x"}, {}], unreduced={"y":(1)2}'),
+    make('[{}, {}], unreduced={"x", "y"}', '[{"y"}, {}], unreduced={"x"}', (7, 3)),
+    make('[{}, {"x"}], unreduced={"y"}', '[{"x"}, {}], unreduced={"y"}', (7, 3)),
+)
+
+
+@pytest.mark.parametrize("reshard", KEPT, ids=describe)
+def test_axes_that_stay_unreduced(reshard: Reshard, tmp_path: Path) -> None:
+    """Some or all; their terms are terms of the result, derivatives too."""
+    pytest.importorskip("jax")
+    sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / "kept")
+    (report,) = verify(tmp_path)
+    assert (report.verdict, report.detail) == ("ok", "")
+    assert {"derivative", "backward"} <= set(report.checks)
+
+
+def test_sums_of_every_dtype(tmp_path: Path) -> None:
+    """A reduce-scatter, an all-reduce, and a sum by boxes, where rows do not divide."""
+    plans = []
+    for dtype in (dtype for dtype in DTYPES if dtype != "bool"):
+        for target, rows in (('[{"y"}, {"x"}]', 9), ('[{}, {"x"}]', 9), ('[{"y"}, {"x"}]', 7)):
+            source = '[{}, {"x"}], unreduced={"y"}'
+            plans.append(plan(make(source, target, (rows, 6), dtype, SIX)))
+    ops = {made.ops.split(", ")[0] for made in plans}
+    assert {"reduce_scatter", "all_reduce"} <= ops
+    check(plans, tmp_path)
+
+
+def test_values_of_sums_are_exact() -> None:
+    """Whatever the order of addition, every dtype and up to 64 terms."""
+    mesh = Mesh({"x": 64})
+    source = placement(mesh.sharding('[{}], unreduced={"x"}'), "flat")
+    terms = oracle_terms.parts_of_sums(source, placement(mesh.sharding('[{"x"}]'), "flat"))
+    assert terms == (0,) * 64
+    for dtype, most in (("float8_e5m2", 8), ("float8_e4m3fn", 16), ("bfloat16", 256)):
+        seen = np.zeros(64, dtype=bool)
+        planes = []
+        for parts_, sums in oracle_terms.sums((3, 5), dtype, terms):
+            assert np.abs(parts_).sum(axis=0).max() <= 2 * most
+            assert np.abs(parts_).max() <= most
+            assert (np.count_nonzero(parts_, axis=0) <= 2).all()
+            np.testing.assert_array_equal(parts_.sum(axis=0), sums[0])
+            seen |= parts_.any(axis=(1, 2))
+            planes.append(sums.ravel())
+        assert seen.all()
+        assert len(set(zip(*map(np.ndarray.tolist, planes), strict=True))) == 15
+
+
+def test_programs_of_steps_move_the_bytes(tmp_path: Path) -> None:
+    """The HLO brings WIRE_BYTES to the busiest device, forward and backward."""
+    pytest.importorskip("jax")
+    reshards = [
+        make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]'),
+        make('[{}, {"x"}], unreduced={"y"}', '[{}, {"x"}]'),
+        make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]', (5, 6)),
+        make('[{"x"}, {"y"}]', '[{"y"}, {}]', (16, 24)),
+        make('[{"x"}, {"y"}]', '[{"y"}, {"x"}]', (7, 9)),
+        SEED[1],
+    ]
+    made = [plan(reshard, "basis", topology="torus:2x4") for reshard in reshards]
+    for said, each in zip(programs(made, tmp_path), made, strict=True):
+        name = describe(each.reshard)
+        assert said["received"] == said["wire"] == steps_of(each).wire[0], name
+        assert said["wire"] <= 1.05 * each.traffic.received_max, name
+        assert said["backward"]["received"] == said["backward"]["wire"], name
+
+
+def test_derivatives(tmp_path: Path) -> None:
+    """Bundles of steps and sums, floating, even and not, with their backward modules."""
+    pytest.importorskip("jax")
+    reshards = [r for r in map(reduction, range(7)) if r.source.unreduced][:4]
+    reshards += [random_reshard(seed) for seed in (3, 8)] + [SEED[1]]
+    dtypes = ("float32", "bfloat16", "float8_e5m2", "float64", "float16", "float32", "float32")
+    for number, (reshard, dtype) in enumerate(zip(reshards, dtypes, strict=True)):
+        bundle = sw.emit(replace(reshard, dtype=dtype), ("jax_xla",), "basis")
+        bundle.write(tmp_path / f"bundle{number}")
+    for report in verify(tmp_path):
+        assert (report.verdict, report.detail) == ("ok", ""), report.name
+        assert {"derivative", "backward"} <= set(report.checks)
+
+
+THREE = plan(make('[{"x"}, {"y"}]', '[{"y"}, {}]', (16, 24)), "basis", topology="v5e:2x4")
+FAULTS = {
+    "a wrong order": ('all_gather(x, "x", axis=1', 'all_gather(x, "x", axis=0'),
+    "another axis": ('all_to_all(x, "y:(2)2"', 'all_to_all(x, "x"'),
+    "another holder": ("turn = _turn(senders,", "turn = 1 - _turn(senders,"),
+    "backwards": ("return list(sent.items())", "return [(b, a) for a, b in sent.items()]"),
+}
+SUM_FAULTS = {
+    "a maximum": ("lax.psum(x,", "lax.pmax(x,"),
+    "other terms": ('lax.psum(x, "y")', 'lax.psum(x, "x")'),
+    "its own term": ('lax.psum(x, "y")', "x"),
+    "the first term": ("x = x[0]", "x = x[0] * (lax.axis_index(AXES) % 2 == 0)"),
+    "twice": ("lax.psum(x,", "2 * lax.psum(x,"),
+}
+BOX_FAULTS = {
+    "places swapped": ("reads[sender], writes[receiver]", "writes[receiver], reads[sender]"),
+    "no sum": (", adds=True)", ", adds=False)"),
+    "overwritten": ("own + box if adds else box", "box"),
+    "padding": ("low = min(low + _number(digits, position) * width, high)", "low += 1"),
+}
+
+
+def test_planted_faults(tmp_path: Path) -> None:
+    """A step in a wrong order, over other axes or with other senders fails against the oracle."""
+    pytest.importorskip("jax")
+    cases = []
+    for made, faults in (
+        (THREE, FAULTS),
+        (plan(make('[{}, {"x"}], unreduced={"y"}', '[{}, {"x"}]', mesh=SIX)), SUM_FAULTS),
+        (plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]', (5, 6))), BOX_FAULTS),
+    ):
+        text = jax_xla.render(made, "shardwright emit")
+        for name, (old, new) in {f"none of {next(iter(faults))}": ("", ""), **faults}.items():
+            assert old in text, name
+            path = tmp_path / f"{name.replace(' ', '_')}.py"
+            path.write_text(text.replace(old, new, 1) if old else text)
+            cases.append(Case.of(made.reshard, name, "jax_xla", path))
+    verdicts = {report.name: report.verdict for report in run_batch("jax_xla", cases)}
+    faults = {**FAULTS, **SUM_FAULTS, **BOX_FAULTS}
+    passed = {f"none of {next(iter(each))}": "ok" for each in (FAULTS, SUM_FAULTS, BOX_FAULTS)}
+    assert verdicts == {**passed, **dict.fromkeys(faults, "failed")}
+
+
+def exchange_of(made: Plan) -> str:
+    text = jax_xla.render(made, "shardwright emit")
+    start = text.index("def _exchange(x):")
+    return text[start : text.index("def ", start + 1)].strip()
+
+
+def test_the_statements_of_a_plan() -> None:
+    """One a step, each under what it does."""
+    assert exchange_of(THREE) == exactly(
+        '''
+        def _exchange(x):
+            """The target shard of this device from its source shard, inside shard_map."""
+            # 1. permute over "x", "y": [{"x"}, {"y"}] -> [{"y":(1)2}, {"y":(2)2, "x"}]
+            x = _moved(x, BEFORE_1, AFTER_1, SENDERS_1)
+            # 2. all_gather over "x": [{"y":(1)2}, {"y":(2)2, "x"}] -> [{"y":(1)2}, {"y":(2)2}]
+            x = lax.all_gather(x, "x", axis=1, tiled=True)
+            # 3. all_to_all over "y":(2)2: [{"y":(1)2}, {"y":(2)2}] -> [{"y"}, {}]
+            y = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=1, tiled=True)
+            return y[None]
+        '''
+    )
+
+
+def test_sub_axes_that_cannot_coexist_go_by_groups(tmp_path: Path) -> None:
+    """`"x":(1)2 -> "x":(1)3`: no array of the devices has both as axes."""
+    made = plan(make('[{"x":(1)2}]', '[{"x":(1)3}]', (12,), "int32", Mesh({"x": 6})), "basis")
+    assert "all_gather(x, AXES, axis=0, tiled=True, axis_index_groups=_groups((1, 2)))" in (
+        exchange_of(made)
+    )
+    check([made], tmp_path)
+
+
+def test_terms_in_a_module(tmp_path: Path) -> None:
+    """What a reader of the docstring is told, and the shapes that go with it."""
+    made = plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]', (5, 6)))
+    text = jax_xla.render(made, "shardwright emit")
+    assert "PADDED_SOURCE_SHAPE = (4, 5, 6)" in text
+    assert "PADDED_TARGET_SHAPE = (8, 6)" in text
+    assert 'SOURCE_SPEC = P(("y:(1)2", "y:(2)2"), None, "x")' in text
+    assert "Dimension 0 of the source stands for its unreduced axes" in text
+    assert f"Memory: {made.prediction.peak_bytes} bytes of the tensor" in text  # type: ignore[union-attr]
+
+
+def test_booleans_have_no_sum() -> None:
+    reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]', dtype="bool")
+    assert message(lambda: sw.emit(reshard, backends=("jax_xla",))) == exactly(
+        """
+        dtype: partial sums are added, and booleans have no sum
+        got: bool
+        expected: an integer or a floating dtype, as int8
+        """
+    )
+
+
+@pytest.mark.parametrize("backends", [("pallas_tpu",), ("triton_gpu", "jax_xla")])
+def test_other_backends_say_which_one_adds(backends: tuple[str, ...]) -> None:
+    reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]')
+    assert message(lambda: sw.emit(reshard, backends=backends)) == exactly(
+        """
+        source: an exchange moves values and cannot add partial sums
+        got: [{"x"}, {}], unreduced={"y"}
+        expected: the same unreduced axes in the target, or strategy basis and backend jax_xla
+        """
+    )
+
+
+def test_a_topology_that_picks_steps(tmp_path: Path) -> None:
+    """From the choice to a module: fewer messages for a small tensor; within a limit of memory."""
+    pytest.importorskip("jax")
+    small = make('[{"x", "y"}, {}]', '[{}, {"x", "y"}]', (16, 16))
+    bundle = sw.emit(small, backends=("jax_xla",), topology="switch", memory_limit=512)
+    assert bundle.plan.strategy == "basis"
+    bundle.write(tmp_path / "small")
+    assert [report.verdict for report in verify(tmp_path)] == ["ok"]
+    text = (tmp_path / "small" / "jax_xla.py").read_text()
+    assert "(the limit is 512)" in text
+    assert "## Steps" in (tmp_path / "small" / "README.md").read_text()
+
+
+def test_the_backward_of_a_sum_is_a_copy() -> None:
+    """The derivative of a reduce-scatter is an all-gather to every term."""
+    own, back = parts(plan(make('[{}], unreduced={"y"}', '[{"y"}]', (8,))), "jax_xla", "c")
+    assert "psum_scatter" in own.text
+    assert back.file == "jax_xla_backward.py"
+    assert {step.op for step in back.plan.steps} == {"all_gather"}
+    assert "PADDED_TARGET_SHAPE = (4, 8)" in back.text
+    assert is_floating(back.plan.reshard.dtype)
