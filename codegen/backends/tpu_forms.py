@@ -66,8 +66,8 @@ def choose(
 
 
 def _kind(form: Form) -> tuple[object, ...]:
-    order = (form.order, form.dense) if isinstance(form, Routed) else ()
-    return form.name, form.view, *order
+    slot = (form.slot.order, form.slot.dense, form.part) if isinstance(form, Routed) else ()
+    return form.name, form.view, *slot
 
 
 def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[Choice]:

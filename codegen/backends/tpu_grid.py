@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.codegen.backends.tpu_routes import Digits, Hop, digits_of, is_routed, steps
+from shardwright.codegen.backends.tpu_routes import (
+    Digits,
+    Hop,
+    digits_of,
+    is_routed,
+    offsets_of,
+    steps,
+)
 from shardwright.codegen.module import as_vectors
 from shardwright.codegen.planner.presets import topology_of
 from shardwright.codegen.planner.torus import Torus
@@ -39,15 +46,28 @@ class Grid:
 
     def pairs(self, exchange: Exchange) -> tuple[Integers, Integers]:
         """The numbers of senders and receivers, each pair once."""
+        sender, receiver, _ = self._remote(exchange)
+        pairs = np.unique(np.stack([sender, receiver]), axis=1)
+        return pairs[0], pairs[1]
+
+    def widths(self, exchange: Exchange) -> dict[int, tuple[int, ...]]:
+        """The offsets that occur, ascending, with the widest extents of their tiles."""
+        sender, receiver, widths = self._remote(exchange)
+        offsets, group = np.unique(offsets_of(sender, receiver, self.digits), return_inverse=True)
+        widest = np.zeros((offsets.size, widths.shape[1]), dtype=np.int64)
+        np.maximum.at(widest, group, widths)
+        return dict(zip(offsets.tolist(), map(tuple, widest.tolist()), strict=True))
+
+    def _remote(self, exchange: Exchange) -> tuple[Integers, Integers, Integers]:
+        """Numbers of senders and receivers of all tiles that are sent, and their extents."""
         moved = enumerate_transfers(exchange)
         remote = ~moved.is_local
         order = np.argsort(self.ids)
-        numbers = (
+        sender, receiver = (
             order[np.searchsorted(self.ids[order], ids[remote])]
             for ids in (moved.sender, moved.receiver)
         )
-        sender, receiver = np.unique(np.stack(tuple(numbers)), axis=1)
-        return sender, receiver
+        return sender, receiver, (moved.tensor[:, :, 1] - moved.tensor[:, :, 0])[remote]
 
     def is_direct(self, sender: Integers, receiver: Integers) -> tuple[bool, bool]:
         """Whether all these pairs may send, device ids counting up the last axis of the torus

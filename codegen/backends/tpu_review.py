@@ -46,10 +46,10 @@ def form_facts(choice: Choice) -> tuple[str, ...]:
 def _route_facts(form: Routed) -> list[str]:
     schedule = form.schedule
     return [
-        f"Not all receivers are in reach of a sender: {len(schedule.rounds)} rounds, in which a "
-        f"device sends {schedule.sent}",
-        f"slots of {form.itemsize * form.slot_elements:,} bytes, for {len(schedule.offsets)} that "
-        "it is the sender of.",
+        f"Not all receivers are in reach of a sender: in {len(schedule.rounds)} rounds a device "
+        f"sends on {len(schedule.carried)} slots,",
+        f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
+        f"{len(schedule.offsets)} devices what it wants.",
     ]
 
 

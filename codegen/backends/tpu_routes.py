@@ -90,9 +90,15 @@ class Schedule:
     arrives: tuple[int, ...]
 
     @property
-    def sent(self) -> int:
-        """How often a device sends what a place holds."""
-        return sum(len(each.moves) for each in self.rounds)
+    def carried(self) -> tuple[int, ...]:
+        """Of every move what goes: the number of the place in which it was at first."""
+        held, found = list(range(self.starts)) + [0] * (self.places - self.starts), []
+        for each in self.rounds:
+            numbers = [held[here] for here, _ in each.moves]
+            for number, (_, there) in zip(numbers, each.moves, strict=True):
+                held[there] = number
+            found += numbers
+        return tuple(found)
 
     @property
     def partners(self) -> tuple[Hop, ...]:
