@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from cases import all_pairs, describe, random_reshard
 
 import shardwright as sw
 from shardwright.codegen.backends import jax_xla
+from shardwright.codegen.backends.xla_boxes import MOST_PADDING, Boxes, ranks_by_shard
 from shardwright.codegen.backends.xla_collectives import Collectives
+from shardwright.codegen.backends.xla_fetches import Fetches
 from shardwright.codegen.backends.xla_groups import Groups
-from shardwright.codegen.backends.xla_rounds import MOST_PADDING, Boxes, Rounds, rounds_of
+from shardwright.codegen.backends.xla_rounds import Rounds, rounds_of
 from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.module import as_vectors
@@ -30,8 +33,10 @@ from shardwright.codegen.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch, verify
 from shardwright.ir import InputError, Mesh, Reshard
+from shardwright.ir.exchange import HolderRule
 
 HERE = Path(__file__).parent
+CUBE = {"x": 2, "y": 2, "z": 2}
 COLLECTIVE = {"all_to_all": "all-to-all", "all_gather": "all-gather"}
 
 
@@ -51,8 +56,11 @@ def planned(reshard: Reshard) -> set[str]:
     match jax_xla.how_of(plan(reshard)):
         case Collectives(lines):
             return {hlo for op, hlo in COLLECTIVE.items() if f"lax.{op}(" in "".join(lines)}
-        case Groups(op):
-            return {COLLECTIVE[op]}
+        case Groups():
+            return {"all-to-all"}
+        case Fetches() as how:
+            found = {"collective-permute": how.permutes, "all-gather": how.members > 1}
+            return {op for op, is_there in found.items() if is_there}
         case Rounds(count=count):
             return {"collective-permute"} if count else set()
 
@@ -113,14 +121,14 @@ def test_more_programs_move_the_bytes(tmp_path: Path) -> None:
 
 @cache
 def sampled() -> tuple[tuple[Reshard, Boxes, Rounds], ...]:
-    """Reshards with their boxes and the rounds that they take, whatever else would move them."""
+    """Reshards with their whole boxes and the rounds they take, whatever else would move them."""
     reshards = [random_reshard(seed) for seed in range(150)]
     reshards += all_pairs({"x": 2, "y": 4}, (8, 16))[::5]
     exchanges = [as_vectors(plan(reshard).exchange) for reshard in reshards]
-    found = [(Boxes.of(exchange), exchange) for exchange in exchanges]
+    whole = [Boxes.of(replace(exchange, rule=HolderRule("turns"))) for exchange in exchanges]
     return tuple(
-        (reshard, boxes, rounds_of(exchange, boxes))
-        for reshard, (boxes, exchange) in zip(reshards, found, strict=True)
+        (reshard, boxes, rounds_of(exchange, Boxes.of(exchange), boxes))
+        for reshard, boxes, exchange in zip(reshards, whole, exchanges, strict=True)
     )
 
 
@@ -136,8 +144,7 @@ def test_rounds_are_permutations_with_little_padding() -> None:
         travels = [any(a != b for a, b in pairs) for pairs, _ in moved]
         assert sum(travels) == rounds.count >= rounds.least, describe(reshard)
         pairs = [pair for pairs, _ in moved for pair in pairs]
-        expected = zip(boxes.sender.tolist(), boxes.receiver.tolist(), strict=True)
-        assert sorted(pairs) == sorted(expected), describe(reshard)
+        check_pairs(reshard, boxes, pairs)
         received: Counter[int] = Counter()
         for sent, window in moved:
             for ends in zip(*sent, strict=True):
@@ -150,6 +157,21 @@ def test_rounds_are_permutations_with_little_padding() -> None:
         assert wire[1] <= (1 + MOST_PADDING) * exact, describe(reshard)
     assert len(kinds) >= 4, kinds
     assert kinds["table"] < kinds.total() / 2, kinds
+
+
+def check_pairs(reshard: Reshard, boxes: Boxes, pairs: list[tuple[int, int]]) -> None:
+    """Every receiver has each of its boxes once, from whichever device holds it."""
+    exchange = as_vectors(plan(reshard).exchange)
+    shard = {
+        int(rank): number
+        for number, holders in enumerate(ranks_by_shard(exchange, exchange.source))
+        for rank in holders
+    }
+    expected = zip(boxes.sender.tolist(), boxes.receiver.tolist(), strict=True)
+    got, wanted = (
+        sorted((shard[sender], receiver) for sender, receiver in ends) for ends in (pairs, expected)
+    )
+    assert got == wanted, describe(reshard)
 
 
 def rounds_by_text(made: sw.Plan) -> list[tuple[list[tuple[int, int]], int]]:
@@ -173,13 +195,24 @@ def rounds_by_text(made: sw.Plan) -> list[tuple[list[tuple[int, int]], int]]:
         ('[{"x", "y"}, {}]', "[{}, {}]", (1001, 8), "slice_in_dim(x, 0, 1001"),
         ('[{"x"}, {}]', '[{"x"}, {"y"}]', (8, 8), "dynamic_slice_in_dim"),
         ('[{}, {"x", "y"}]', '[{"y"}, {}]', (8, 8), "Groups"),
+        ('[{}, {"x"}]', '[{}, {"y"}]', (8, 8), "Fetches"),
+        ('[{"x", "y"}, {}]', '[{"y"}, {}]', (1005, 8), "Fetches"),
     ],
 )
 def test_transport(source: str, target: str, shape: tuple[int, ...], how: str) -> None:
-    """One collective where the exchange is one, rounds where padding would be too much."""
+    """Few collectives where the exchange is that, rounds where padding would be too much."""
     found = jax_xla.how_of(plan(make({"x": 2, "y": 4}, shape, source, target)))
     lines = "".join(found.lines) if isinstance(found, Collectives) else type(found).__name__
     assert how in lines
+
+
+def test_holders_of_its_own_take_fewer_rounds() -> None:
+    """The plan's holders of a column each send to four devices in pieces; whole tiles that both
+    share take two rounds, as many as a device lacks tiles."""
+    made = plan(make({"x": 2, "y": 4}, (64, 64), '[{"y"}, {}]', '[{"x"}, {"y"}]'))
+    how = jax_xla.how_of(made)
+    assert isinstance(how, Rounds)
+    assert (made.exchange.rule.pieces, how.kind, how.count, how.least) == (2, "table", 2, 2)
 
 
 FAULTS = {
@@ -193,24 +226,37 @@ FAULTS = {
 
 
 ALL_TAKE = {"all take": ("if not takes.all():", "if False:")}
+FETCH_FAULTS = {
+    "from others": ("enumerate(FETCHES)]", "enumerate(FETCHES[::-1])]"),
+    "another order": ("axis_index_groups=GROUPS", "axis_index_groups=[g[::-1] for g in GROUPS]"),
+    "of the receiver": ("starts[sender] = ", "starts[receiver] = "),
+}
+GROUP_FAULTS = {
+    "unsorted": ("in sorted(each)", "in sorted(each, reverse=True)"),
+    "joined otherwise": (".transpose(2, 0, 3, 1, 4)", ".transpose(2, 1, 3, 0, 4)"),
+}
 
 
 def test_planted_faults(tmp_path: Path) -> None:
     """A module with any of them fails against the oracle; without, it passes."""
     pytest.importorskip("jax")
-    padded = make({"x": 2, "y": 4}, (503, 12), '[{"x"}, {"y"}]', '[{"y", "x"}, {}]')
-    exact = make({"x": 2, "y": 3}, (6, 6), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+    planted = (
+        (make({"x": 2, "y": 4}, (503, 12), '[{"x"}, {"y"}]', '[{"y", "x"}, {}]'), FAULTS),
+        (make({"x": 2, "y": 3}, (6, 6), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'), ALL_TAKE),
+        (make(CUBE, (8, 12), '[{}, {"y", "z"}]', '[{"y"}, {"x"}]'), FETCH_FAULTS),
+        (make(CUBE, (4, 8, 8), '[{}, {"x"}, {"y"}]', '[{"x", "y"}, {}, {}]'), GROUP_FAULTS),
+    )
     cases = []
-    for reshard, faults in ((padded, FAULTS), (exact, ALL_TAKE)):
+    for number, (reshard, faults) in enumerate(planted):
         text = jax_xla.render(plan(reshard), "shardwright emit")
-        for name, (old, new) in {f"none of {len(faults)}": ("", ""), **faults}.items():
+        for name, (old, new) in {f"right {number}": ("", ""), **faults}.items():
             assert old in text, name
             path = tmp_path / f"{name.replace(' ', '_')}.py"
             path.write_text(text.replace(old, new, 1) if old else text)
             cases.append(Case.of(reshard, name, "jax_xla", path))
     verdicts = {report.name: report.verdict for report in run_batch("jax_xla", cases)}
-    passed = {f"none of {len(faults)}": "ok" for faults in (FAULTS, ALL_TAKE)}
-    assert verdicts == {**passed, **dict.fromkeys({**FAULTS, **ALL_TAKE}, "failed")}
+    failed = {name: "failed" for _, faults in planted for name in faults}
+    assert verdicts == {f"right {number}": "ok" for number in range(len(planted))} | failed
 
 
 def test_a_bundle_is_verified_with_its_derivative(tmp_path: Path) -> None:

@@ -1,8 +1,12 @@
 """The XLA module: plain JAX, `shard_map` and `lax` collectives, on CPU, GPU and TPU.
 
-A direct plan becomes the first of these that it is: a few tiled collectives over axes
-(`xla_collectives`), one all-to-all or all-gather among groups (`xla_groups`), rounds of
-`lax.ppermute` (`xla_rounds`). Each moves the plan's bytes, and less than 5% of padding beside them.
+A direct plan becomes the first of these that it is: a few collectives over axes
+(`xla_collectives`), a permutation and an all-gather among groups (`xla_fetches`) or an all-to-all
+among groups (`xla_groups`), whichever is fewer collectives, rounds of `lax.ppermute`
+(`xla_rounds`). Each moves the plan's bytes, and less than 5% of padding beside them. A round costs
+a pass over the memory of every device and a rendezvous, so that fewer are better: where whole tiles
+from holders of the module's own choice take fewer than the plan's holders and pieces do, the module
+has a table of them.
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ from shardwright.codegen.backends.jax_text import (
     short_dims,
 )
 from shardwright.codegen.backends.widths import refuse_wide
+from shardwright.codegen.backends.xla_boxes import MOST_PADDING, Boxes
 from shardwright.codegen.backends.xla_collectives import Collectives, Refs, collectives_of
+from shardwright.codegen.backends.xla_fetches import Fetches, fetches_of
 from shardwright.codegen.backends.xla_groups import Groups, groups_of
-from shardwright.codegen.backends.xla_rounds import MOST_PADDING, Boxes, Rounds, rounds_of
+from shardwright.codegen.backends.xla_rounds import Rounds, rounds_of
 from shardwright.codegen.backends.xla_steps import (
     Steps,
     StepsText,
@@ -32,14 +38,14 @@ from shardwright.codegen.module import as_vectors, constant_lines, module_text, 
 from shardwright.codegen.render import render as render_template
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
-from shardwright.ir.exchange import Exchange
+from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import Plan
 from shardwright.ir.printers import PYTHON
 from shardwright.ir.sharding import Sharding
 
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
-How = Collectives | Groups | Rounds | Steps
+How = Collectives | Groups | Fetches | Rounds | Steps
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,26 @@ class XlaText(JaxText):
 
     @property
     def has_boxes(self) -> bool:
-        """Whether the module goes through the boxes of one exchange."""
-        return isinstance(self.how, Groups | Rounds)
+        """Whether the module goes through the boxes of the plan's holders."""
+        return bool(self.round_lines)
 
     @property
     def has_step_boxes(self) -> bool:
         """Whether the module goes through the boxes of some of its steps."""
         return isinstance(self.how, Steps) and self.how.boxes
+
+    @property
+    def picks_by_rank(self) -> bool:
+        """Whether the module looks up rows of tables by rank."""
+        match self.how:
+            case Groups() | Rounds():
+                return True
+            case Fetches(is_whole=is_whole):
+                return not is_whole or bool(self.target_short)
+            case Collectives():
+                return bool(self.target_short)
+            case Steps(boxes=boxes):
+                return boxes or bool(self.target_short)
 
     @property
     def uses_lax(self) -> bool:
@@ -98,6 +117,11 @@ class XlaText(JaxText):
         return isinstance(self.how, Rounds)
 
     @property
+    def has_rounds_table(self) -> bool:
+        """Whether a table says who sends to whom in which round."""
+        return isinstance(self.how, Rounds) and bool(self.how.table)
+
+    @property
     def me(self) -> str:
         """Where the receiver stands in the source mesh."""
         return "receiver" if self.same_order else "me"
@@ -111,11 +135,6 @@ class XlaText(JaxText):
     def needs_of_receiver(self) -> bool:
         """Whether rounds go by the number of a box among those of its receiver."""
         return isinstance(self.how, Rounds) and self.how.kind in ("shards", "turns")
-
-    @property
-    def gathers(self) -> bool:
-        """Whether the collective among groups is an all-gather."""
-        return isinstance(self.how, Groups) and self.how.op == "all_gather"
 
 
 def refuse(plan: Plan) -> None:
@@ -152,8 +171,15 @@ def how_of(plan: Plan) -> How:
     if collectives is not None:
         return collectives
     exchange = as_vectors(plan.exchange)
-    boxes = Boxes.of(exchange)
-    return groups_of(exchange, boxes) or rounds_of(exchange, boxes)
+    boxes = whole = Boxes.of(exchange)
+    if exchange.rule.pieces > 1:
+        whole = Boxes.of(replace(exchange, rule=HolderRule("turns")))
+    rounds = rounds_of(exchange, boxes, whole)
+    if rounds.count == 1 and rounds.join:
+        return rounds  # one permutation, and in closed form
+    among_groups = (fetches_of(exchange, whole), groups_of(exchange, boxes))
+    tight = [how for how in among_groups if how and _is_tight(how.wire, _exact(plan))]
+    return min(tight, key=lambda how: how.collectives, default=rounds)
 
 
 def _collectives(plan: Plan) -> Collectives | None:
@@ -164,11 +190,13 @@ def _collectives(plan: Plan) -> Collectives | None:
         return quoted_names([names[ref] for ref in refs])
 
     found = collectives_of(plan.reshard, plan.exchange, named)
-    exact = plan.traffic.received_max, plan.traffic.received_total
+    return found if found is not None and _is_tight(found.wire, _exact(plan)) else None
+
+
+def _exact(plan: Plan) -> tuple[int, int]:
+    """Elements that the busiest device receives, and all together."""
     size = DTYPES[plan.reshard.dtype]
-    if found is None or not _is_tight(found.wire, (exact[0] // size, exact[1] // size)):
-        return None
-    return found
+    return plan.traffic.received_max // size, plan.traffic.received_total // size
 
 
 def _is_tight(wire: tuple[int, int], exact: tuple[int, int]) -> bool:
@@ -223,14 +251,32 @@ def _is_exact(how: How) -> bool:
 
 
 def _table_lines(how: How) -> tuple[str, ...]:
-    if not isinstance(how, Rounds) or not how.table:
-        return ()
-    rows = [f"({', '.join(map(str, row))}{',' * (len(row) == 1)})" for row in how.table]
-    return tuple(constant_lines("ROUNDS", rows))
+    """Whom every rank sends to, as a comment and constants."""
+    match how:
+        case Rounds(table=table) if table:
+            return (
+                "# For each round the rank that every rank sends a whole tile to, -1 for none.",
+                *_rows("ROUNDS", table),
+            )
+        case Fetches(senders=senders, groups=groups):
+            return (
+                "# The rank whose box every rank fetches, and who then gather one another's.",
+                *constant_lines("FETCHES", [str(rank) for rank in senders]),
+                *(_rows("GROUPS", groups) if how.members > 1 else ()),
+            )
+        case _:
+            return ()
+
+
+def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
+    rows = [f"({', '.join(map(str, row))}{',' * (len(row) == 1)})" for row in table]
+    return constant_lines(name, rows)
 
 
 def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
-    """What a module does with a box: its round, who sends it, its place."""
+    """What a module does with a box of the plan's holders: its round, who sends it, its place."""
+    if isinstance(how, Collectives | Fetches) or (isinstance(how, Rounds) and how.table):
+        return ()
     pieces = exchange.rule.pieces
     box, giver = "part" if pieces > 1 else "box", "sender"
     lines, number = [], []
@@ -256,7 +302,6 @@ def _number_text(how: Rounds, giver: str, pieces: int) -> str:
         "turns": f"({tiles} + {shards}) % {how.modulus}",
         "rotation": f"(taker - {giver}) % DEVICES",
         "mirror": f"taker ^ {giver}",
-        "table": f"next(n for n, row in enumerate(ROUNDS) if row[{giver}] == taker)",
     }
     return closed[how.kind]
 
@@ -267,10 +312,15 @@ def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
         case Collectives():
             first = "Transport: collectives over axes." if how.wire[0] else "Nothing is sent."
         case Groups():
-            first = f"Transport: one lax.{how.op} among groups of {how.members} devices."
+            first = f"Transport: one lax.all_to_all among groups of {how.members} devices."
+        case Fetches():
+            steps = ["one lax.ppermute"] * how.permutes
+            steps += [f"one lax.all_gather among groups of {how.members}"] * (how.members > 1)
+            first = f"Transport: {', then '.join(steps)}, senders as FETCHES has them."
         case Rounds():
             shapes = "boxes of one shape in each" if how.exact else "padded to one shape in each"
-            first = f"Transport: {how.count} rounds of lax.ppermute, {shapes}."
+            table = ", senders as ROUNDS has them" * (how.kind == "table")
+            first = f"Transport: {how.count} rounds of lax.ppermute, {shapes}{table}."
     size, exact = DTYPES[plan.reshard.dtype], plan.traffic.received_total
     ratio = how.wire[1] * size / exact if exact else 1
     return (

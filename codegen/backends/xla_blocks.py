@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.codegen.backends.xla_axes import ProgramAxes
-from shardwright.codegen.backends.xla_rounds import MOST_PADDING
+from shardwright.codegen.backends.xla_boxes import MOST_PADDING
 from shardwright.codegen.planner.digits import Digits, tail
 from shardwright.codegen.planner.traffic import moved
 from shardwright.codegen.render import INDENT, WIDTH

@@ -1,39 +1,40 @@
-"""Exchanges that are one collective among groups: an all-to-all or an all-gather.
+"""Exchanges that are one all-to-all among groups.
 
 Devices fall into groups in which every device sends a box of one shape to every other and keeps
-one of that shape itself. Where that box is its whole shard, the exchange is an all-gather.
+one of that shape itself.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from shardwright.codegen.backends.xla_rounds import MOST_PADDING, Boxes
+from shardwright.codegen.backends.xla_boxes import Boxes
+from shardwright.codegen.backends.xla_joins import Join
 from shardwright.ir.exchange import Exchange
 
 
 @dataclass(frozen=True)
 class Groups:
-    """A collective among groups of `members`; `wire` as in Rounds."""
+    """An all-to-all among groups of `members`; `wire` as in Rounds."""
 
-    op: Literal["all_to_all", "all_gather"]
     members: int
+    join: Join
     wire: tuple[int, int]
+    collectives: int = 1
 
 
 def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
-    """The collective that an exchange is, None where it is not one."""
+    """The all-to-all that an exchange is, None where it is not one."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all():
         return None
-    if (boxes.full != boxes.full[0]).any() or boxes.padding() >= MOST_PADDING:
+    grid = boxes.grid(devices)
+    if grid is None:
         return None
-    members = boxes.sender.size // devices
-    if (np.bincount(boxes.receiver, minlength=devices) != members).any():
-        return None
+    members = math.prod(grid)
     order = np.lexsort((boxes.sender, boxes.receiver))
     senders = boxes.sender[order].reshape(devices, members)
     groups = np.unique(senders, axis=0)
@@ -41,7 +42,6 @@ def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
         return None
     if not (senders == np.arange(devices)[:, None]).any(axis=1).all():
         return None
-    window = boxes.shape.max(axis=0)
-    whole = window.tolist() == [dim.size for dim in exchange.source.dims]
-    wire = int(window.prod()) * (members - 1)
-    return Groups("all_gather" if whole else "all_to_all", members, (wire, wire * devices))
+    wire = math.prod(boxes.window) * (members - 1)
+    join = Join(grid, boxes.window, exchange.target.local_shape)
+    return Groups(members, join, (wire, wire * devices))

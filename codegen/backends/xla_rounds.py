@@ -12,30 +12,40 @@ elementwise largest box. What a window has beyond its box must be padding of the
 
 Kinds of numbers for the rounds, each a closed form in the two ends but the last:
 
+    shards    the number of the source shard among those that meet the receiver's shard; where all
+              devices take a full grid of boxes, each round has its place there
     tiles     the number of the target shard among those that meet the sender's shard
-    shards    the number of the source shard among those that meet the receiver's shard
     turns     their sum modulo the larger count
     rotation  receiver minus sender, modulo the devices
     mirror    sender xor receiver
-    table     an edge colouring (König), listed: the fewest rounds there can be
+    table     listed: whole tiles, spread over their holders as evenly as can be, in the fewest
+              rounds there can be then, an edge colouring (König); where it takes fewer than a
+              closed form does with the holders and pieces of the plan
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from shardwright.codegen.backends.xla_boxes import (
+    MOST_LISTED,
+    MOST_PADDING,
+    Boxes,
+    largest,
+    ranks_by_shard,
+    split_by,
+)
+from shardwright.codegen.backends.xla_joins import Join
 from shardwright.codegen.planner.schedule import colouring
-from shardwright.ir.exchange import Exchange, positions_of
+from shardwright.ir.exchange import Exchange
 from shardwright.ir.index import Integers
-from shardwright.ir.layout import DimLayout, Layout
-from shardwright.ir.transfers import Transfers, enumerate_transfers
 
 Kind = Literal["tiles", "shards", "turns", "rotation", "mirror", "table"]
-KINDS: tuple[Kind, ...] = ("tiles", "shards", "turns", "rotation", "mirror")
-MOST_PADDING = 0.05
+KINDS: tuple[Kind, ...] = ("shards", "tiles", "turns", "rotation", "mirror")
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,8 @@ class Rounds:
 
     `exact`: the round's number begins with the shape of its boxes. In `count` rounds boxes travel;
     `least` is the most that a device sends to others or receives from them. `wire`: elements that
-    the busiest device receives from others, with padding, and all devices together. `table`: for
+    the busiest device receives from others, with padding, and all devices together. `join`: how
+    the windows of the rounds make up a shard, where each round has its place in it. `table`: for
     kind "table", per round the receiver of each rank, -1 for none.
     """
 
@@ -54,138 +65,137 @@ class Rounds:
     count: int
     least: int
     wire: tuple[int, int]
+    join: Join | None
     table: tuple[tuple[int, ...], ...] = ()
 
 
-def rounds_of(exchange: Exchange, boxes: Boxes) -> Rounds:
-    """The rounds of an exchange of tensors of one dimension or more."""
+def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
+    """The rounds of an exchange of tensors of one dimension or more; `whole`: without pieces."""
+    devices = exchange.ranks.size
+    turns = _turns(exchange, boxes, whole)
+    away = ~turns.boxes.local
+    return Rounds(
+        turns.kind,
+        turns.grouped.exact,
+        turns.modulus,
+        count=len(np.unique(turns.turn[away])),
+        least=max(_most(end[away]) for end in (turns.boxes.sender, turns.boxes.receiver)),
+        wire=_wire(turns.boxes, turns.turn, devices),
+        join=_join(exchange, turns),
+        table=_table(turns.boxes, turns.turn, devices) if turns.kind == "table" else (),
+    )
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """Boxes by shape, exact or without the tensor's end: the number of each one's shape."""
+
+    exact: bool
+    several: bool
+    group: Integers
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """A round for every box: the number of its shape, and its number among the boxes of that."""
+
+    kind: Kind
+    boxes: Boxes
+    grouped: _Grouped
+    number: Integers
+    modulus: int = 1
+
+    @cached_property
+    def turn(self) -> Integers:
+        """The rounds, numbered from 0."""
+        pair = np.stack([self.grouped.group, self.number])
+        return np.unique(pair, axis=1, return_inverse=True)[1].reshape(-1)
+
+    @property
+    def count(self) -> int:
+        """How many rounds there are, those in which nothing travels too."""
+        return int(self.turn.max(initial=-1)) + 1
+
+
+def _turns(exchange: Exchange, boxes: Boxes, whole: Boxes) -> _Turns:
+    """A closed form, or a table of fewer rounds."""
+    devices = exchange.ranks.size
+    closed = _closed_form(boxes, devices)
+    if closed is not None and devices > MOST_LISTED:
+        return closed
+    whole = _spread(exchange, whole)
+    least = _least(whole, _grouped(whole).group)
+    if closed is not None and (closed.count <= least or least * devices > MOST_LISTED):
+        return closed
+    return _coloured(whole)
+
+
+def _grouped(boxes: Boxes) -> _Grouped:
     several = len(np.unique(boxes.full, axis=0)) > 1
     padding = boxes.padding()
     exact = padding >= MOST_PADDING or (several and padding == 0)
     shapes = boxes.shape if exact else boxes.full
     group = np.unique(shapes, axis=0, return_inverse=True)[1].reshape(-1)
-    kind, modulus, number = _numbers(exchange, boxes, group, closed=exact or not several)
-    turn = np.unique(np.stack([group, number]), axis=1, return_inverse=True)[1].reshape(-1)
-    away = ~boxes.local
-    count = len(np.unique(turn[away]))
-    least = max(_most(end[away]) for end in (boxes.sender, boxes.receiver))
-    table = _table(boxes, turn, exchange.ranks.size) if kind == "table" else ()
-    wire = _wire(boxes, turn, exchange.ranks.size)
-    return Rounds(kind, exact, modulus, count, least, wire, table)
+    return _Grouped(exact, several, group)
 
 
-@dataclass(frozen=True)
-class Boxes:
-    """Transfers: ranks of their ends, the shapes of their boxes, exact and without the tensor's
-    end, and their numbers among those of their sender and of their receiver."""
-
-    sender: Integers
-    receiver: Integers
-    shape: Integers
-    full: Integers
-    local: np.ndarray
-    tile: Integers
-    source: Integers
-
-    @staticmethod
-    def of(exchange: Exchange) -> Boxes:
-        moved = enumerate_transfers(exchange)
-        places = (
-            positions_of(exchange.source.mesh, moved.sender),
-            positions_of(exchange.target.mesh, moved.receiver),
-        )
-        shards = [
-            [np.broadcast_to(dim.index(place), place.shape) for dim in layout.dims]
-            for layout, place in zip((exchange.source, exchange.target), places, strict=True)
-        ]
-        pieces = exchange.rule.pieces
-        tile = _number(exchange.source, exchange.target, shards)
-        source = _number(exchange.target, exchange.source, shards[::-1]) * pieces
-        return Boxes(
-            np.searchsorted(exchange.ranks, moved.sender),
-            np.searchsorted(exchange.ranks, moved.receiver),
-            moved.tensor[:, :, 1] - moved.tensor[:, :, 0],
-            _full_shapes(exchange, moved, shards),
-            moved.is_local,
-            tile,
-            source + _pieces(exchange, moved, shards, places),
-        )
-
-    def padding(self) -> float:
-        """What windows of the full shapes take beyond the bytes, of the bytes: of all devices
-        together or of the busiest one, whichever is more."""
-        away = ~self.local
-        if not away.any():
-            return 0.0
-        group = np.unique(self.full, axis=0, return_inverse=True)[1].reshape(-1)
-        window = _largest(self.shape, group).prod(axis=1)[group]
-        volumes = (window[away], self.shape.prod(axis=1)[away])
-        most, exact = (_sums(self.receiver[away], volume).max() for volume in volumes)
-        return float(max(volumes[0].sum() / volumes[1].sum(), most / exact)) - 1
+def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
+    """The first closed form with the fewest rounds for these senders, if one has."""
+    grouped = _grouped(boxes)
+    if grouped.several and not grouped.exact:
+        return None
+    least = _least(boxes, grouped.group)
+    modulus = max(int(boxes.tile.max(initial=0)), int(boxes.source.max(initial=0))) + 1
+    for kind in KINDS:
+        number = _closed(kind, boxes, devices, modulus)
+        turns = _Turns(kind, boxes, grouped, number, modulus)
+        if _is_schedule(boxes, grouped.group, number) and turns.count == least:
+            return turns
+    return None
 
 
-def _full_shapes(exchange: Exchange, moved: Transfers, shards: list[list[Integers]]) -> Integers:
-    """The shapes of boxes if flat splits went on beyond the end of the tensor."""
-    shape = moved.tensor[:, :, 1] - moved.tensor[:, :, 0]
-    for axis, dim in enumerate(exchange.dims):
-        if not dim.is_flat or (exchange.rule.pieces > 1 and axis == exchange.rule.cut):
-            continue
-        a, b = shards[0][axis], shards[1][axis]
-        ends = ((a + 1) * dim.source.size, (b + 1) * dim.target.size)
-        shape[:, axis] = np.minimum(*ends) - moved.tensor[:, axis, 0]
-    return shape
+def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
+    """Whole tiles from other holders: all of a shard send as many of a shape, or one more. What a
+    device has of its own target shard it keeps."""
+    holders = ranks_by_shard(exchange, exchange.source)
+    shard = np.empty(exchange.ranks.size, dtype=np.int64)
+    for number, ranks in enumerate(holders):
+        shard[ranks] = number
+    sender = boxes.sender.copy()
+    for alike in split_by(_grouped(boxes).group * len(holders) + shard[sender]):
+        own, local = holders[shard[sender[alike[0]]]], boxes.local[alike]
+        idle = own[~np.isin(own, sender[alike[local]])]
+        away = alike[~local]
+        sender[away] = np.concatenate([idle, np.resize(own, away.size)])[: away.size]
+    return replace(boxes, sender=sender)
 
 
-def _number(own: Layout, other: Layout, shards: list[list[Integers]]) -> Integers:
-    """The row-major number of the other shard among those that meet the own one."""
-    number = np.zeros(shards[0][0].shape, dtype=np.int64)
-    for mine, peer, at, its in zip(own.dims, other.dims, *shards, strict=True):
-        first, last = _owners(mine, peer, at)
-        number = number * (last - first + 1) + its - first
-    return number
+def _coloured(boxes: Boxes) -> _Turns:
+    """The fewest rounds for each shape of boxes."""
+    grouped = _grouped(boxes)
+    number = np.zeros_like(grouped.group)
+    for each in np.unique(grouped.group):
+        mine = grouped.group == each
+        ends = boxes.sender[mine], boxes.receiver[mine]
+        number[mine] = colouring(*ends, boxes.shape[mine].prod(axis=1), max(map(_most, ends)))
+    return _Turns("table", boxes, grouped, number)
 
 
-def _owners(own: DimLayout, other: DimLayout, index: Integers) -> tuple[Integers, Integers]:
-    low, high = (end[index] for end in own.intervals)
-    first, last = other.owners(low, high)
-    return np.broadcast_to(first, index.shape), np.broadcast_to(last, index.shape)
-
-
-def _pieces(
-    exchange: Exchange,
-    moved: Transfers,
-    shards: list[list[Integers]],
-    places: tuple[Integers, Integers],
-) -> Integers:
-    """The number of the piece that each transfer is; 0 for what stays."""
-    number = np.zeros(len(moved), dtype=np.int64)
-    for piece in range(1, exchange.rule.pieces):
-        sender = exchange.holder(tuple(shards[0]), places[1], piece)
-        number[~moved.is_local & (sender == places[0])] = piece
-    return number
-
-
-def _numbers(
-    exchange: Exchange, moved: Boxes, group: Integers, *, closed: bool
-) -> tuple[Kind, int, Integers]:
-    """The first closed form with the fewest rounds, else a colouring of each group."""
-    least = sum(
-        max(_most(ends[group == each]) for ends in (moved.sender, moved.receiver))
-        for each in range(int(group.max(initial=-1)) + 1)
+def _least(boxes: Boxes, group: Integers) -> int:
+    """The most boxes of a device, of each shape."""
+    return sum(
+        max(_most(ends[group == each]) for ends in (boxes.sender, boxes.receiver))
+        for each in np.unique(group)
     )
-    modulus = max(int(moved.tile.max(initial=0)), int(moved.source.max(initial=0))) + 1
-    if closed:
-        for kind in KINDS:
-            number = _closed(kind, moved, exchange.ranks.size, modulus)
-            if _is_schedule(moved, group, number) and _count(group, number) == least:
-                return kind, modulus, number
-    number = np.zeros_like(group)
-    for each in range(int(group.max(initial=-1)) + 1):
-        mine = group == each
-        ends = moved.sender[mine], moved.receiver[mine]
-        most = max(map(_most, ends))
-        number[mine] = colouring(*ends, moved.shape[mine].prod(axis=1), most)
-    return "table", modulus, number
+
+
+def _join(exchange: Exchange, turns: _Turns) -> Join | None:
+    if turns.kind != "shards" or turns.grouped.several:
+        return None
+    grid = turns.boxes.grid(exchange.ranks.size)
+    if grid is None:
+        return None
+    return Join(grid, turns.boxes.window, exchange.target.local_shape)
 
 
 def _closed(kind: Kind, moved: Boxes, devices: int, modulus: int) -> Integers:
@@ -221,20 +231,7 @@ def _table(moved: Boxes, turn: Integers, devices: int) -> tuple[tuple[int, ...],
 
 def _wire(moved: Boxes, turn: Integers, devices: int) -> tuple[int, int]:
     """Elements that arrive at the busiest device, and at all, from others."""
-    volume = _largest(moved.shape, turn).prod(axis=1)[turn]
+    volume = largest(moved.shape, turn).prod(axis=1)[turn]
     received = np.zeros(devices, dtype=np.int64)
     np.add.at(received, moved.receiver[~moved.local], volume[~moved.local])
     return int(received.max()), int(received.sum())
-
-
-def _largest(shapes: Integers, group: Integers) -> Integers:
-    """The elementwise largest shape of every group."""
-    largest = np.zeros((int(group.max(initial=-1)) + 1, shapes.shape[1]), dtype=np.int64)
-    np.maximum.at(largest, group, shapes)
-    return largest
-
-
-def _sums(devices: Integers, volume: Integers) -> Integers:
-    sums = np.zeros(int(devices.max()) + 1, dtype=np.int64)
-    np.add.at(sums, devices, volume)
-    return sums

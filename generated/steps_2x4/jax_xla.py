@@ -118,10 +118,6 @@ def _ranges(box):
     return tuple(zip(box[::2], box[1::2], strict=True))
 
 
-def _shape_of(box):
-    return tuple(high - low for low, high in _ranges(box))
-
-
 def _at(table, me):
     """The row of a rank in a table; the row itself where all are the same."""
     if (table == table[0]).all():

@@ -1,0 +1,55 @@
+"""How the boxes that arrive as one array become a shard, in as few passes over it as can be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Join:
+    """Windows of one shape, row-major in a grid, that make up a shard of a shape.
+
+    `axis`: where the array has the axis that numbers the windows. Where the grid has one dimension
+    that is where they lie one after the other, so that a reshape joins them.
+    """
+
+    grid: tuple[int, ...]
+    window: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @cached_property
+    def _split(self) -> tuple[int, ...]:
+        return tuple(axis for axis, count in enumerate(self.grid) if count > 1)
+
+    @property
+    def axis(self) -> int:
+        return self._split[0] if len(self._split) == 1 else 0
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Statements that make the shard `y` of the array `y`."""
+        full = tuple(map(math.prod, zip(self.grid, self.window, strict=True)))
+        lines = [f"y = y.reshape({_listed(full)})"]
+        if len(self._split) > 1:
+            parts, order = self._interleaved()
+            lines = [f"y = y.reshape({_listed(parts)}).transpose({_listed(order)})", *lines]
+        if full != self.shape:
+            ends = ", ".join(f":{size}" for size in self.shape)
+            lines.append(f"y = y[{ends}]")
+        return tuple(lines)
+
+    def _interleaved(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The grid before the window, and the order in which each dimension's two are together."""
+        parts = (*(self.grid[axis] for axis in self._split), *self.window)
+        order = []
+        for axis in range(len(self.window)):
+            if axis in self._split:
+                order.append(self._split.index(axis))
+            order.append(len(self._split) + axis)
+        return parts, tuple(order)
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes))
