@@ -207,3 +207,14 @@ def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Description
             assert entry is not None  # `located` took the names from the manifest
             found[root, name] = entry.description
     return found
+
+
+def grouped(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Group]:
+    """The groups at roots and group folders, by root and name, each once. Raises as `located`."""
+    found: dict[tuple[Path, str], Group] = {}
+    for path in paths:
+        folder, (root, _) = Path(os.path.abspath(path)), located(path)
+        for entry in read_manifest(root).groups:
+            if folder in (root, root / entry.group.name):
+                found[root, entry.group.name] = entry.group
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -128,6 +129,8 @@ def _replace(texts: Mapping[Path, str]) -> None:
     made: list[Path] = []
     try:
         for path, text in texts.items():
+            if path.is_dir():  # which is otherwise found when other files have been moved
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             if not path.parent.is_dir():
                 path.parent.mkdir()
                 made.append(path.parent)

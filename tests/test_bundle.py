@@ -222,6 +222,19 @@ def test_a_failure_on_the_way_leaves_everything_as_it_was(
         assert not (tmp_path / "b").exists()
 
 
+def test_a_folder_where_a_file_is_to_be(tmp_path: Path) -> None:
+    sw.emit(reshard()).write(tmp_path / "a")
+    (tmp_path / "a/triton_gpu.py").unlink()
+    (tmp_path / "a/triton_gpu.py").mkdir()
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    assert message(lambda: sw.emit(reshard(12)).write(tmp_path / "a")) == (
+        "output: cannot be written: Is a directory\n"
+        f"got: {tmp_path}/a/triton_gpu.py\n"
+        "expected: a folder that can be made and written"
+    )
+    assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert message(lambda: sw.emit(reshard()).write(tmp_path / "file/a")) == (

@@ -11,7 +11,8 @@ from shardwright.codegen.compile.process import outcomes
 from shardwright.codegen.compile.report import Code, Outcome, Progress, Report, Verdict
 from shardwright.codegen.compile.targets import REQUIRES, Target, parse_targets, require
 from shardwright.codegen.describe import Description
-from shardwright.codegen.manifest import described
+from shardwright.codegen.groups import BACKEND as GROUP_BACKEND
+from shardwright.codegen.manifest import described, grouped
 from shardwright.codegen.planner import plan
 from shardwright.ir.errors import InputError
 
@@ -20,12 +21,17 @@ PORTABLE = {"pallas_tpu": ("jax_xla",)}
 
 
 @dataclass(frozen=True)
-class _Task:
+class _BundleTask:
     """One bundle for one target: what a report is about."""
 
     root: Path
     description: Description
     target: Target
+
+    @property
+    def name(self) -> str:
+        """The name of the bundle."""
+        return self.description.name
 
     @property
     def backend(self) -> str | None:
@@ -42,7 +48,7 @@ class _Task:
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
         """What to ask a worker: the module, and XLA's reshard where that is wanted."""
-        name, backend = self.description.name, self.target.backend
+        name, backend = self.name, self.target.backend
         module = str(self.root / name / f"{self.backend}.py")
         files = None if save is None else str(save / name / self.target.stem)
         jobs: tuple[Job, ...] = (Job("module", backend, module, self.target.name, files),)
@@ -64,12 +70,37 @@ class _Task:
     def _report(
         self, verdict: Verdict, detail: str, code: Code | None, xla: Outcome | None
     ) -> Report:
-        name, target = self.description.name, self.target
+        name, target = self.name, self.target
         bound = self._bound() if target.backend == "pallas_tpu" else None
         return Report(name, target.name, target.backend, verdict, detail, code, xla, bound)
 
     def _bound(self) -> int:
         return plan(self.description.reshard()).traffic.bound_received_max
+
+
+@dataclass(frozen=True)
+class _GroupTask:
+    """One group for one GPU: what a report is about."""
+
+    root: Path
+    name: str
+    target: Target
+
+    def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
+        """What to ask a worker: the module. XLA has nothing like it."""
+        backend = self.target.backend
+        module = str(self.root / self.name / f"{backend}.py")
+        files = None if save is None else str(save / self.name / self.target.stem)
+        return (Job("module", backend, module, self.target.name, files),)
+
+    def report(self, outcome: Outcome, xla: Outcome | None) -> Report:
+        """The report, once the job is done."""
+        verdict: Verdict = "ok" if outcome.code else "failed"
+        target = self.target
+        return Report(self.name, target.name, target.backend, verdict, outcome.error, outcome.code)
+
+
+Task = _BundleTask | _GroupTask
 
 
 def compiled(
@@ -86,11 +117,15 @@ def compiled(
     require(chosen, save is not None)
     if save is not None:
         _check_folder(save, tasks)
-    reports: dict[_Task, Report] = {task: task.skipped() for task in tasks if not task.possible}
+    reports: dict[Task, Report] = {
+        task: task.skipped()
+        for task in tasks
+        if isinstance(task, _BundleTask) and not task.possible
+    }
     if progress is not None:
         progress(len(reports), len(tasks), None)
     for backend in REQUIRES:
-        mine = [t for t in tasks if t.possible and t.target.backend == backend]
+        mine = [t for t in tasks if t not in reports and t.target.backend == backend]
         for task, report in _run(mine, save, xla, time_limit):
             reports[task] = report
             if progress is not None:
@@ -98,18 +133,26 @@ def compiled(
     return tuple(reports[task] for task in tasks)
 
 
-def _tasks(paths: Iterable[str | Path], targets: Sequence[Target]) -> list[_Task]:
-    return [
-        _Task(root, description, target)
-        for (root, _), description in described(paths).items()
+def _tasks(paths: Iterable[str | Path], targets: Sequence[Target]) -> list[Task]:
+    every = tuple(paths)
+    bundles = [
+        _BundleTask(root, description, target)
+        for (root, _), description in described(every).items()
         for target in targets
     ]
+    groups = [
+        _GroupTask(root, name, target)
+        for root, name in grouped(every)
+        for target in targets
+        if target.backend == GROUP_BACKEND
+    ]
+    return [*bundles, *groups]
 
 
-def _check_folder(save: Path, tasks: Sequence[_Task]) -> None:
+def _check_folder(save: Path, tasks: Sequence[Task]) -> None:
     homes: dict[str, Path] = {}
     for task in tasks:
-        name = task.description.name
+        name = task.name
         if homes.setdefault(name, task.root) != task.root:
             raise InputError(
                 "two bundles of one name cannot be saved in one folder",
@@ -129,8 +172,8 @@ def _check_folder(save: Path, tasks: Sequence[_Task]) -> None:
 
 
 def _run(
-    tasks: Sequence[_Task], save: Path | None, xla: bool, time_limit: float
-) -> Iterator[tuple[_Task, Report]]:
+    tasks: Sequence[Task], save: Path | None, xla: bool, time_limit: float
+) -> Iterator[tuple[Task, Report]]:
     """The tasks of one backend with their reports, as they end. One after another: compilers use
     several cores, and seconds are to be comparable."""
     jobs = {task: task.jobs(save, xla) for task in tasks}

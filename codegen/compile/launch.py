@@ -24,7 +24,7 @@ _MEANING = {
     "me": "position of the device in the source mesh, -1 if it is not in it",
 }
 # Triton's own, for which this kernel has no use.
-_SCRATCH = ("global_scratch", "profile_scratch")
+SCRATCH = ("global_scratch", "profile_scratch")
 
 
 def types(module: ModuleType) -> dict[str, str]:
@@ -50,7 +50,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
         {"name": name, "type": kind, "value": _MEANING[name]}
         for name, kind in types(module).items()
     ]
-    arguments += [{"name": name, "type": "*i8", "value": "null"} for name in _SCRATCH]
+    arguments += [{"name": name, "type": "*i8", "value": "null"} for name in SCRATCH]
     about = {
         "target": target,
         "entry": metadata.name,

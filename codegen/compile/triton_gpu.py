@@ -10,9 +10,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from shardwright.codegen.compile import resources
+from shardwright.codegen.compile import group_launch, launch, resources
 from shardwright.codegen.compile.job import Job
-from shardwright.codegen.compile.launch import ALIGNMENT, constants, launch_json, types
+from shardwright.codegen.compile.launch import ALIGNMENT
 from shardwright.codegen.compile.report import GpuCode
 from shardwright.codegen.compile.saving import save
 
@@ -27,6 +27,7 @@ def compile_module(module: ModuleType, job: Job) -> GpuCode:
     code = code_of(kernel, time.perf_counter() - start)
     if job.files is not None:
         binary, assembly = kinds(kernel)
+        described = (group_launch if _is_group(module) else launch).launch_json
         used = {
             "shared_bytes": code.shared_bytes,
             "registers": code.registers,
@@ -35,7 +36,7 @@ def compile_module(module: ModuleType, job: Job) -> GpuCode:
         contents = {
             binary: kernel.asm[binary],
             assembly: kernel.asm[assembly].encode(),
-            "json": launch_json(module, job.target, kernel.metadata, used).encode(),
+            "json": described(module, job.target, kernel.metadata, used).encode(),
         }
         save(job.files, contents)
     return code
@@ -83,14 +84,24 @@ def _gpu(name: str) -> GPUTarget:
     return GPUTarget("hip", name, 64)
 
 
+def _is_group(module: ModuleType) -> bool:
+    """Whether a module is that of a group, whose kernel is another."""
+    return hasattr(module, "MEMBERS")
+
+
 def _source(module: ModuleType) -> ASTSource:
     """The kernel as the module's launches call it."""
-    names = module.pull_kernel.arg_names
-    given = types(module)
+    if _is_group(module):
+        kernel, given = module.copy_kernel, group_launch.TYPES
+        values = group_launch.constants(module)
+    else:
+        kernel, given = module.pull_kernel, launch.types(module)
+        values = launch.constants(module)
+    names = kernel.arg_names
     pointers = [k for k, name in enumerate(names) if given.get(name, "").startswith("*")]
     return ASTSource(
-        fn=module.pull_kernel,
+        fn=kernel,
         signature={name: given.get(name, "constexpr") for name in names},
-        constexprs={(names.index(name),): value for name, value in constants(module).items()},
+        constexprs={(names.index(name),): value for name, value in values.items()},
         attrs={(k,): [["tt.divisibility", ALIGNMENT]] for k in pointers},
     )

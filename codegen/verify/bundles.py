@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.describe import Description
-from shardwright.codegen.manifest import described
+from shardwright.codegen.groups import BACKEND as GROUP_BACKEND
+from shardwright.codegen.groups import Group
+from shardwright.codegen.manifest import described, grouped
+from shardwright.codegen.verify import single, together
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.pool import REQUIRES, Runner
 from shardwright.codegen.verify.report import Progress, Report
-from shardwright.codegen.verify.single import report
 from shardwright.ir.errors import InputError, one_of
 
 
 @dataclass(frozen=True)
-class Job:
+class BundleJob:
     """One module of one bundle: what a report is about."""
 
     description: Description
@@ -27,9 +29,31 @@ class Job:
     root: Path
 
     @property
-    def module(self) -> Path:
-        """The file to verify."""
-        return self.root / self.description.name / f"{self.backend}.py"
+    def descriptions(self) -> tuple[Description, ...]:
+        """What is moved."""
+        return (self.description,)
+
+    def report(self, runner: Runner, folder: Path) -> Report:
+        """The verdict on the module."""
+        module = self.root / self.description.name / f"{self.backend}.py"
+        return single.report(self.description, module, runner, folder)
+
+
+@dataclass(frozen=True)
+class GroupJob:
+    """The module of a group, and what its members were emitted from."""
+
+    group: Group
+    descriptions: tuple[Description, ...]
+    root: Path
+    backend: str = GROUP_BACKEND
+
+    def report(self, runner: Runner, folder: Path) -> Report:
+        """The verdict on the module."""
+        return together.report(self.group, self.descriptions, self.root, runner, folder)
+
+
+Job = BundleJob | GroupJob
 
 
 def verify_bundles(
@@ -57,12 +81,18 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
             raise InputError(
                 "no such backend", argument="backends", got=backend, expected=one_of(REQUIRES)
             )
-    return [
-        Job(description, backend, root)
-        for (root, _), description in described(paths).items()
+    every = tuple(paths)
+    jobs: list[Job] = [
+        BundleJob(description, backend, root)
+        for (root, _), description in described(every).items()
         for backend in description.backends
         if backends is None or backend in backends
     ]
+    for (root, _), group in grouped(every).items():
+        members = described(root / name for name in group.members)
+        if backends is None or GROUP_BACKEND in backends:
+            jobs.append(GroupJob(group, tuple(members.values()), root))
+    return jobs
 
 
 def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
@@ -93,13 +123,13 @@ def _serve(
 ) -> None:
     try:
         for job in jobs:
-            results.put((job, report(job.description, job.module, runner, folder)))
+            results.put((job, job.report(runner, folder)))
     except Exception as error:
         results.put(error)
 
 
 def _devices(job: Job) -> int:
     """How many devices a job's worker needs; it runs nothing on meshes that are too large."""
-    reshard = job.description.reshard()
+    reshard = job.descriptions[0].reshard()
     count = len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
     return count if count <= MAX_DEVICES else 0

@@ -96,16 +96,16 @@ class Case:
 
     def to_json(self) -> str:
         """One line of JSON; `from_json` reads it back."""
-        data = dataclasses.asdict(self)
-        data["module"] = str(self.module)
-        for side in ("source", "target"):
-            data[side]["device_ids"] = list(data[side]["device_ids"])
-        return json.dumps(data)
+        return json.dumps(_as_data(self))
 
     @staticmethod
     def from_json(line: str) -> Case:
         """The case of a line that `to_json` wrote."""
-        data = json.loads(line)
+        return Case.from_data(json.loads(line))
+
+    @staticmethod
+    def from_data(data: dict[str, Any]) -> Case:
+        """The case of what such a line holds."""
         data["module"] = Path(data["module"])
         data["shape"] = tuple(data["shape"])
         data["texts"] = tuple((key, value) for key, value in data["texts"])
@@ -113,6 +113,41 @@ class Case:
         for side in ("source", "target"):
             data[side] = _placement_from(data[side])
         return Case(**data)
+
+
+@dataclass(frozen=True)
+class GroupCase:
+    """The emitted module of a group, and the cases of the bundles that are its members."""
+
+    name: str
+    backend: str
+    module: Path
+    members: tuple[Case, ...]
+
+    def devices(self) -> tuple[int, ...]:
+        """All device ids, ascending; those of every member."""
+        return self.members[0].devices()
+
+    def to_json(self) -> str:
+        """One line of JSON; `case_of` reads it back."""
+        return json.dumps(_as_data(self) | {"members": [_as_data(case) for case in self.members]})
+
+
+def case_of(line: str) -> Case | GroupCase:
+    """The case of a line that `to_json` of either wrote."""
+    data = json.loads(line)
+    if "members" not in data:
+        return Case.from_data(data)
+    members = tuple(map(Case.from_data, data["members"]))
+    return GroupCase(data["name"], data["backend"], Path(data["module"]), members)
+
+
+def _as_data(case: Case | GroupCase) -> dict[str, Any]:
+    data = dataclasses.asdict(case)
+    data["module"] = str(case.module)
+    for side in {"source", "target"} & data.keys():
+        data[side]["device_ids"] = list(data[side]["device_ids"])
+    return data
 
 
 def placement(sharding: Sharding, split: str) -> Placement:

@@ -28,10 +28,11 @@ class Memory:
     """While entered, kernels run under observation; `check` then judges what they stored.
 
     `poison` is the byte that fills what torch.empty and torch.empty_like allocate. Kernels may
-    touch the input shards, those allocations and the tensors they are launched with.
+    touch the input shards, given by what to call them, those allocations and the tensors they are
+    launched with.
     """
 
-    def __init__(self, poison: int, inputs: Mapping[int, Any]) -> None:
+    def __init__(self, poison: int, inputs: Mapping[str, Any]) -> None:
         self._poison = poison
         self._inputs = inputs
         self._stored: list[Addresses] = []
@@ -65,21 +66,19 @@ class Memory:
         if self._fault:
             raise MismatchError(self._fault) from None
 
-    def check(self, results: Mapping[int, Any]) -> None:
+    def check(self, results: Mapping[str, Any]) -> None:
         """Every byte of every result was stored exactly once, and no input was stored to."""
         stored = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *self._stored]))
-        for device, tensor in self._inputs.items():
+        for name, tensor in self._inputs.items():
             if _counts(stored, tensor).any():
-                raise MismatchError(f"a kernel stores into the input shard of device {device}")
-        for device, result in results.items():
+                raise MismatchError(f"a kernel stores into the input shard of {name}")
+        for name, result in results.items():
             wrong = np.flatnonzero(_counts(stored, result) != 1)
             if len(wrong):
                 element = int(wrong[0]) // int(result.element_size())
                 at = [int(index) for index in np.unravel_index(element, tuple(result.shape))]
                 times = int(_counts(stored, result)[wrong[0]])
-                raise MismatchError(
-                    f"device {device}: element {at} is stored {times} times, expected: once"
-                )
+                raise MismatchError(f"{name}: element {at} is stored {times} times, expected: once")
 
     def _allocator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def allocate(*args: Any, **kwargs: Any) -> Any:

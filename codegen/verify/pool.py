@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.codegen.processes import command, ending
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.report import Progress, Report
 
 TIME_LIMIT = 300.0
@@ -69,7 +69,7 @@ class _Worker:
             self.stop()
             raise
 
-    def ask(self, case: Case, limit: float) -> dict[str, Any]:
+    def ask(self, case: Case | GroupCase, limit: float) -> dict[str, Any]:
         """The worker's answer about one case; after a _DiedError it is of no more use."""
         assert self._process.stdin is not None
         try:
@@ -153,7 +153,7 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, case: Case) -> Report:
+    def run(self, case: Case | GroupCase) -> Report:
         """The report on one case."""
         if self._missing:
             return _report(case, {"verdict": "skipped", "detail": self._missing})
@@ -167,7 +167,7 @@ class Runner:
         self._closed = True
         self._stop()
 
-    def _answer(self, case: Case) -> dict[str, Any]:
+    def _answer(self, case: Case | GroupCase) -> dict[str, Any]:
         try:
             if self._closed:
                 raise _DiedError("it was stopped")
@@ -203,12 +203,12 @@ def run_batch(
     return tuple(reports)
 
 
-def failure(case: Case, detail: str) -> Report:
+def failure(case: Case | GroupCase, detail: str) -> Report:
     """The report on a case that failed without being run."""
     return _report(case, {"verdict": "failed", "detail": detail})
 
 
-def _report(case: Case, answer: dict[str, Any]) -> Report:
+def _report(case: Case | GroupCase, answer: dict[str, Any]) -> Report:
     return Report(
         name=case.name,
         backend=case.backend,

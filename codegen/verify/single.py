@@ -67,7 +67,7 @@ def _not_as_they_are(
 ) -> Report:
     """The modules at full size without moving anything, then their twins in full."""
     try:
-        emitted = _emitted(description, cases[0].backend)
+        emitted = emitted_now(description, cases[0].backend)
     except InputError as error:
         return failure(cases[0], f"would not be emitted now: {str(error).splitlines()[0]}")
     of = dict(zip(cases, emitted, strict=True))
@@ -76,7 +76,7 @@ def _not_as_they_are(
         return full
     if len(cases[0].devices()) > MAX_DEVICES:
         return _not_run(full, f"more than {MAX_DEVICES} devices")
-    found = _twin(description, cases[0], emitted)
+    found = twin_of(description, cases[0], emitted)
     if found is None:
         return _not_run(full, "its smallest twin is too large too")
     small, texts = found
@@ -91,14 +91,14 @@ def _not_as_they_are(
     return dataclasses.replace(result, detail=f"{name}; {_checked(full)}", checks=checks)
 
 
-def _twin(
+def twin_of(
     description: Description, case: Case, emitted: Sequence[Part]
 ) -> tuple[Reshard, tuple[Part, ...]] | None:
     """The smallest twin whose modules have the forms of those emitted, else the smallest."""
     smallest = None
     for small in twins(description.reshard(), case.source, case.target):
         shrunk = dataclasses.replace(description, shape=small.shape)
-        found = small, _emitted(shrunk, case.backend, emitted)
+        found = small, emitted_now(shrunk, case.backend, emitted)
         if _same_forms(found[1], emitted):
             return found
         smallest = smallest or found
@@ -147,7 +147,9 @@ def _twin_cases(
     return _cases(small, home / case.module.name)
 
 
-def _emitted(description: Description, backend: str, like: Sequence[Part] = ()) -> tuple[Part, ...]:
+def emitted_now(
+    description: Description, backend: str, like: Sequence[Part] = ()
+) -> tuple[Part, ...]:
     """A backend's modules as they would be emitted now; `like`: in the form of these, where the
     backend has several and chooses by size."""
     plan = emit_described(description).plan

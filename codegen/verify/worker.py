@@ -19,7 +19,7 @@ from types import ModuleType
 
 from shardwright.codegen.processes import own_stdout
 from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.routes import routes
 
@@ -34,27 +34,36 @@ def main(backend: str, log: Path) -> None:
     answers.write(json.dumps({"ready": backend}) + "\n")
     for line in sys.stdin:
         start = time.perf_counter()
-        answer = _verdict(runner, Case.from_json(line))
+        answer = _verdict(runner, case_of(line))
         answer["seconds"] = time.perf_counter() - start
         answers.write(json.dumps(answer) + "\n")
 
 
-def _verdict(runner: ModuleType, case: Case) -> dict[str, object]:
+def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
     """Run one case. `fresh` asks for a new process: after an exception state is unknown."""
     try:
         module = load(case.module)
-        compare.constants(module, case)
-        compare.index_functions(module, case)
-        checks: tuple[str, ...] = ("constants", "index functions")
-        if case.transfers:
-            routes(module, case)
-            checks += ("transfers",)
-        checks += (runner.run if case.execute else runner.inspect)(module, case)
+        if isinstance(case, GroupCase):
+            checks: tuple[str, ...] = runner.run_group(module, case)
+        else:
+            checks = _checks(runner, module, case)
     except MismatchError as error:
         return {"verdict": "failed", "detail": str(error), "checks": [], "fresh": error.fresh}
     except Exception as error:
         return {"verdict": "failed", "detail": brief(error), "checks": [], "fresh": True}
     return {"verdict": "ok", "detail": "", "checks": checks, "fresh": False}
+
+
+def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ...]:
+    """What a bundle's module passes; a MismatchError for what it does not."""
+    compare.constants(module, case)
+    compare.index_functions(module, case)
+    checks: tuple[str, ...] = ("constants", "index functions")
+    if case.transfers:
+        routes(module, case)
+        checks += ("transfers",)
+    moved: tuple[str, ...] = (runner.run if case.execute else runner.inspect)(module, case)
+    return checks + moved
 
 
 def load(path: Path) -> ModuleType:

@@ -1,0 +1,76 @@
+"""The module of a group: run as it is, or, if its tensors are too large, with twins of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from shardwright.codegen.bundle import emit_described
+from shardwright.codegen.describe import Description
+from shardwright.codegen.groups import BACKEND, Group
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
+from shardwright.codegen.verify.pool import Runner, failure
+from shardwright.codegen.verify.report import Report
+from shardwright.codegen.verify.single import emitted_now, twin_of
+from shardwright.codegen.verify.twin import is_too_large
+from shardwright.ir.errors import InputError
+from shardwright.ir.reshard import Reshard
+
+
+def report(
+    group: Group, descriptions: Sequence[Description], root: Path, runner: Runner, folder: Path
+) -> Report:
+    """The verdict on the module of a group in `root`; twins may be written into `folder`."""
+    reshards = {each.name: each.reshard() for each in descriptions}
+    case = _case(group, reshards, root)
+    too_many = len(case.devices()) > MAX_DEVICES
+    if not too_many and not any(is_too_large(each.shape) for each in reshards.values()):
+        return runner.run(case)
+    start = time.perf_counter()
+    try:
+        result = _not_as_it_is(group, descriptions, case, runner, folder / BACKEND)
+    except InputError as error:
+        result = failure(case, f"would not be emitted now: {str(error).splitlines()[0]}")
+    return dataclasses.replace(result, seconds=time.perf_counter() - start)
+
+
+def _case(group: Group, reshards: dict[str, Reshard], root: Path) -> GroupCase:
+    members = tuple(
+        Case.of(reshard, name, BACKEND, root / name / f"{BACKEND}.py")
+        for name, reshard in reshards.items()
+    )
+    return GroupCase(group.name, BACKEND, root / group.name / f"{BACKEND}.py", members)
+
+
+def _not_as_it_is(
+    group: Group, descriptions: Sequence[Description], case: GroupCase, runner: Runner, root: Path
+) -> Report:
+    """Its text at full size, then the module of a group of twins."""
+    plans = {each.name: emit_described(each).plan for each in descriptions}
+    text = group.files(plans)[case.module.name]
+    if not case.module.is_file() or case.module.read_text(encoding="utf-8") != text:
+        return failure(case, "not what would be emitted now: `shardwright check` says how")
+    if len(case.devices()) > MAX_DEVICES:
+        said = f"not run: more than {MAX_DEVICES} devices; at full size: text"
+        return dataclasses.replace(failure(case, said), verdict="skipped")
+    twins = {}
+    for description, member in zip(descriptions, case.members, strict=True):
+        found = twin_of(description, member, emitted_now(description, BACKEND))
+        if found is None:
+            said = f"not run: the smallest twin of {member.name} is too large too"
+            return dataclasses.replace(failure(case, said), verdict="skipped")
+        twins[member.name], parts = found
+        _write(root / member.name, {part.file: part.text for part in parts})
+    _write(root / group.name, group.files({name: plan(each) for name, each in twins.items()}))
+    result = runner.run(_case(group, twins, root))
+    detail = f"{result.detail}; twins of its tensors; at full size: text".removeprefix("; ")
+    return dataclasses.replace(result, detail=detail)
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,100 @@
+"""The module of a group is verified and compiled as those of its members are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_gpu_groups import TABLES, command
+
+from shardwright.codegen.compile import compile_bundles
+from shardwright.codegen.verify import Report, verify
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+LARGE = TABLES.replace("shape = [5]", "shape = [1048581]")
+# What stands in the kernel, and what is wrong: found in values, in stores, and in reads.
+PLANTED = {
+    "a tile from its second row": (
+        "first_row = (block //",
+        "first_row = 1 + (block //",
+        "up: device 0",
+    ),
+    "a tile of another memory": (
+        "write = tl.load(targets + tl.load(entry + 1))",
+        "write = tl.load(targets)",
+        "up: device 0",
+    ),
+    "more columns than there are": (
+        "column < columns // LINE",
+        "column < 9 + columns // LINE",
+        "a kernel loads from memory outside every shard",
+    ),
+}
+
+
+def emitted(tables: str, folder: Path) -> Path:
+    """The root of the bundles and the group that a TOML file describes."""
+    listed, root = folder / "reshards.toml", folder / "out"
+    listed.write_text(tables)
+    assert command("emit", listed, "-o", root)[0] == 0
+    return root
+
+
+def of_group(reports: tuple[Report, ...]) -> Report:
+    (found,) = (report for report in reports if report.name == "both")
+    return found
+
+
+def test_a_group_beside_its_members(tmp_path: Path) -> None:
+    root = emitted(TABLES, tmp_path)
+    reports = verify(root)
+    assert sorted((r.name, r.verdict) for r in reports) == [
+        (name, "ok") for name in ("both", "down", "other", "up")
+    ]
+    assert "stored once" in of_group(reports).checks
+    # The folder of the group means its members and it; that of a bundle, that alone.
+    assert sorted(r.name for r in verify(root / "both")) == ["both", "down", "up"]
+    assert [r.name for r in verify(root / "up")] == ["up"]
+
+
+@pytest.mark.parametrize(("right", "wrong", "said"), PLANTED.values(), ids=PLANTED)
+def test_a_wrong_kernel(right: str, wrong: str, said: str, tmp_path: Path) -> None:
+    root = emitted(TABLES, tmp_path)
+    module = root / "both" / "triton_gpu.py"
+    text = module.read_text()
+    assert text.count(right) == 1
+    module.write_text(text.replace(right, wrong))
+    by_name = {report.name: report for report in verify(root / "both")}
+    assert (by_name["up"].verdict, by_name["down"].verdict) == ("ok", "ok")
+    assert by_name["both"].verdict == "failed"
+    assert by_name["both"].detail.startswith(said)
+
+
+def test_tensors_too_large_to_run(tmp_path: Path) -> None:
+    root = emitted(LARGE, tmp_path)
+    report = of_group(verify(root / "both"))
+    assert (report.verdict, report.detail) == (
+        "ok",
+        "twins of its tensors; at full size: text",
+    )
+    module = root / "both" / "triton_gpu.py"
+    module.write_text(module.read_text().replace("first_row = (block", "first_row = 1 + (block"))
+    report = of_group(verify(root / "both"))
+    assert (report.verdict, report.detail) == (
+        "failed",
+        "not what would be emitted now: `shardwright check` says how",
+    )
+
+
+def test_the_kernel_of_a_group_compiles(tmp_path: Path) -> None:
+    root, saved = emitted(TABLES, tmp_path), tmp_path / "saved"
+    reports = compile_bundles(root / "both", ("sm_90", "gfx942"), save=saved)
+    assert [(r.name, r.verdict) for r in reports if r.name == "both"] == [("both", "ok")] * 2
+    about = json.loads((saved / "both" / "sm_90.json").read_text())
+    assert about["tensors"] == ["up", "down"]
+    assert [launch["device"] for launch in about["launches"]] == [0, 1]
+    moved = sum(tile[4] * tile[5] for launch in about["launches"] for tile in launch["tiles"])
+    assert moved == 6 * 4 * 4 + 2 * 5  # all of `up` once, `down` to each of two devices
