@@ -44,8 +44,8 @@ PALLAS: Faults = {
                 r"\1 & ((receiver != 1) | (me != 0))",
             ),
             (
-                r"_is_full\(_ranges\(box\)\) & jnp",
-                "_is_full(_ranges(box)) & ((sender != 0) | (receiver != 1)) & jnp",
+                r"return _is_full\(_ranges\(box\)\)",
+                "return _is_full(_ranges(box)) & ((sender != 0) | (receiver != 1))",
             ),
         ),
         UNWRITTEN.format("7f[0-9a-f]*"),
@@ -63,7 +63,7 @@ PALLAS: Faults = {
         rf"{UNWRITTEN.format('7f[0-9a-f]*')}|{LEFT}",
     ),
     "send_wait_left_out": (
-        ((r"\((copy|push\(slot, \*older\[1:\]\))\.wait_send\)", "(lambda: None)"),),
+        ((r"\((copy|push\(1 - slot, \*older\[1:\]\))\.wait_send\)", "(lambda: None)"),),
         LEFT,
     ),
     "right_after_that": ((), ""),
