@@ -34,6 +34,7 @@ from shardwright.codegen.planner import plan
 from shardwright.codegen.render import render
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.deliveries import check_deliveries
 from shardwright.codegen.verify.kernel_trace import Copy, trace
 from shardwright.codegen.verify.protocol import check_protocol
 from shardwright.codegen.verify.worker import load
@@ -289,6 +290,28 @@ def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
     check_protocol(trace(load(written(SIX, tmp_path / "right.py")), 6))
     with pytest.raises(MismatchError, match=f"^({said})"):
         check_protocol(trace(load(written(SIX, tmp_path / "wrong.py", (old, new))), 6))
+
+
+MOVED = r"slot \d of rank \d holds what rank \d had in slot \d, expected: rank \d, slot \d"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("SLOTS = 5", "SLOTS = 5\nARRIVES = ARRIVES[::-1]"),
+        ("(1, 2, 1, 2), (2, 2, 1, 2)", "(1, 2, 1, 2), (1, 2, 1, 2)"),
+        ("MOVES = ((0, 3), (2, 4)", "MOVES = ((2, 3), (0, 4)"),
+    ],
+    ids=["a wrong place at the end", "a wrong partner", "a wrong move"],
+)
+def test_what_comes_to_a_wrong_place_is_found(old: str, new: str, tmp_path: Path) -> None:
+    """At full size, without moving anything."""
+    pytest.importorskip("jax")
+    right = load(written(ALL_TO_ALL, tmp_path / "right.py"))
+    check_deliveries(right, trace(right, 4))
+    wrong = load(written(ALL_TO_ALL, tmp_path / "wrong.py", (old, new)))
+    with pytest.raises(MismatchError, match=f"^{MOVED}$"):
+        check_deliveries(wrong, trace(wrong, 4))
 
 
 def test_a_wrong_route_gives_wrong_values(tmp_path: Path) -> None:

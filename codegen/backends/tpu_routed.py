@@ -160,6 +160,8 @@ class Routed:
         shards += 2 * self._padded(self.unpack_shape) * target.mesh.size
         packed = (schedule.starts * (held + slot) + schedule.places * slot) * devices
         read = window if self.spreads else slot
+        if self.spreads and self.slot.dense:
+            read += slot + held  # rows of a shard are put in their places again for every tile
         unpacked = self.incoming * (read + 2 * window) * target.mesh.size
         moved = 2 * self.sent * devices
         return Figures(

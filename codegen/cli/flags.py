@@ -36,7 +36,7 @@ _HELP = {
     "name": "Name of the bundle, a Python identifier; picks one reshard of FILE.",
     "backends": "pallas_tpu, triton_gpu, jax_xla, with commas between (default: the first two).",
     "strategy": "How to move it: auto (default), direct or basis.",
-    "topology": "Hardware that prices a plan: v5e:4x4, h100:2x8, switch, …, or a TOML file.",
+    "topology": "Hardware that a plan is priced on and made for: v5e:4x4, h100:2x8, …, or a file.",
     "memory_limit": "Bytes of the tensor that a device may hold at once.",
 }
 _OVERRIDES = (

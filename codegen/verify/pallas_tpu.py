@@ -14,6 +14,7 @@ from typing import Any
 from shardwright.codegen.verify import poison
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import Run
+from shardwright.codegen.verify.deliveries import check_deliveries
 from shardwright.codegen.verify.interpreter import observed
 from shardwright.codegen.verify.jax_devices import Execution, wide_types
 from shardwright.codegen.verify.kernel_trace import trace
@@ -34,7 +35,9 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     """The kernel's events at full size: hints, windows and protocol; nothing is moved."""
-    check_protocol(trace(module, len(case.devices())))
+    events = trace(module, len(case.devices()))
+    check_protocol(events)
+    check_deliveries(module, events)
     return PROTOCOL
 
 

@@ -19,13 +19,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.kernel_trace import BARRIER, Copy, Event, Signal, Wait, Window
+from shardwright.codegen.verify.kernel_trace import BARRIER, Copy, Signal, Wait, Window
 from shardwright.codegen.verify.reuse import check_reuse
+from shardwright.codegen.verify.running import Counts, Traces, carry_out, count
 
 # Buffers in which every copy writes a place of its own; windows in VMEM are used again and again.
 RESULTS = ("y", "stage")
-
-Traces = Sequence[tuple[Event, ...]]
 
 
 def check_protocol(traces: Traces) -> None:
@@ -116,31 +115,9 @@ def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
 
 
 def _check_progress(traces: Traces) -> None:
-    """Runs all devices as far as they come; copies land at once. All must reach their end."""
-    counts: Counter[tuple[int, str]] = Counter()
-    at = [0] * len(traces)
-    moved = True
-    while moved:
-        moved = False
-        for rank, events in enumerate(traces):
-            while at[rank] < len(events) and _step(rank, events[at[rank]], counts):
-                at[rank] += 1
-                moved = True
-    for rank, events in enumerate(traces):
-        if at[rank] < len(events):
-            raise MismatchError(f"deadlock: rank {rank} never gets past {events[at[rank]]}")
-
-
-def _step(rank: int, event: Event, counts: Counter[tuple[int, str]]) -> bool:
-    """Carries out an event if it can be; whether it was."""
-    match event:
-        case Signal(semaphore, to, amount):
-            counts[to, semaphore] += amount
-        case Copy():
-            counts[event.to, event.received] += event.write.elements
-            counts[rank, event.sent] += event.read.elements
-        case Wait(semaphore, amount):
-            if counts[rank, semaphore] < amount:
-                return False
-            counts[rank, semaphore] -= amount
-    return True
+    """All devices come to their end."""
+    counts = Counts()
+    ends = carry_out(traces, lambda rank, event: count(counts, rank, event))
+    for rank, (end, events) in enumerate(zip(ends, traces, strict=True)):
+        if end < len(events):
+            raise MismatchError(f"deadlock: rank {rank} never gets past {events[end]}")

@@ -10,13 +10,13 @@ one order in which the devices can run.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.kernel_trace import Copy, Event, Signal, Wait, Window
+from shardwright.codegen.verify.running import Traces, carry_out
 from shardwright.ir.index import Integers
 
 REUSED = ("slots",)
@@ -46,17 +46,10 @@ class _Semaphore:
     uses: list[_Use] = field(default_factory=list)
 
 
-def check_reuse(traces: Sequence[tuple[Event, ...]]) -> None:
+def check_reuse(traces: Traces) -> None:
     """Raises MismatchError where a place is used while another use of it may go on. The events have
     to come to their end in some order: see `protocol`."""
-    run = _Run(len(traces))
-    at, moved = [0] * len(traces), True
-    while moved:
-        moved = False
-        for rank, events in enumerate(traces):
-            while at[rank] < len(events) and run.step(rank, events[at[rank]]):
-                at[rank] += 1
-                moved = True
+    carry_out(traces, _Run(len(traces)).step)
 
 
 class _Run:

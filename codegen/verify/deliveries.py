@@ -1,0 +1,47 @@
+"""Whether what a kernel forwards comes to where its module looks for it, on devices' events."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.kernel_trace import Copy, Event
+from shardwright.codegen.verify.running import Counts, Traces, carry_out, count
+
+
+def check_deliveries(module: ModuleType, traces: Traces) -> None:
+    """Raises MismatchError where, in the end, a slot does not hold what another device had for this
+    one. Modules that forward nothing have no such slots."""
+    if not hasattr(module, "ARRIVES"):
+        return
+    held = _held(traces, module.SLOTS)
+    spreads = hasattr(module, "HELD")
+    for sender in range(len(traces)):
+        for number, (offset, slot) in enumerate(zip(module.OFFSETS, module.ARRIVES, strict=True)):
+            receiver = _farther(sender, offset, module.DIGITS)
+            wanted = sender, 0 if spreads else number
+            if held[receiver, slot] != wanted:
+                raise MismatchError(
+                    f"slot {slot} of rank {receiver} holds what rank {held[receiver, slot][0]} had "
+                    f"in slot {held[receiver, slot][1]}, expected: rank {sender}, slot {wanted[1]}"
+                )
+
+
+def _held(traces: Traces, slots: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """Of every (rank, slot) the rank and slot in which what it holds in the end was at first."""
+    places = [(rank, slot) for rank in range(len(traces)) for slot in range(slots)]
+    held, counts = dict(zip(places, places, strict=True)), Counts()
+
+    def step(rank: int, event: Event) -> bool:
+        if isinstance(event, Copy):
+            read, write = (window.ranges[0][0] for window in (event.read, event.write))
+            held[event.to, write] = held[rank, read]
+        return count(counts, rank, event)
+
+    carry_out(traces, step)
+    return held
+
+
+def _farther(device: int, offset: int, digits: tuple[tuple[int, int], ...]) -> int:
+    """The device that is so much farther on, digit by digit modulo the digit's extent."""
+    return sum((device // stride + offset // stride) % extent * stride for stride, extent in digits)
