@@ -145,6 +145,20 @@ def test_wrong_schedules_fail_emission(name: str) -> None:
             check(dataclasses.replace(form, schedule=schedule), exchange)
 
 
+def test_parts_too_small_and_offsets_left_out_fail_emission() -> None:
+    made = planned(MESH_8, (259, 386), "float32", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+    exchange = as_vectors(made.exchange)
+    for form in (form for form in forms(made) if not form.spreads):
+        sizes = form.slot.sizes or (form.slot.shape,) * len(form.schedule.offsets)
+        less = tuple((first - form.slot.units[0], *rest) for first, *rest in sizes)
+        slot = dataclasses.replace(form.slot, sizes=less)
+        with pytest.raises(InternalError, match="less of a slot is sent than a tile takes"):
+            check(dataclasses.replace(form, slot=slot), exchange)
+        fewer = routed(form.schedule.offsets[1:], form.digits)
+        with pytest.raises(InternalError, match="goes over an offset that has no slot"):
+            check(dataclasses.replace(form, schedule=fewer), exchange)
+
+
 MESH_4, MESH_6 = Mesh({"x": 4}), Mesh({"x": 2, "y": 3})
 MESH_8, MESH_222 = Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2})
 

@@ -18,9 +18,10 @@ import numpy as np
 
 from shardwright.codegen.backends.tpu_direct import Direct
 from shardwright.codegen.backends.tpu_forms import Form
+from shardwright.codegen.backends.tpu_grid import sent_tiles
 from shardwright.codegen.backends.tpu_pairs import Pieces, Sums, covered, cut
 from shardwright.codegen.backends.tpu_routed import Routed
-from shardwright.codegen.backends.tpu_routes import fault
+from shardwright.codegen.backends.tpu_routes import fault, offsets_of
 from shardwright.codegen.backends.tpu_slots import Slots
 from shardwright.codegen.backends.tpu_view import round_up
 from shardwright.codegen.backends.tpu_windows import WindowDim, Windows
@@ -39,8 +40,7 @@ def check(form: Form, exchange: Exchange) -> None:
     if isinstance(form, Windows):
         _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
     if isinstance(form, Routed):
-        wrong = fault(form.schedule, form.digits, spreads=form.spreads)
-        _expect(not wrong, f"{form.name} form: {wrong}")
+        _check_routed(form, exchange)
     for place, axis in enumerate(form.view):
         pieces, tiles = sums.pieces[axis], exchange.dims[axis]
         about = f"{form.name} form, dimension {axis}"
@@ -51,6 +51,20 @@ def check(form: Form, exchange: Exchange) -> None:
                 _check_windows(form.dims[place], form.stage[place], pieces, tiles, about)
             case Slots() | Routed():
                 _check_slots(form, axis, pieces, about)
+
+
+def _check_routed(form: Routed, exchange: Exchange) -> None:
+    wrong = fault(form.schedule, form.digits, spreads=form.spreads)
+    _expect(not wrong, f"{form.name} form: {wrong}")
+    sender, receiver, widths = sent_tiles(exchange)
+    offsets = np.array(form.schedule.offsets)
+    over = offsets_of(sender, receiver, form.digits)
+    numbers = np.minimum(np.searchsorted(offsets, over), offsets.size - 1)
+    known = bool((offsets[numbers] == over).all())
+    _expect(known, f"{form.name} form: a tile goes over an offset that has no slot")
+    if not form.spreads:
+        fits = form.slot.fits(numbers, widths)
+        _expect(fits, f"{form.name} form: less of a slot is sent than a tile takes")
 
 
 def _check_direct(divisor: int, pieces: Pieces, tiles: DimTiles, about: str) -> None:

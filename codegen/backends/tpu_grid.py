@@ -36,8 +36,7 @@ class Grid:
     @staticmethod
     def of(exchange: Exchange, torus: Torus) -> Grid:
         """The devices of an exchange on a torus."""
-        own = ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
-        return Grid(torus, own)
+        return Grid(torus, _numbered(exchange))
 
     @property
     def digits(self) -> Digits:
@@ -46,28 +45,17 @@ class Grid:
 
     def pairs(self, exchange: Exchange) -> tuple[Integers, Integers]:
         """The numbers of senders and receivers, each pair once."""
-        sender, receiver, _ = self._remote(exchange)
+        sender, receiver, _ = sent_tiles(exchange)
         pairs = np.unique(np.stack([sender, receiver]), axis=1)
         return pairs[0], pairs[1]
 
     def widths(self, exchange: Exchange) -> dict[int, tuple[int, ...]]:
         """The offsets that occur, ascending, with the widest extents of their tiles."""
-        sender, receiver, widths = self._remote(exchange)
+        sender, receiver, widths = sent_tiles(exchange)
         offsets, group = np.unique(offsets_of(sender, receiver, self.digits), return_inverse=True)
         widest = np.zeros((offsets.size, widths.shape[1]), dtype=np.int64)
         np.maximum.at(widest, group, widths)
         return dict(zip(offsets.tolist(), map(tuple, widest.tolist()), strict=True))
-
-    def _remote(self, exchange: Exchange) -> tuple[Integers, Integers, Integers]:
-        """Numbers of senders and receivers of all tiles that are sent, and their extents."""
-        moved = enumerate_transfers(exchange)
-        remote = ~moved.is_local
-        order = np.argsort(self.ids)
-        sender, receiver = (
-            order[np.searchsorted(self.ids[order], ids[remote])]
-            for ids in (moved.sender, moved.receiver)
-        )
-        return sender, receiver, (moved.tensor[:, :, 1] - moved.tensor[:, :, 0])[remote]
 
     def is_direct(self, sender: Integers, receiver: Integers) -> tuple[bool, bool]:
         """Whether all these pairs may send, device ids counting up the last axis of the torus
@@ -89,6 +77,22 @@ class Grid:
         sender = np.tile(device, len(hops))
         receiver = np.concatenate([hop.to(device) for hop in hops] or [device])
         return not hops or any(self.is_direct(sender, receiver))
+
+
+def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
+    """The numbers of sender and receiver of every tile that is sent, and its extents [n, dims]."""
+    moved, ids = enumerate_transfers(exchange), _numbered(exchange)
+    remote = ~moved.is_local
+    order = np.argsort(ids)
+    sender, receiver = (
+        order[np.searchsorted(ids[order], end[remote])] for end in (moved.sender, moved.receiver)
+    )
+    return sender, receiver, (moved.tensor[:, :, 1] - moved.tensor[:, :, 0])[remote]
+
+
+def _numbered(exchange: Exchange) -> Integers:
+    """Device ids by the numbers that devices have in a kernel."""
+    return ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
 
 
 def grid_of(plan: Plan) -> Grid | None:

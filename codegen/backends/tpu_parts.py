@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from shardwright.codegen.backends.tpu_slots import MAX_WINDOW
 from shardwright.codegen.backends.tpu_view import (
     LANES,
@@ -14,6 +16,7 @@ from shardwright.codegen.backends.tpu_view import (
     padded_elements,
     round_up,
 )
+from shardwright.ir.index import Integers
 
 Shape = tuple[int, ...]
 
@@ -72,6 +75,15 @@ class Slot:
     def sent(self, number: int) -> int:
         """How many elements links carry of what the offset of a number takes."""
         return self._taken(self.sizes[number]) if self.sizes else self.elements
+
+    def fits(self, numbers: Integers, widths: Integers) -> bool:
+        """Whether tiles [n] that go over the offsets of these numbers, of these extents [n, dims],
+        lie in what is sent of a slot."""
+        sizes = np.array(self.sizes or [self.shape])[numbers if self.sizes else 0 * numbers]
+        if self.dense:
+            inner = math.prod(self.held[1:])
+            return bool((widths[:, 0] * inner <= sizes.prod(axis=1)).all())
+        return bool((widths[:, self.order] <= sizes).all())
 
     def _taken(self, size: Shape) -> int:
         if self.dense:
