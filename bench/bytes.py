@@ -4,6 +4,8 @@ All ordered pairs of shardings of a matrix, and the corpus. `auto` is the choice
 H100s. XLA compiles the identity between the two shardings and is read by its HLO; it wants
 dimensions that divide. DTensor's placements order axes as the mesh does, so that it is asked for
 such pairs only. Pairs that move nothing count where a planner moves something all the same.
+
+Some ten minutes of the processor. The picture is `pictures/bytes.svg`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from rich.table import Table
 
 import shardwright as sw
 from bench.balance import shardings
+from bench.chart import Chart, Series, written
 from shardwright.codegen.describe import Description
 from shardwright.codegen.planner.compare import why_not_xla
 
@@ -133,24 +136,50 @@ def run(words: list[str], lines: list[str], **environment: str) -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
-def matrices() -> Table:
+PLANNERS: dict[str, Callable[[Sequence[sw.Reshard]], Measured]] = {
+    "direct": lambda reshards: planned(reshards, "direct"),
+    "auto": lambda reshards: planned(reshards, "auto"),
+    "XLA": by_xla,
+    "DTensor": by_dtensor,
+}
+
+
+def named(axes: dict[str, int], shape: tuple[int, ...]) -> tuple[str, str]:
+    """A mesh and a shape, for people."""
+    return "x".join(map(str, axes.values())), "x".join(map(str, shape))
+
+
+def measured_matrices() -> list[list[Measured]]:
+    """What each planner receives, a list for each of the CASES."""
+    return [[ask(pairs_of(*case)) for ask in PLANNERS.values()] for case in CASES]
+
+
+def matrices(found: list[list[Measured]]) -> Table:
     """All ordered pairs of shardings of a matrix."""
-    planners = ("direct", "auto", "XLA", "DTensor")
     table = Table("mesh", "shape", title="Busiest receiver over the bound, all ordered pairs")
-    for name in planners:
+    for name in PLANNERS:
         table.add_column(f"{name}: mean", justify="right")
         table.add_column("worst", justify="right")
-    for axes, shape in CASES:
-        reshards = pairs_of(axes, shape)
-        measured = (
-            planned(reshards, "direct"),
-            planned(reshards, "auto"),
-            by_xla(reshards),
-            by_dtensor(reshards),
-        )
+    for case, measured in zip(CASES, found, strict=True):
         cells = itertools.chain.from_iterable(one.cells() for one in measured)
-        table.add_row("x".join(map(str, axes.values())), "x".join(map(str, shape)), *cells)
+        table.add_row(*named(*case), *cells)
     return table
+
+
+def picture(found: list[list[Measured]]) -> Chart:
+    """Means and worst cases of the planners on every mesh."""
+    series = []
+    for number, name in enumerate(PLANNERS):
+        asked = [
+            (place, row[number].ratios) for place, row in enumerate(found) if row[number].ratios
+        ]
+        shift = (number - (len(PLANNERS) - 1) / 2) * 0.12
+        for what, of in (("mean", np.mean), ("worst", max)):
+            points = tuple((place + shift, float(of(ratios))) for place, ratios in asked)
+            series.append(Series(f"{name}, {what}", points, number, hollow=what == "worst"))
+    ticks = tuple((float(place), "\n".join(named(*case))) for place, case in enumerate(CASES))
+    title = "Bytes into the busiest device over the lower bound, all pairs of shardings"
+    return Chart(title, "mesh and matrix", "times the bound", tuple(series), ticks)
 
 
 def corpus() -> Table:
@@ -175,7 +204,9 @@ def corpus() -> Table:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the tables, write the picture."""
     console = Console(width=140)
-    for table in (matrices(), corpus()):
-        console.print(table)
+    found = measured_matrices()
+    console.print(matrices(found))
+    written("bytes", picture(found))
+    console.print(corpus())

@@ -1,4 +1,8 @@
-"""How long planning and routing take, and how much memory, as devices grow; beside XLA."""
+"""How long planning and routing take, and how much memory, as devices grow; beside XLA.
+
+Seconds are those of the processor, whatever else runs. Half a minute, most of it XLA's. The
+picture is `pictures/scale.svg`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import shardwright as sw
+from bench.chart import Chart, Series, written
 from shardwright.codegen.planner.choose import network_of
 from shardwright.codegen.planner.flows import flows
 
@@ -35,9 +42,9 @@ reshard = sw.Reshard((65536, 65536), "bfloat16", mesh.sharding(source), mesh.sha
 def most():
     return int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])
 before = most()
-start = time.perf_counter()
+start = time.process_time()
 sw.plan(reshard, strategy, topology="switch" if strategy == "basis" else None)
-seconds = time.perf_counter() - start
+seconds = time.process_time() - start
 print(seconds, (most() - before) / 1024)
 """
 XLA = """
@@ -50,9 +57,9 @@ import shardwright as sw
 mesh = sw.Mesh({"x": x, "y": y})
 source, target = (sw.to_named_sharding(mesh.sharding(text)) for text in (source, target))
 operand = jax.ShapeDtypeStruct((65536, 65536), "bfloat16", sharding=source)
-start = time.perf_counter()
+start = time.process_time()
 jax.jit(lambda a: a, out_shardings=target).lower(operand).compile()
-print(time.perf_counter() - start, 0)
+print(time.process_time() - start, 0)
 """
 
 
@@ -64,27 +71,77 @@ def measured(program: str, *words: object) -> tuple[float, float]:
     return seconds, megabytes
 
 
-def planning() -> Table:
+@dataclass(frozen=True)
+class Planned:
+    """Of one reshard on so many devices: (seconds, megabytes) of plans, and XLA's seconds."""
+
+    what: str
+    devices: int
+    direct: tuple[float, float]
+    basis: tuple[float, float]
+    xla: float | None
+
+    def cells(self) -> list[str]:
+        """A row of the table."""
+        figures = [
+            cell for s, mb in (self.direct, self.basis) for cell in (f"{s:.3f}", f"{mb:.0f}")
+        ]
+        return [
+            self.what,
+            f"{self.devices}",
+            *figures,
+            "" if self.xla is None else f"{self.xla:.3f}",
+        ]
+
+
+def planned() -> Iterator[Planned]:
+    """Every reshard on every mesh."""
+    for what, source, target in RESHARDS:
+        for mesh in MESHES:
+            devices = int(np.prod(mesh))
+            direct, basis = (measured(PLAN, mesh, source, target, s) for s in ("direct", "basis"))
+            asked = devices <= XLA_DEVICES
+            xla = measured(XLA, mesh, source, target, "")[0] if asked else None
+            yield Planned(what, devices, direct, basis, xla)
+
+
+def planning(found: list[Planned]) -> Table:
     """Seconds and memory of plans, and XLA's compile time."""
     table = Table("reshard", title="Planning")
     for name in ("devices", "direct: s", "MB", "basis: s", "MB", "XLA compiles: s"):
         table.add_column(name, justify="right")
-    for what, source, target in RESHARDS:
-        for mesh in MESHES:
-            devices = int(np.prod(mesh))
-            cells = []
-            for strategy in ("direct", "basis"):
-                seconds, megabytes = measured(PLAN, mesh, source, target, strategy)
-                cells += [f"{seconds:.3f}", f"{megabytes:.0f}"]
-            xla = ""
-            if devices <= XLA_DEVICES:
-                xla = f"{measured(XLA, mesh, source, target, '')[0]:.3f}"
-            table.add_row(what, str(devices), *cells, xla)
+    for one in found:
+        table.add_row(*one.cells())
     return table
 
 
+def picture(found: list[Planned]) -> Chart:
+    """Seconds over devices."""
+    series = []
+    for number, (what, *_) in enumerate(RESHARDS):
+        own = [one for one in found if one.what == what]
+        lines = {
+            "direct": [(one.devices, one.direct[0]) for one in own],
+            "basis": [(one.devices, one.basis[0]) for one in own],
+            "XLA compiles": [(one.devices, one.xla) for one in own if one.xla],
+        }
+        for colour, (name, points) in enumerate(lines.items()):
+            line = Series(f"{name}, {what}", tuple(points), colour, joined=True, hollow=number > 0)
+            series.append(line)
+    counts = [int(np.prod(mesh)) for mesh in MESHES]
+    ticks = tuple((float(count), f"{count:,}") for count in counts)
+    return Chart(
+        "Planning a reshard",
+        "devices",
+        "seconds of the processor",
+        tuple(series),
+        ticks,
+        is_log=True,
+    )
+
+
 def routing() -> Table:
-    """Seconds of the load of every link of an exchange on a torus."""
+    """Seconds of the processor for the load of every link of an exchange on a torus."""
     table = Table("reshard", title="Load of every link")
     for name in ("devices", "topology", "transfers", "seconds"):
         table.add_column(name, justify="right")
@@ -94,17 +151,19 @@ def routing() -> Table:
             sides = (mesh.sharding(source), mesh.sharding(target))
             reshard = sw.Reshard((65536, 65536), "bfloat16", *sides)
             exchange, network = sw.plan(reshard).exchange, network_of(reshard, topology)
-            start = time.perf_counter()
+            start = time.process_time()
             parts = list(flows(exchange, 2))
             network.total(parts)
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
             count = sum(part.sender.size for part in parts)
             table.add_row(what, str(mesh.size), topology, f"{count:,}", f"{seconds:.3f}")
     return table
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the tables, write the picture."""
     console = Console()
-    for table in (planning(), routing()):
+    found = list(planned())
+    for table in (planning(found), routing()):
         console.print(table)
+    written("scale", picture(found))

@@ -26,6 +26,7 @@ from rich.table import Table
 
 import shardwright as sw
 from bench import reshards
+from bench.chart import Chart, Series, written
 from shardwright.codegen.backends import jax_xla
 from shardwright.codegen.describe import Description, describe
 from shardwright.ir import AxisRef, DimSharding, Sharding
@@ -140,6 +141,7 @@ def main(pairs: int = PAIRS) -> None:
     )
     found = [json.loads(line) for line in run.stdout.splitlines()]
     _print([name for name, _ in listed], found)
+    written("cpu_time", _picture(found))
 
 
 def _print(names: list[str], found: list[dict[str, Any]]) -> None:
@@ -159,3 +161,18 @@ def _print(names: list[str], found: list[dict[str, Any]]) -> None:
         f"{len(ratios)} reshards: geometric mean {geometric_mean(ratios):.2f}, "
         f"worst {max(ratios):.2f}, {slower} above 1.15"
     )
+
+
+def _picture(found: list[dict[str, Any]]) -> Chart:
+    """The ratios, least first, by how boxes travel."""
+    ranked = sorted((case["ms"][0] / case["ms"][1], case["how"]) for case in found)
+    mean = geometric_mean(ratio for ratio, _ in ranked)
+    hows = sorted({how for _, how in ranked})
+    series = tuple(
+        Series(how, tuple((n, r) for n, (r, by) in enumerate(ranked, 1) if by == how), colour)
+        for colour, how in enumerate(hows)
+    )
+    title = f"Time of jax_xla over that of XLA's own reshard, {DEVICES} host devices"
+    ticks = ((1.0, "fastest"), (float(len(ranked)), "slowest"))
+    rules = ((1.15, "1.15"), (mean, f"geometric mean {mean:.2f}"))
+    return Chart(title, f"{len(ranked)} reshards", "ratio of medians", series, ticks, rules=rules)
