@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from shardwright.codegen.backends.pallas_tpu import CHECKED
 from shardwright.codegen.check import check
 from shardwright.codegen.toml import load_toml
 from shardwright.codegen.verify import verify
@@ -50,6 +52,15 @@ def test_generated_modules_are_formatted() -> None:
         ruff = [sys.executable, "-m", "ruff", *verb, "--quiet", *modules]
         result = subprocess.run(ruff, capture_output=True, text=True, cwd=ROOT)
         assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_function_of_a_tpu_module_is_used() -> None:
+    """By name, anywhere but where it is defined; `verify` calls the closed forms it compares."""
+    for path in GENERATED.rglob("pallas_tpu*.py"):
+        text = path.read_text()
+        for name in re.findall(r"^def (\w+)", text, re.MULTILINE):
+            uses = len(re.findall(rf"\b{name}\b", text))
+            assert uses > 1 or name in CHECKED, f"{path}: {name}"
 
 
 @pytest.mark.slow

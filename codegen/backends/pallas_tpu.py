@@ -15,6 +15,7 @@ from shardwright.codegen.backends.tpu_routed import Routed
 from shardwright.codegen.backends.tpu_traffic import Figures
 from shardwright.codegen.backends.widths import refuse_wide
 from shardwright.codegen.module import as_vectors, module_text, refuse_common
+from shardwright.codegen.pruned import pruned
 from shardwright.codegen.render import render as render_template
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan
@@ -25,6 +26,16 @@ COLLECTIVE_IDS = 2**15
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
 # What elements are moved as, where they are not moved as what they are.
 MOVED = {"bool": "int8", "float16": "int16"}
+# The closed forms that `verify` compares with the plan, even where a kernel has no use for one.
+CHECKED = (
+    "source_shard",
+    "target_shard",
+    "tile",
+    "senders",
+    "receivers",
+    "target_position",
+    "holder",
+)
 
 
 @dataclass(frozen=True)
@@ -114,13 +125,17 @@ def refuse(plan: Plan) -> None:
 
 def render(plan: Plan, command: str) -> str:
     """The text of `pallas_tpu.py`."""
-    return render_template("pallas_tpu.py.jinja", pallas_text(plan, command, _choice(plan)))
+    return _printed(plan, command, _choice(plan))
 
 
 def render_like(plan: Plan, command: str, like: Plan) -> str:
     """The text of `pallas_tpu.py` in the form that another plan's module has, if it can have it."""
-    choice = _choice(plan, _choice(like).form)
-    return render_template("pallas_tpu.py.jinja", pallas_text(plan, command, choice))
+    return _printed(plan, command, _choice(plan, _choice(like).form))
+
+
+def _printed(plan: Plan, command: str, choice: Choice) -> str:
+    text = render_template("pallas_tpu.py.jinja", pallas_text(plan, command, choice))
+    return pruned(text, CHECKED)
 
 
 def _choice(plan: Plan, like: Form | None = None) -> Choice:

@@ -150,14 +150,6 @@ def _numpy(*values):
     return jnp if any(isinstance(value, jax.core.Tracer) for value in values) else np
 
 
-def _minimum(a, b):
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).minimum(a, b)
-
-
-def _maximum(a, b):
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).maximum(a, b)
-
-
 def _div(a, b):
     """The quotient of integers that are not negative: one operation of a kernel, where `//` is nine
     to floor those that are."""
@@ -199,12 +191,6 @@ def target_box(position):
     return 0, 160, lo1, lo1 + 20
 
 
-def source_range(a0, a1):
-    """Tensor range (low, high), per dimension, of a source shard."""
-    lo0 = a0 * 20
-    return lo0, lo0 + 20, 0, 160
-
-
 def tile(a0, a1, b0, b1):
     """Tensor range shared by a source shard and a target shard; empty where low >= high."""
     source_lo0 = a0 * 20
@@ -236,12 +222,6 @@ def _ranges(box):
     return tuple(zip(box[::2], box[1::2], strict=True))
 
 
-def _viewed(box):
-    """The ranges of a tensor box, in the kernels' order of dimensions."""
-    ranges = _ranges(box)
-    return [ranges[axis] for axis in VIEW]
-
-
 def _is_full(ranges):
     return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
@@ -249,11 +229,6 @@ def _is_full(ranges):
 def _same(shard, other):
     pairs = zip(shard, other, strict=True)
     return functools.reduce(operator.and_, (a == b for a, b in pairs))
-
-
-def _multiple(index, divisor):
-    """The index, known to the compiler to be a multiple of the divisor."""
-    return index if isinstance(index, int) else pl.multiple_of(index, divisor)
 
 
 def _holds(position, shard):

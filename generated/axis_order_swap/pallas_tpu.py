@@ -177,12 +177,6 @@ def target_box(position):
     return lo0, lo0 + 128, 0, 512
 
 
-def source_range(a0, a1):
-    """Tensor range (low, high), per dimension, of a source shard."""
-    lo0 = a0 * 128
-    return lo0, lo0 + 128, 0, 512
-
-
 def tile(a0, a1, b0, b1):
     """Tensor range shared by a source shard and a target shard; empty where low >= high."""
     source_lo0 = a0 * 128

@@ -194,13 +194,6 @@ def target_box(position):
     return lo0, _minimum(lo0 + 6283, 50257), 0, 768
 
 
-def source_range(a0, a1):
-    """Tensor range (low, high), per dimension, of a source shard."""
-    lo0 = a0 * 12565
-    lo1 = a1 * 384
-    return lo0, _minimum(lo0 + 12565, 50257), lo1, lo1 + 384
-
-
 def tile(a0, a1, b0, b1):
     """Tensor range shared by a source shard and a target shard; empty where low >= high."""
     source_lo0 = a0 * 12565
@@ -432,17 +425,15 @@ def _at(ref, units):
     return ref.at[tuple(pl.ds(*unit) for unit in units)]
 
 
-def _slot(ref, slot, extents):
+def _slot(ref, slot):
     """One of the two windows or chunks in VMEM."""
     return ref.at[slot]
 
 
-def _within(ref, slot, extents, units, places):
-    """What units take of one of the two windows or chunks, which they fill from its start; along
-    dimensions that are not tiled, from a place."""
-    sizes = [size for _, size in units]
-    leading = [pl.ds(*part) for part in zip(places, sizes[:-2], strict=True)]
-    return ref.at[(slot, *leading, pl.ds(0, sizes[-2]), pl.ds(0, sizes[-1]))]
+def _within(ref, slot, units):
+    """What units take of one of the two windows or chunks, which they fill from its start."""
+    (_, rows), (_, lanes) = units
+    return ref.at[slot, pl.ds(0, rows), pl.ds(0, lanes)]
 
 
 def _shifted(values, by):
@@ -450,25 +441,14 @@ def _shifted(values, by):
 
     What goes around the end of the window is beyond the chunk, or masked.
     """
-    values = _words(values)
     extent = WINDOW[0]
     values = pltpu.roll(values, _rem(by[0] + extent, extent), 0)
     return values[..., : CHUNK[-2], : CHUNK[-1]]
 
 
-def _words(values):
-    """The elements as 32-bit words, which is what can be shifted."""
-    return values
-
-
-def _elements(words, dtype):
-    """The elements that `_words` took."""
-    return words
-
-
 def _pass(window, chunk, by):
     """Fills a chunk from a window whose elements are moved."""
-    chunk[...] = _elements(_shifted(window[...], by), chunk.dtype)
+    chunk[...] = _shifted(window[...], by)
 
 
 def _merge(window, y, by, part, block):
@@ -478,7 +458,7 @@ def _merge(window, y, by, part, block):
     inside = True
     for place, (low, high), (at, _) in zip(places, part, block, strict=True):
         inside = inside & (place >= low - at) & (place < high - at)
-    y[...] = _elements(jnp.where(inside, words, _words(y[...])), y.dtype)
+    y[...] = jnp.where(inside, words, y[...])
 
 
 def _int32(values):
@@ -519,14 +499,14 @@ def _kernel(x, stage, windows, chunks, read, sent, received):
         return _int32((sends, receiver, _staged(receiver, source_shard(me), piece, box), chunk))
 
     def fetch(slot, units):
-        window = _within(windows, slot, WINDOW, units, [0] * len(units[:-2]))
+        window = _within(windows, slot, units)
         return pltpu.make_async_copy(_at(x, units), window, read.at[slot])
 
     def push(slot, receiver, start, chunk):
         units = _units(chunk, start)
         device = receiver
         return pltpu.make_async_remote_copy(
-            _within(chunks, slot, CHUNK, units, [0] * len(units[:-2])),
+            _within(chunks, slot, units),
             _at(stage, units),
             sent.at[slot],
             received,
@@ -548,7 +528,7 @@ def _kernel(x, stage, windows, chunks, read, sent, received):
             fetch(1 - slot, units).wait()
             pairs = zip(own, units, now[-1], strict=True)
             by = [start + first - low for start, (first, _), (low, _) in pairs]
-            _pass(_slot(windows, 1 - slot, WINDOW), _slot(chunks, 1 - slot, CHUNK), by)
+            _pass(_slot(windows, 1 - slot), _slot(chunks, 1 - slot), by)
             push(1 - slot, *now[1:]).start()
 
         return old, now, coming
@@ -595,8 +575,7 @@ def _unpack_kernel(x, stage, y, windows, read):
 
     def fetches(slot, comes, here, units, part, block):
         """The copies that may bring a part, each with whether it does."""
-        places = [low - at for (low, _), (at, _) in zip(part[:-2], block[:-2], strict=True)]
-        window = _within(windows, slot, WINDOW, units, places)
+        window = _within(windows, slot, units)
         return (
             ((comes > 0) & (here > 0), pltpu.make_async_copy(_at(x, units), window, read.at[slot])),
             ((comes > here), pltpu.make_async_copy(_at(stage, units), window, read.at[slot])),
@@ -619,7 +598,7 @@ def _unpack_kernel(x, stage, y, windows, read):
                 pl.when(fetched)(copy.wait)
             pairs = zip(start, units, block, strict=True)
             by = [a + first - low for a, (first, _), (low, _) in pairs]
-            _merge(_slot(windows, 1 - slot, WINDOW), y, by, part, block)
+            _merge(_slot(windows, 1 - slot), y, by, part, block)
 
         return coming
 

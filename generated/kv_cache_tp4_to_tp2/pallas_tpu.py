@@ -177,12 +177,6 @@ def target_box(position):
     return lo0, lo0 + 16, 0, 2048, lo2, lo2 + 4, 0, 128
 
 
-def source_range(a0, a1, a2, a3):
-    """Tensor range (low, high), per dimension, of a source shard."""
-    lo2 = a2 * 2
-    return 0, 32, 0, 2048, lo2, lo2 + 2, 0, 128
-
-
 def tile(a0, a1, a2, a3, b0, b1, b2, b3):
     """Tensor range shared by a source shard and a target shard; empty where low >= high."""
     target_lo0 = b0 * 16

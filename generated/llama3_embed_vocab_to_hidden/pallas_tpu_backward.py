@@ -128,14 +128,6 @@ def _numpy(*values):
     return jnp if any(isinstance(value, jax.core.Tracer) for value in values) else np
 
 
-def _minimum(a, b):
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).minimum(a, b)
-
-
-def _maximum(a, b):
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).maximum(a, b)
-
-
 def _div(a, b):
     """The quotient of integers that are not negative: one operation of a kernel, where `//` is nine
     to floor those that are."""
@@ -175,12 +167,6 @@ def target_box(position):
     """Tensor range (low, high), per dimension, of the target shard at a position."""
     lo0 = position * 16032
     return lo0, lo0 + 16032, 0, 8192
-
-
-def source_range(a0, a1):
-    """Tensor range (low, high), per dimension, of a source shard."""
-    lo1 = a1 * 1024
-    return 0, 128256, lo1, lo1 + 1024
 
 
 def tile(a0, a1, b0, b1):

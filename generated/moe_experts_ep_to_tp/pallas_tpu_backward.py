@@ -179,13 +179,6 @@ def target_box(position):
     return lo0, lo0 + 32, 0, 2048, 0, 1792
 
 
-def source_range(a0, a1, a2):
-    """Tensor range (low, high), per dimension, of a source shard."""
-    lo0 = a0 * 64
-    lo2 = a2 * 896
-    return lo0, lo0 + 64, 0, 2048, lo2, lo2 + 896
-
-
 def tile(a0, a1, a2, b0, b1, b2):
     """Tensor range shared by a source shard and a target shard; empty where low >= high."""
     source_lo0 = a0 * 64

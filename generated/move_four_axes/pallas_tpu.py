@@ -190,11 +190,6 @@ def target_box(position):
     return lo0, lo0 + 2, lo1, lo1 + 1, 0, 4
 
 
-def source_range(a0, a1, a2):
-    """Tensor range (low, high), per dimension, of a source shard."""
-    return a0, a0 + 1, 0, 4, a2, a2 + 1
-
-
 def tile(a0, a1, a2, b0, b1, b2):
     """Tensor range shared by a source shard and a target shard; empty where low >= high."""
     target_lo0 = b0 * 2
@@ -227,12 +222,6 @@ def _ranges(box):
     return tuple(zip(box[::2], box[1::2], strict=True))
 
 
-def _viewed(box):
-    """The ranges of a tensor box, in the kernels' order of dimensions."""
-    ranges = _ranges(box)
-    return [ranges[axis] for axis in VIEW]
-
-
 def _is_full(ranges):
     return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
@@ -240,11 +229,6 @@ def _is_full(ranges):
 def _same(shard, other):
     pairs = zip(shard, other, strict=True)
     return functools.reduce(operator.and_, (a == b for a, b in pairs))
-
-
-def _multiple(index, divisor):
-    """The index, known to the compiler to be a multiple of the divisor."""
-    return index if isinstance(index, int) else pl.multiple_of(index, divisor)
 
 
 def _holds(position, shard):

@@ -174,11 +174,6 @@ def target_box(position):
     return lo0, lo0 + 2
 
 
-def source_range(a0):
-    """Tensor range (low, high), per dimension, of a source shard."""
-    return 0, 6
-
-
 def tile(a0, b0):
     """Tensor range shared by a source shard and a target shard; empty where low >= high."""
     target_lo0 = b0 * 2
@@ -224,23 +219,9 @@ def _is_full(ranges):
     return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
 
-def _same(shard, other):
-    pairs = zip(shard, other, strict=True)
-    return functools.reduce(operator.and_, (a == b for a, b in pairs))
-
-
 def _multiple(index, divisor):
     """The index, known to the compiler to be a multiple of the divisor."""
     return index if isinstance(index, int) else pl.multiple_of(index, divisor)
-
-
-def _holds(position, shard):
-    """Whether a source position, which may be none, holds a source shard."""
-    return _same(source_shard(position), shard)
-
-
-def _not(condition):
-    return _numpy(condition).logical_not(condition)
 
 
 def _digits(number, sizes):
@@ -278,15 +259,15 @@ def _at(ref, units):
     return ref.at[tuple(pl.ds(*unit) for unit in units)]
 
 
-def _slot(ref, slot, extents):
+def _slot(ref, slot):
     """One of the two windows or chunks in VMEM."""
-    return ref.at[pl.ds(_multiple(slot * extents[0], 1024), extents[0])]
+    extent = ref.shape[0] // 2
+    return ref.at[pl.ds(_multiple(slot * extent, 1024), extent)]
 
 
-def _within(ref, slot, extents, units, places):
-    """What units take of one of the two windows or chunks, which they fill from its start; along
-    dimensions that are not tiled, from a place."""
-    return ref.at[pl.ds(_multiple(slot * extents[0], 1024), units[0][1])]
+def _within(ref, slot, units):
+    """What units take of one of the two windows or chunks, which they fill from its start."""
+    return ref.at[pl.ds(_multiple(slot * (ref.shape[0] // 2), 1024), units[0][1])]
 
 
 def _shifted(values, by):
@@ -294,7 +275,7 @@ def _shifted(values, by):
 
     What goes around the end of the window is beyond the chunk, or masked.
     """
-    values = _words(values).reshape(-1, 128)
+    values = values.reshape(-1, 128)
     by = _rem(by[0] + WINDOW[0], WINDOW[0])
     rows, lanes = _div(by, 128), _rem(by, 128)
     values = pltpu.roll(values, lanes, 1)
@@ -302,16 +283,6 @@ def _shifted(values, by):
     lane = lax.broadcasted_iota(jnp.int32, values.shape, 1)
     values = jnp.where(lane < lanes, carried, pltpu.roll(values, rows, 0))
     return values[: CHUNK[0] // 128]
-
-
-def _words(values):
-    """The elements as 32-bit words, which is what can be shifted."""
-    return values
-
-
-def _elements(words, dtype):
-    """The elements that `_words` took."""
-    return words
 
 
 def _merge(window, y, by, part, block):
@@ -322,8 +293,8 @@ def _merge(window, y, by, part, block):
     inside = True
     for place, (low, high), (at, _) in zip(places, part, block, strict=True):
         inside = inside & (place >= low - at) & (place < high - at)
-    merged = jnp.where(inside, words, _words(y[...]).reshape(words.shape))
-    y[...] = _elements(merged, y.dtype).reshape(CHUNK)
+    merged = jnp.where(inside, words, y[...].reshape(words.shape))
+    y[...] = merged.reshape(CHUNK)
 
 
 def _int32(values):
@@ -362,8 +333,7 @@ def _unpack_kernel(x, y, windows, read):
 
     def fetches(slot, comes, here, units, part, block):
         """The copies that may bring a part, each with whether it does."""
-        places = [low - at for (low, _), (at, _) in zip(part[:-2], block[:-2], strict=True)]
-        window = _within(windows, slot, WINDOW, units, places)
+        window = _within(windows, slot, units)
         copy = pltpu.make_async_copy(_at(x, units), window, read.at[slot])
         return ((comes > 0, copy),)
 
@@ -384,7 +354,7 @@ def _unpack_kernel(x, y, windows, read):
                 pl.when(fetched)(copy.wait)
             pairs = zip(start, units, block, strict=True)
             by = [a + first - low for a, (first, _), (low, _) in pairs]
-            _merge(_slot(windows, 1 - slot, WINDOW), y, by, part, block)
+            _merge(_slot(windows, 1 - slot), y, by, part, block)
 
         return coming
 
