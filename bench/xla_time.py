@@ -1,7 +1,8 @@
 """Wall time of `jax_xla.py` beside XLA's own reshard on 8 host devices, and the bytes of both.
 
 XLA's own is `jax.jit` of the identity with `out_shardings`. Both run in one process, turn by turn,
-on the same arrays; a figure is the median of REPEATS. Bytes are what the busiest device receives,
+on the same arrays; a figure is the median of as many turns as SECONDS allow, of MOST_TURNS at most
+and LEAST_TURNS at least. Tensors are of 16 to 64 MB. Bytes are what the busiest device receives,
 read from the compiled programs.
 """
 
@@ -15,7 +16,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import geometric_mean, median
 from time import perf_counter
@@ -33,15 +34,19 @@ from shardwright.ir import AxisRef, DimSharding, Sharding
 from shardwright.ir.dtypes import DTYPES
 
 DEVICES = 8
-REPEATS = 7
-PAIRS = 60
-MATRICES = (({"x": 2, "y": 4}, (4096, 1024)), ({"x": 2, "y": 2, "z": 2}, (4096, 2048)))
-CORPUS_BYTES = 1 << 26
+LEAST_TURNS, MOST_TURNS, SECONDS = 7, 51, 2.0
+PAIRS = 75
+MATRICES = (
+    ({"x": 2, "y": 4}, (4096, 1024)),
+    ({"x": 2, "y": 2, "z": 2}, (4096, 2048)),
+    ({"x": 4, "y": 2}, (4096, 4096)),
+)
+SIZES = range(1 << 24, (1 << 26) + 1)
 
 
 def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
-    """Pairs of shardings of matrices of 16 and 32 MB, drawn once for all, and the corpus's
-    reshards on one mesh of 8 devices or fewer whose dimensions divide, of 64 MB or less."""
+    """Pairs of shardings of matrices of 16, 32 and 64 MB, drawn once for all, and the corpus's
+    reshards of such sizes on one mesh of 8 devices or fewer whose dimensions divide."""
     rng = random.Random(0)
     for axes, shape in MATRICES:
         listed = list(itertools.permutations(_shardings(sw.Mesh(axes)), 2))
@@ -73,7 +78,7 @@ def _fits(reshard: sw.Reshard) -> bool:
         for dim, extent in enumerate(reshard.shape)
     )
     size = math.prod(reshard.shape) * DTYPES[reshard.dtype]
-    return even and meshes[0] == meshes[1] and size <= CORPUS_BYTES
+    return even and meshes[0] == meshes[1] and size in SIZES
 
 
 def measured(module: Any, mesh: Any, target: Any) -> dict[str, Any]:
@@ -93,14 +98,24 @@ def measured(module: Any, mesh: Any, target: Any) -> dict[str, Any]:
     ]
     ours, theirs = (program(x) for program in programs)
     assert bool((ours == theirs).all()), "they differ"
-    times: list[list[float]] = [[], []]
-    for _ in range(REPEATS):
-        for program, taken in zip(programs, times, strict=True):
-            start = perf_counter()
-            jax.block_until_ready(program(x))
-            taken.append((perf_counter() - start) * 1e3)
+    times = _times([lambda p=p: jax.block_until_ready(p(x)) for p in programs])
     totals = [max(received(program.as_text(), mesh.size)[0]) for program in programs]
     return {"ms": [median(taken) for taken in times], "bytes": totals}
+
+
+def _times(calls: list[Callable[[], Any]]) -> list[list[float]]:
+    """Milliseconds of each call, turn by turn, in the order of the list and in the other order."""
+    times: list[list[float]] = [[] for _ in calls]
+    numbers = range(len(calls))
+    end = perf_counter() + SECONDS
+    for turn in range(MOST_TURNS):
+        if turn >= LEAST_TURNS and perf_counter() > end:
+            break
+        for number in numbers if turn % 2 else reversed(numbers):
+            start = perf_counter()
+            calls[number]()
+            times[number].append((perf_counter() - start) * 1e3)
+    return times
 
 
 def serve() -> None:
