@@ -1,4 +1,4 @@
-"""Plans of several steps and sums as XLA modules: values, bytes, derivatives, refusals."""
+"""Plans of several steps as XLA modules: values, bytes, derivatives, planted faults, refusals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cases import all_pairs, describe, random_reshard
 from strategies import exactly, message
@@ -14,15 +13,13 @@ from test_basis import reduction
 from test_jax_xla import programs
 
 import shardwright as sw
-from shardwright.codegen import oracle_terms
 from shardwright.codegen.backends import jax_xla
 from shardwright.codegen.backends.xla_steps import steps_of
-from shardwright.codegen.modules import parts
+from shardwright.codegen.compile import compile_bundles
+from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, Report, run_batch, verify
-from shardwright.codegen.verify.case import placement
 from shardwright.ir import InputError, Mesh, Reshard
-from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.plan import Plan
 
 GRID, SIX = Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 3})
@@ -87,11 +84,6 @@ def test_steps_of_random_reshards(tmp_path: Path) -> None:
     check(of_steps(reshards), tmp_path)
 
 
-def test_sums_of_random_reshards(tmp_path: Path) -> None:
-    """Any axes unreduced, extents that divide and that do not, scalars."""
-    check(of_steps([reduction(seed) for seed in range(24)]), tmp_path)
-
-
 @pytest.mark.slow
 def test_more_steps_and_sums(tmp_path: Path) -> None:
     reshards = random_pairs(40) + [random_reshard(seed) for seed in range(200, 320)]
@@ -108,55 +100,6 @@ SEED = (
 def test_the_decompositions_of_the_seed(tmp_path: Path) -> None:
     """`[[3, 2], [], [0, 1]] -> [[0], [1, 2], []]` and a transposed grid."""
     check([plan(reshard, "basis") for reshard in SEED], tmp_path)
-
-
-KEPT = (
-    make('[{}, {"x"}], unreduced={"y"}', '[{"x"}, {}], unreduced={"y":(1)2}'),
-    make('[{}, {}], unreduced={"x", "y"}', '[{"y"}, {}], unreduced={"x"}', (7, 3)),
-    make('[{}, {"x"}], unreduced={"y"}', '[{"x"}, {}], unreduced={"y"}', (7, 3)),
-)
-
-
-@pytest.mark.parametrize("reshard", KEPT, ids=describe)
-def test_axes_that_stay_unreduced(reshard: Reshard, tmp_path: Path) -> None:
-    """Some or all; their terms are terms of the result, derivatives too."""
-    pytest.importorskip("jax")
-    sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / "kept")
-    (report,) = verify(tmp_path)
-    assert (report.verdict, report.detail) == ("ok", "")
-    assert {"derivative", "backward"} <= set(report.checks)
-
-
-def test_sums_of_every_dtype(tmp_path: Path) -> None:
-    """A reduce-scatter, an all-reduce, and a sum by boxes, where rows do not divide."""
-    plans = []
-    for dtype in (dtype for dtype in DTYPES if dtype != "bool"):
-        for target, rows in (('[{"y"}, {"x"}]', 9), ('[{}, {"x"}]', 9), ('[{"y"}, {"x"}]', 7)):
-            source = '[{}, {"x"}], unreduced={"y"}'
-            plans.append(plan(make(source, target, (rows, 6), dtype, SIX)))
-    ops = {made.ops.split(", ")[0] for made in plans}
-    assert {"reduce_scatter", "all_reduce"} <= ops
-    check(plans, tmp_path)
-
-
-def test_values_of_sums_are_exact() -> None:
-    """Whatever the order of addition, every dtype and up to 64 terms."""
-    mesh = Mesh({"x": 64})
-    source = placement(mesh.sharding('[{}], unreduced={"x"}'), "flat")
-    terms = oracle_terms.parts_of_sums(source, placement(mesh.sharding('[{"x"}]'), "flat"))
-    assert terms == (0,) * 64
-    for dtype, most in (("float8_e5m2", 8), ("float8_e4m3fn", 16), ("bfloat16", 256)):
-        seen = np.zeros(64, dtype=bool)
-        planes = []
-        for parts_, sums in oracle_terms.sums((3, 5), dtype, terms):
-            assert np.abs(parts_).sum(axis=0).max() <= 2 * most
-            assert np.abs(parts_).max() <= most
-            assert (np.count_nonzero(parts_, axis=0) <= 2).all()
-            np.testing.assert_array_equal(parts_.sum(axis=0), sums[0])
-            seen |= parts_.any(axis=(1, 2))
-            planes.append(sums.ravel())
-        assert seen.all()
-        assert len(set(zip(*map(np.ndarray.tolist, planes), strict=True))) == 15
 
 
 def test_programs_of_steps_move_the_bytes(tmp_path: Path) -> None:
@@ -196,7 +139,7 @@ THREE = plan(make('[{"x"}, {"y"}]', '[{"y"}, {}]', (16, 24)), "basis", topology=
 FAULTS = {
     "a wrong order": ('all_gather(x, "x", axis=1', 'all_gather(x, "x", axis=0'),
     "another axis": ('all_to_all(x, "y:(2)2"', 'all_to_all(x, "x"'),
-    "another holder": ("turn = _turn(senders,", "turn = 1 - _turn(senders,"),
+    "another receiver": ("else sender, receiver,", "else sender, DEVICES - 1 - receiver,"),
     "backwards": ("return list(sent.items())", "return [(b, a) for a, b in sent.items()]"),
 }
 SUM_FAULTS = {
@@ -267,40 +210,6 @@ def test_sub_axes_that_cannot_coexist_go_by_groups(tmp_path: Path) -> None:
     check([made], tmp_path)
 
 
-def test_terms_in_a_module(tmp_path: Path) -> None:
-    """What a reader of the docstring is told, and the shapes that go with it."""
-    made = plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]', (5, 6)))
-    text = jax_xla.render(made, "shardwright emit")
-    assert "PADDED_SOURCE_SHAPE = (4, 5, 6)" in text
-    assert "PADDED_TARGET_SHAPE = (8, 6)" in text
-    assert 'SOURCE_SPEC = P(("y:(1)2", "y:(2)2"), None, "x")' in text
-    assert "Dimension 0 of the source stands for its unreduced axes" in text
-    assert f"Memory: {made.prediction.peak_bytes} bytes of the tensor" in text  # type: ignore[union-attr]
-
-
-def test_booleans_have_no_sum() -> None:
-    reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]', dtype="bool")
-    assert message(lambda: sw.emit(reshard, backends=("jax_xla",))) == exactly(
-        """
-        dtype: partial sums are added, and booleans have no sum
-        got: bool
-        expected: an integer or a floating dtype, as int8
-        """
-    )
-
-
-@pytest.mark.parametrize("backends", [("pallas_tpu",), ("triton_gpu", "jax_xla")])
-def test_other_backends_say_which_one_adds(backends: tuple[str, ...]) -> None:
-    reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]')
-    assert message(lambda: sw.emit(reshard, backends=backends)) == exactly(
-        """
-        source: an exchange moves values and cannot add partial sums
-        got: [{"x"}, {}], unreduced={"y"}
-        expected: the same unreduced axes in the target, or strategy basis and backend jax_xla
-        """
-    )
-
-
 def test_a_topology_that_picks_steps(tmp_path: Path) -> None:
     """From the choice to a module: fewer messages for a small tensor; within a limit of memory."""
     pytest.importorskip("jax")
@@ -314,11 +223,40 @@ def test_a_topology_that_picks_steps(tmp_path: Path) -> None:
     assert "## Steps" in (tmp_path / "small" / "README.md").read_text()
 
 
-def test_the_backward_of_a_sum_is_a_copy() -> None:
-    """The derivative of a reduce-scatter is an all-gather to every term."""
-    own, back = parts(plan(make('[{}], unreduced={"y"}', '[{"y"}]', (8,))), "jax_xla", "c")
-    assert "psum_scatter" in own.text
-    assert back.file == "jax_xla_backward.py"
-    assert {step.op for step in back.plan.steps} == {"all_gather"}
-    assert "PADDED_TARGET_SHAPE = (4, 8)" in back.text
-    assert is_floating(back.plan.reshard.dtype)
+@pytest.mark.slow
+def test_the_tpu_compiler_takes_steps(tmp_path: Path) -> None:
+    """Its collectives are those of the plan where shards are whole tiles of its memory."""
+    pytest.importorskip("libtpu")
+    sums = '[{}, {"x"}], unreduced={"y"}'
+    plans = {
+        "reduce_scatter": plan(make(sums, '[{"y"}, {"x"}]', (1024, 1024))),
+        "all_reduce": plan(make(sums, '[{}, {"x"}]', (1024, 1024), mesh=Mesh({"x": 4, "y": 2}))),
+        "steps": plan(make('[{"x"}, {"y"}]', '[{"y"}, {}]', (1024, 1024)), "basis"),
+    }
+    for name, made in plans.items():
+        sw.emit(made, backends=("jax_xla",)).write(tmp_path / name)
+    for report in compile_bundles([tmp_path], ["v5e:2x4"]):
+        assert (report.verdict, report.detail) == ("ok", "")
+        assert isinstance(report.code, TpuCode)
+        assert report.code.wire_bytes == steps_of(plans[report.name]).wire[0], report.name
+
+
+def test_too_many_boxes_are_refused() -> None:
+    """A module goes through them when it is traced."""
+    mesh = Mesh({"x": 32, "y": 32})
+    reshard = make('[{"x"}, {"y"}]', '[{"y"}, {"x"}]', (1024, 1024), mesh=mesh)
+    assert message(lambda: jax_xla.refuse(plan(reshard, "basis"))) == exactly(
+        """
+        strategy: jax_xla goes through the boxes of a step when it is traced
+        got: 1048576 boxes of a basis plan, among them empty ones
+        expected: at most 262144, or strategy direct
+        """
+    )
+    wide = make('[{"x"}, {}]', '[{"x"}, {"y"}]', (2**31 - 8, 1))
+    assert message(lambda: jax_xla.refuse(plan(wide, "basis"))) == exactly(
+        """
+        shape: jax_xla computes indices in 32 bits, and padded shards reach 2147483640
+        got: 2147483640x1
+        expected: shards that end at 2146435071 or before
+        """
+    )

@@ -54,6 +54,11 @@ class Boxes:
     senders: tuple[Digits, Digits, int, int, int]
     ids: tuple[str, str]
 
+    def looked_at(self, devices: int) -> int:
+        """At most how many boxes a module goes through, empty ones too, when it is traced."""
+        holders = math.prod(size for _, size in self.senders[0])
+        return devices * self.senders[2] * (devices // holders)
+
 
 @dataclass(frozen=True)
 class Block:
@@ -242,6 +247,13 @@ def _levels(dim: DimLayout) -> Iterator[Digits]:
     for digit in dim.axis_digits:
         if digit.size > 1:
             yield ((digit.stride, digit.size),)
+
+
+def layouts_of(step: Step) -> tuple[Layout, Layout]:
+    """The layouts before and after a step."""
+    if isinstance(step, ReduceStep):
+        return step.reduction.before, step.reduction.after
+    return step.exchange.source, step.exchange.target
 
 
 def pairs_of(digits: tuple[Digit, ...]) -> Digits:

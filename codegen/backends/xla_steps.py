@@ -22,11 +22,13 @@ from shardwright.codegen.backends.jax_text import (
     host_text,
     short_dims,
 )
+from shardwright.codegen.backends.widths import MAX_INDEX, ROUNDING
 from shardwright.codegen.backends.xla_axes import ProgramAxes
-from shardwright.codegen.backends.xla_blocks import Block, Blocks, pairs_of, quoted
+from shardwright.codegen.backends.xla_blocks import Block, Blocks, layouts_of, pairs_of, quoted
 from shardwright.codegen.facts import title
 from shardwright.codegen.forms import box_functions
 from shardwright.codegen.module import ModuleText, Said, as_vectors, constant_lines, text_of
+from shardwright.codegen.planner.digits import Digits
 from shardwright.codegen.render import INDENT, WIDTH
 from shardwright.codegen.step_facts import step_facts
 from shardwright.ir.axes import AxisRef
@@ -37,6 +39,9 @@ from shardwright.ir.plan import Plan
 from shardwright.ir.printers import PYTHON
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.steps import ExchangeStep, ReduceStep, Step
+
+# A module goes through the boxes of a step, empty ones too, when it is traced.
+MOST_BOXES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -115,14 +120,10 @@ def steps_of(plan: Plan, *, gives_term: bool = False) -> Steps:
     )
 
 
-def _digits(step: Step) -> tuple[tuple[int, int], ...]:
+def _digits(step: Step) -> Digits:
     """All digits of a step's layouts, before and after it."""
-    layouts = (
-        (step.reduction.before, step.reduction.after)
-        if isinstance(step, ReduceStep)
-        else (step.exchange.source, step.exchange.target)
-    )
-    return tuple(pair for layout in layouts for dim in layout.dims for pair in pairs_of(dim.digits))
+    dims = (dim for layout in layouts_of(step) for dim in layout.dims)
+    return tuple(pair for dim in dims for pair in pairs_of(dim.digits))
 
 
 def said_of(plan: Plan, step: Step) -> str:
@@ -228,13 +229,47 @@ def is_stepwise(plan: Plan) -> bool:
 
 
 def refuse_steps(plan: Plan) -> None:
-    """Raises InputError for a basis plan that no module carries out."""
+    """Raises InputError for a plan that no module carries out step by step."""
     reshard = plan.reshard
-    sums = [step for step in plan.steps if isinstance(step, ReduceStep)]
-    if sums and reshard.dtype == "bool":
+    if reshard.dtype == "bool" and any(isinstance(step, ReduceStep) for step in plan.steps):
         raise InputError(
             "partial sums are added, and booleans have no sum",
             argument="dtype",
             got="bool",
             expected="an integer or a floating dtype, as int8",
+        )
+    if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):
+        raise InputError(
+            "jax_xla moves partial sums among one set of devices",
+            argument="target_mesh",
+            got=str(reshard.target.mesh),
+            expected="the devices of the source, in any order",
+        )
+    _refuse_size(plan)
+
+
+def _refuse_size(plan: Plan) -> None:
+    reshard = plan.reshard
+    padded = [
+        dim.parts * dim.size
+        for step in plan.steps
+        for layout in layouts_of(step)
+        for dim in layout.dims
+    ]
+    if max(padded, default=0) > MAX_INDEX - ROUNDING:
+        raise InputError(
+            f"jax_xla computes indices in 32 bits, and padded shards reach {max(padded)}",
+            argument="shape",
+            got="x".join(map(str, reshard.shape)),
+            expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
+        )
+    devices = reshard.source.mesh.size
+    boxes = [block.boxes for block in steps_of(plan).blocks if block.boxes is not None]
+    most = max((each.looked_at(devices) for each in boxes), default=0)
+    if most > MOST_BOXES:
+        raise InputError(
+            "jax_xla goes through the boxes of a step when it is traced",
+            argument="strategy",
+            got=f"{most} boxes of a {plan.strategy} plan, among them empty ones",
+            expected=f"at most {MOST_BOXES}, or strategy direct",
         )

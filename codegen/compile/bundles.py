@@ -52,7 +52,9 @@ class _BundleTask:
         module = str(self.root / name / f"{self.backend}.py")
         files = None if save is None else str(save / name / self.target.stem)
         jobs: tuple[Job, ...] = (Job("module", backend, module, self.target.name, files),)
-        if xla and backend == "pallas_tpu":
+        # XLA's own reshard is the identity, which adds nothing.
+        adds = bool(self.description.reshard().source.unreduced)
+        if xla and backend == "pallas_tpu" and not adds:
             splits = (self.description.source_split, self.description.target_split)
             jobs += (Job("xla", backend, module, self.target.name, nested="nested" in splits),)
         return jobs

@@ -41,8 +41,9 @@ def vmem_bytes(text: str) -> int | None:
 def received_bytes(text: str, devices: int) -> int:
     """Bytes that the program's collectives bring to the busiest of its devices.
 
-    Collectives of one channel are parts of one, and count once; but permutes, of which JAX puts
-    all in one channel. What is in the body of a loop counts once.
+    Collectives of one channel that are alike are parts of one, and count once; but permutes, which
+    say what they are by their pairs. JAX puts all that a program asks for into one channel, so that
+    others of that channel count each. What is in the body of a loop counts once.
     """
     by_name = {
         name: _Instruction(result, operation, rest)
@@ -53,9 +54,10 @@ def received_bytes(text: str, devices: int) -> int:
     for start, result in _collectives(by_name):
         op = start.operation.removesuffix("-start")
         channel = _found(r"channel_id=(\d+)", start.rest) or start.rest
-        if op != "collective-permute" and channel in counted:
+        kind = op, channel, result, _found(r"(replica_groups=.*?), \w+=", start.rest)
+        if op != "collective-permute" and kind in counted:
             continue
-        counted.add(channel)
+        counted.add(kind)
         size = sum(_array_bytes(*found) for found in _ARRAY.findall(result))
         moved = received_of(op, start.rest, size, devices)
         received = [total + more for total, more in zip(received, moved, strict=True)]

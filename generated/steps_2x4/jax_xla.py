@@ -180,13 +180,13 @@ def _boxes(before, after, senders, adds):
     holds itself it keeps, but for sums, which take the box of every term.
     """
     held = [[_range(dim, position) for dim in before] for position in range(DEVICES)]
+    holders = {}
+    for position in range(DEVICES):
+        holders.setdefault(_number(senders[0], position), []).append(position)
     for receiver, piece in itertools.product(range(DEVICES), range(senders[2])):
         me = receiver
         wanted = [_range(dim, receiver) for dim in after]
-        turn = _turn(senders, after, receiver, piece)
-        for sender in range(DEVICES):
-            if _number(senders[0], sender) != turn:
-                continue
+        for sender in holders[_turn(senders, after, receiver, piece)]:
             pairs = zip(held[sender], wanted, strict=True)
             box = [(max(a, c), min(b, d)) for (a, b), (c, d) in pairs]
             stays = not adds and held[sender] == held[me]

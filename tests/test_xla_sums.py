@@ -1,0 +1,207 @@
+"""Sums of partial values as XLA modules: what is given, what is added, derivatives, refusals."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import describe, random_sharding
+from strategies import exactly, message
+from test_basis import reduction
+from test_emitted_edges import output, started
+from test_xla_steps import SIX, check, make, of_steps
+
+import shardwright as sw
+from shardwright.codegen import oracle_terms
+from shardwright.codegen.backends import jax_xla
+from shardwright.codegen.modules import parts
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import verify
+from shardwright.codegen.verify.case import placement
+from shardwright.ir import Mesh, Reshard
+from shardwright.ir.dtypes import DTYPES, is_floating
+
+
+def test_sums_of_random_reshards(tmp_path: Path) -> None:
+    """Any axes unreduced, extents that divide and that do not, scalars."""
+    check(of_steps([reduction(seed) for seed in range(24)]), tmp_path)
+
+
+SAME_SIZE = {6: [{"p": 6}, {"y": 3, "x": 2}], 8: [{"p": 2, "q": 4}, {"x": 4, "y": 2}, {"p": 8}]}
+
+
+def elsewhere(seed: int) -> Reshard:
+    """A sum whose target is on a mesh of other axes, often of the devices in another order."""
+    rng, given = random.Random(seed), reduction(seed)
+    count = given.source.mesh.size
+    order = rng.sample(range(count), count) if seed % 2 else range(count)
+    mesh = Mesh(rng.choice(SAME_SIZE[count]), order)
+    target = random_sharding(rng, mesh, len(given.shape))
+    splits = rng.choice(["flat", "nested"]), rng.choice(["flat", "nested"])
+    return Reshard(given.shape, "int16", given.source, target, *splits)
+
+
+def test_sums_to_other_meshes(tmp_path: Path) -> None:
+    check(of_steps([elsewhere(seed) for seed in range(16)]), tmp_path)
+
+
+KEPT = (
+    make('[{}, {"x"}], unreduced={"y"}', '[{"x"}, {}], unreduced={"y":(1)2}'),
+    make('[{}, {}], unreduced={"x", "y"}', '[{"y"}, {}], unreduced={"x"}', (7, 3)),
+    make('[{}, {"x"}], unreduced={"y"}', '[{"x"}, {}], unreduced={"y"}', (7, 3)),
+)
+
+
+@pytest.mark.parametrize("reshard", KEPT, ids=describe)
+def test_axes_that_stay_unreduced(reshard: Reshard, tmp_path: Path) -> None:
+    """Some or all; their terms are terms of the result, derivatives too."""
+    pytest.importorskip("jax")
+    sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / "kept")
+    (report,) = verify(tmp_path)
+    assert (report.verdict, report.detail) == ("ok", "")
+    assert {"derivative", "backward"} <= set(report.checks)
+
+
+def test_sums_of_every_dtype(tmp_path: Path) -> None:
+    """A reduce-scatter, an all-reduce, and a sum by boxes, where rows do not divide."""
+    plans = []
+    for dtype in (dtype for dtype in DTYPES if dtype != "bool"):
+        for target, rows in (('[{"y"}, {"x"}]', 9), ('[{}, {"x"}]', 9), ('[{"y"}, {"x"}]', 7)):
+            source = '[{}, {"x"}], unreduced={"y"}'
+            plans.append(plan(make(source, target, (rows, 6), dtype, SIX)))
+    ops = {made.ops.split(", ")[0] for made in plans}
+    assert {"reduce_scatter", "all_reduce"} <= ops
+    check(plans, tmp_path)
+
+
+def test_values_of_sums_are_exact() -> None:
+    """Whatever the order of addition, every dtype and up to 64 terms."""
+    mesh = Mesh({"x": 64})
+    source = placement(mesh.sharding('[{}], unreduced={"x"}'), "flat")
+    terms = oracle_terms.parts_of_sums(source, placement(mesh.sharding('[{"x"}]'), "flat"))
+    assert terms == (0,) * 64
+    for dtype, most in (("float8_e5m2", 8), ("float8_e4m3fn", 16), ("bfloat16", 256)):
+        seen = np.zeros(64, dtype=bool)
+        planes = []
+        for parts_, sums in oracle_terms.sums((3, 5), dtype, terms):
+            assert np.abs(parts_).sum(axis=0).max() <= 2 * most
+            assert np.abs(parts_).max() <= most
+            assert (np.count_nonzero(parts_, axis=0) <= 2).all()
+            np.testing.assert_array_equal(parts_.sum(axis=0), sums[0])
+            seen |= parts_.any(axis=(1, 2))
+            planes.append(sums.ravel())
+        assert seen.all()
+        assert len(set(zip(*map(np.ndarray.tolist, planes), strict=True))) == 15
+
+
+def test_terms_in_a_module(tmp_path: Path) -> None:
+    """What a reader of the docstring is told, and the shapes that go with it."""
+    made = plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]', (5, 6)))
+    text = jax_xla.render(made, "shardwright emit")
+    assert "PADDED_SOURCE_SHAPE = (4, 5, 6)" in text
+    assert "PADDED_TARGET_SHAPE = (8, 6)" in text
+    assert 'SOURCE_SPEC = P(("y:(1)2", "y:(2)2"), None, "x")' in text
+    assert "Dimension 0 of the source stands for its unreduced axes" in text
+    assert f"Memory: {made.prediction.peak_bytes} bytes of the tensor" in text  # type: ignore[union-attr]
+
+
+def test_booleans_have_no_sum() -> None:
+    reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]', dtype="bool")
+    assert message(lambda: sw.emit(reshard, backends=("jax_xla",))) == exactly(
+        """
+        dtype: partial sums are added, and booleans have no sum
+        got: bool
+        expected: an integer or a floating dtype, as int8
+        """
+    )
+
+
+@pytest.mark.parametrize("backends", [("pallas_tpu",), ("triton_gpu", "jax_xla")])
+def test_other_backends_say_which_one_adds(backends: tuple[str, ...]) -> None:
+    reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]')
+    assert message(lambda: sw.emit(reshard, backends=backends)) == exactly(
+        """
+        source: an exchange moves values and cannot add partial sums
+        got: [{"x"}, {}], unreduced={"y"}
+        expected: the same unreduced axes in the target, or strategy basis and backend jax_xla
+        """
+    )
+
+
+def test_the_backward_of_a_sum_is_a_copy() -> None:
+    """The derivative of a reduce-scatter is an all-gather to every term."""
+    own, back = parts(plan(make('[{}], unreduced={"y"}', '[{"y"}]', (8,))), "jax_xla", "c")
+    assert "psum_scatter" in own.text
+    assert back.file == "jax_xla_backward.py"
+    assert {step.op for step in back.plan.steps} == {"all_gather"}
+    assert "PADDED_TARGET_SHAPE = (4, 8)" in back.text
+    assert is_floating(back.plan.reshard.dtype)
+
+
+GRADIENTS = """
+import importlib.util, sys
+import jax, numpy as np
+from jax.sharding import AxisType, Mesh
+
+spec = importlib.util.spec_from_file_location("emitted", sys.argv[1])
+m = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(m)
+numbers = np.random.default_rng(0)
+names, sizes = ("x", "y"), (2, 4)
+
+
+def array(shape, sharding):
+    return jax.device_put(numbers.integers(-4, 5, shape).astype(np.float32), sharding)
+
+
+def check(kinds):
+    mesh = Mesh(np.array(jax.devices()).reshape(sizes), names, axis_types=(kinds,) * 2)
+    x = array(m.PADDED_SOURCE_SHAPE, m.source_sharding(mesh))
+    w = array(m.PADDED_TARGET_SHAPE, m.target_sharding(mesh))
+    f = lambda x: m.reshard(x, mesh)
+    total, every = np.asarray(x).sum(0), np.broadcast_to(w, x.shape)
+    pull = lambda w: jax.vjp(f, x)[1](w)[0]
+    for way in (lambda f: f, jax.jit):
+        np.testing.assert_array_equal(way(f)(x), total)
+        np.testing.assert_array_equal(way(lambda t: jax.jvp(f, (x,), (t,))[1])(x), total)
+        np.testing.assert_array_equal(way(lambda t: jax.linearize(f, x)[1](t))(x), total)
+        np.testing.assert_array_equal(way(lambda w: jax.linear_transpose(f, x)(w)[0])(w), every)
+        np.testing.assert_array_equal(way(pull)(w), every)
+        np.testing.assert_array_equal(way(lambda t: jax.vjp(pull, w)[1](t)[0])(x), total)
+        gradient = way(jax.grad(lambda x: (w * f(x)).sum()))(x)
+        np.testing.assert_array_equal(gradient, every)
+        assert gradient.sharding.is_equivalent_to(x.sharding, x.ndim), (gradient.sharding, way)
+
+
+mesh = Mesh(np.array(jax.devices()).reshape(sizes), names, axis_types=(AxisType.Explicit,) * 2)
+check(AxisType.Auto)
+with jax.set_mesh(mesh):
+    check(AxisType.Explicit)
+print("ok")
+"""
+
+
+def test_derivatives_of_a_sum(tmp_path: Path) -> None:
+    """`grad`, `jvp`, `linearize`, `linear_transpose`, second ones; in a jit and not; axes of both
+    types."""
+    pytest.importorskip("jax")
+    made = plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]'))
+    for part in parts(made, "jax_xla", "shardwright emit"):
+        (tmp_path / part.file).write_text(part.text)
+    assert output(started(GRADIENTS, 8, tmp_path / "jax_xla.py")) == "ok\n"
+
+
+def test_terms_among_other_devices_are_refused() -> None:
+    """What stays unreduced is not moved between sets of devices."""
+    source = Mesh({"x": 2, "y": 2}).sharding('[{"x"}], unreduced={"y"}')
+    target = Mesh({"y": 2, "z": 2}, range(4, 8)).sharding('[{"z"}], unreduced={"y"}')
+    reshard = Reshard((8,), "int8", source, target)
+    assert message(lambda: sw.emit(reshard, backends=("jax_xla",))) == exactly(
+        """
+        target_mesh: jax_xla moves partial sums among one set of devices
+        got: <["y"=2, "z"=2], device_ids=[4, 5, 6, 7]>
+        expected: the devices of the source, in any order
+        """
+    )
