@@ -402,13 +402,18 @@ def _kernel(x, y, copied, sent, received):
     # What this device holds of its own target shard.
     own, wanted = source_shard(me), target_shard(receiver)
     some = _is_full(_ranges(tile(*own, *wanted)))
-    for piece in range(PIECES):
+
+    def keep(piece):
         box = tile(*own, *wanted)
         read = _filled(x, _number(wanted, receivers(me), piece), box)
         write = _filled(y, _number(own, senders(receiver), piece), box)
-        keep = pltpu.make_async_copy(read, write, copied)
-        pl.when(some)(keep.start)
-        pl.when(some)(keep.wait)
+        return pltpu.make_async_copy(read, write, copied)
+
+    kept = [keep(piece) for piece in range(PIECES)]
+    for copy in kept:
+        pl.when(some)(copy.start)
+    for copy in kept:
+        pl.when(some)(copy.wait)
 
     def leave(number):
         sends, copy = push(number)
