@@ -77,7 +77,7 @@ class Estimates:
 
     def quick(self, state: State) -> float:
         """A lower bound on the seconds from a state to the target, soon told."""
-        return self.remaining.seconds(state) if self.basis.is_thorough else self.ahead(state)
+        return self.remaining.so_far(state) if self.basis.is_thorough else self.ahead(state)
 
     def ahead(self, state: State) -> float:
         """A lower bound on the seconds from a state to the target: a device must receive all that

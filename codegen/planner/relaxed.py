@@ -76,6 +76,13 @@ class Remaining:
             self._settle()
         return self._settled[wanted]
 
+    def so_far(self, state: State) -> float:
+        """What is known of `seconds` without looking further."""
+        if state.unreduced != self.basis.kept:
+            return 0.0
+        nearest = self._queue[0][0] if self._queue else 0.0  # what is not settled is no nearer
+        return self._settled.get(self.relaxed(state), nearest)
+
     def stays(self, state: State) -> bool:
         """Whether a permute to another order of devices may move nothing."""
         return self.basis.layers > 1 and bool(self._same[self.relaxed(state)[:2]])
