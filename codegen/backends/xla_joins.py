@@ -29,10 +29,18 @@ class Join:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Statements that make the shard `y` of the array `y`."""
+        """Statements that make the shard `y` of the array `y` with an axis that numbers windows."""
+        return self._lines(interleaves=len(self._split) > 1)
+
+    @property
+    def lines_of_rows(self) -> tuple[str, ...]:
+        """The same of an array of the windows one after the other along their first dimension."""
+        return self._lines(interleaves=self._split not in ((), (0,)))
+
+    def _lines(self, *, interleaves: bool) -> tuple[str, ...]:
         full = tuple(map(math.prod, zip(self.grid, self.window, strict=True)))
         lines = [f"y = y.reshape({_listed(full)})"]
-        if len(self._split) > 1:
+        if interleaves:
             parts, order = self._interleaved()
             lines = [f"y = y.reshape({_listed(parts)}).transpose({_listed(order)})", *lines]
         if full != self.shape:
