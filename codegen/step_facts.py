@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from shardwright.codegen.facts import range_table, side_lines, traffic_lines
+from shardwright.codegen.render import INDENT, WIDTH
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 from shardwright.ir.sharding import Sharding
@@ -56,7 +58,10 @@ def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:
         return ["Steps: none, every shard stays as it is."]
     lines = ["Steps, with the bytes that each brings to the busiest device:"]
     for number, (step, nbytes) in enumerate(zip(said, received, strict=True), 1):
-        lines.append(f"    {number}. {step}; {nbytes} bytes")
+        text = f"{number}. {step}; {nbytes} bytes"
+        lines += textwrap.wrap(
+            text, WIDTH, initial_indent=INDENT, subsequent_indent=2 * INDENT, break_long_words=False
+        )
     return lines
 
 
@@ -68,6 +73,6 @@ def _memory_lines(plan: Plan) -> list[str]:
     limit = "" if expected.memory_bytes is None else f" (the limit is {expected.memory_bytes})"
     lines = [
         f"Memory: {expected.peak_bytes} bytes of the tensor on a device at most{limit}, the shards",
-        "before and after one step together.",
+        "before and after one step together; what XLA takes within a step is beside that.",
     ]
     return [*lines, *([f"{expected.why}."] if expected.why else [])]

@@ -260,3 +260,18 @@ def test_too_many_boxes_are_refused() -> None:
         expected: shards that end at 2146435071 or before
         """
     )
+
+
+def test_a_bundle_whose_plan_there_is_none_of(tmp_path: Path) -> None:
+    """A listing that was edited: `verify` says what is wrong with it."""
+    there = Mesh({"t": 2}, range(8, 10))
+    reshard = Reshard((8,), "int8", GRID.sharding('[{"x"}]'), there.sharding('[{"t"}]'))
+    sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / "moved")
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"strategy": "auto"', '"strategy": "basis"'))
+    (report,) = verify(tmp_path)
+    assert (report.verdict, report.detail) == (
+        "failed",
+        "would not be emitted now: strategy: the steps of the basis need one set of devices before "
+        "and after",
+    )

@@ -6,7 +6,8 @@ among groups (`xla_groups`), whichever is fewer collectives, rounds of `lax.pper
 (`xla_rounds`). Each moves the plan's bytes, and less than 5% of padding beside them. A round costs
 a pass over the memory of every device and a rendezvous, so that fewer are better: where whole tiles
 from holders of the module's own choice take fewer than the plan's holders and pieces do, the module
-has a table of them.
+has a table of them. A plan of several steps, and one of partial sums, goes step by step
+(`xla_steps`).
 """
 
 from __future__ import annotations

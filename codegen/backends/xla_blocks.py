@@ -2,7 +2,7 @@
 
 A step over the minor-most digits of dimensions is a collective of JAX's where padded shards fit
 into one another: small ones at multiples of their size. Any other step goes box by box
-(`jax_xla_boxes_of_steps.py.jinja`), as its own exchange or reduction says; no bytes are padding
+(`jax_xla_step_boxes.py.jinja`), as its own exchange or reduction says; no bytes are padding
 then. A sum that stays where it is is `lax.psum` whatever the shape.
 """
 

@@ -27,7 +27,11 @@ MAX_ENUMERATED = 512
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
     """The verdict on a backend's module and its backward beside it; `folder` is where the modules
     of a twin may be written."""
-    cases = _cases(description, module)
+    try:
+        cases = _cases(description, module)
+    except InputError as error:
+        case = Case.of(description.reshard(), description.name, module.stem, module)
+        return failure(case, f"would not be emitted now: {str(error).splitlines()[0]}")
     if not is_too_large(cases[0].shape) and len(cases[0].devices()) <= MAX_DEVICES:
         return _all(cases, runner.run)
     start = time.perf_counter()

@@ -10,13 +10,15 @@ elements are the terms, which are added up. Integers wrap; floats are added in a
 order that XLA chooses.
 
 Steps, with the bytes that each brings to the busiest device:
-    1. reduce_scatter over "data":(1)2: [{}, {"model"}], unreduced={"data"} -> [{"data":(1)2}, {"model"}], unreduced={"data":(2)2}; 3072 bytes
-    2. reduce_scatter over "data":(2)2: [{"data":(1)2}, {"model"}], unreduced={"data":(2)2} -> [{"data"}, {"model"}]; 1536 bytes
+    1. reduce_scatter over "data":(1)2: [{}, {"model"}], unreduced={"data"} -> [{"data":(1)2},
+        {"model"}], unreduced={"data":(2)2}; 3072 bytes
+    2. reduce_scatter over "data":(2)2: [{"data":(1)2}, {"model"}], unreduced={"data":(2)2} ->
+        [{"data"}, {"model"}]; 1536 bytes
 
 Bytes received: 4608 by the busiest device (the least possible is 1536), 36864 in all.
 Bytes sent: 4608 by the busiest device (the least possible is 1536).
 Memory: 9216 bytes of the tensor on a device at most, the shards
-before and after one step together.
+before and after one step together; what XLA takes within a step is beside that.
 
     device  source                       target
     0       [0, 1) x [0, 64) x [0, 24)   [0, 16) x [0, 24)

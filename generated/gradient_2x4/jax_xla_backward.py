@@ -15,7 +15,7 @@ Steps, with the bytes that each brings to the busiest device:
 Bytes received: 4608 by the busiest device (the least possible is 4608), 36864 in all.
 Bytes sent: 4608 by the busiest device (the least possible is 4608).
 Memory: 9216 bytes of the tensor on a device at most, the shards
-before and after one step together.
+before and after one step together; what XLA takes within a step is beside that.
 
     device  source               target
     0       [0, 16) x [0, 24)    [0, 1) x [0, 64) x [0, 24)

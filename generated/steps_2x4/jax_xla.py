@@ -13,7 +13,7 @@ Steps, with the bytes that each brings to the busiest device:
 Bytes received: 576 by the busiest device (the least possible is 384), 4224 in all.
 Bytes sent: 576 by the busiest device (the least possible is 384).
 Memory: 768 bytes of the tensor on a device at most, the shards
-before and after one step together.
+before and after one step together; what XLA takes within a step is beside that.
 
     device  source              target
     0       [0, 8) x [0, 6)     [0, 4) x [0, 24)
