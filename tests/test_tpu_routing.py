@@ -4,8 +4,11 @@ force, modules in the interpreter, planted faults, devices in a wrong order, the
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +34,6 @@ from shardwright.codegen.backends.tpu_routes import (
 from shardwright.codegen.compile import TpuCode, compile_bundles, targets
 from shardwright.codegen.module import as_vectors
 from shardwright.codegen.planner import plan
-from shardwright.codegen.render import render
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.deliveries import check_deliveries
@@ -255,8 +257,7 @@ def test_every_form_of_thin_and_wide_tiles(dtype: str, tmp_path: Path) -> None:
         check(choice.form, as_vectors(made.exchange))
         parts.add((choice.form.name, choice.form.slot.dense, bool(choice.form.part)))
         path = tmp_path / f"case{number}.py"
-        text = pallas_tpu.pallas_text(made, "shardwright emit", choice)
-        path.write_text(render("pallas_tpu.py.jinja", text))
+        path.write_text(pallas_tpu._printed(made, "shardwright emit", choice))
         cases.append(Case.of(made.reshard, str(choice.form.slot), "pallas_tpu", path))
     assert len(parts) == 4
     assert ("routed", False, True) in parts
@@ -412,6 +413,46 @@ def test_where_devices_are_is_looked_up(made: Plan, tmp_path: Path) -> None:
     module._check_routes(stood(ring, "TPU v6 lite"))
     with pytest.raises(ValueError, match=r"^mesh: device 0 at \(0, 0, 0\) is to send to device"):
         module._check_routes(stood(ring))
+
+
+COMPOSED = """
+import sys
+from pathlib import Path
+import jax, numpy as np
+from jax.sharding import Mesh
+from shardwright.codegen.verify.worker import load
+there, back = (load(Path(path)) for path in sys.argv[1:])
+mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
+tensor = np.arange(np.prod(there.SHAPE), dtype=there.DTYPE).reshape(there.SHAPE)
+def program(x):
+    for _ in range(2):
+        y = there.reshard(x, mesh, interpret=True)
+        x = back.reshard(y, mesh, interpret=True)
+    return there.reshard(x, mesh, interpret=True)
+x = jax.device_put(there.pad(tensor), there.source_sharding(mesh))
+y = jax.jit(program, out_shardings=there.target_sharding(mesh))(x)
+np.testing.assert_array_equal(there.unpad(y), tensor)
+print(there.FORM, back.FORM, there.COLLECTIVE_ID != back.COLLECTIVE_ID)
+"""
+
+
+def test_two_modules_and_each_twice_in_one_program(tmp_path: Path) -> None:
+    """All of the next call waits for all of this one, whatever device comes first."""
+    pytest.importorskip("jax")
+    shape = (40, 48)
+    there = planned(MESH_8, shape, "int32", ROWS, COLUMNS)
+    back = planned(MESH_8, shape, "int32", COLUMNS, ROWS)
+    paths = [written(made, tmp_path / f"{n}.py") for n, made in enumerate((there, back))]
+    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=9", "JAX_PLATFORMS": "cpu"}
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", COMPOSED, *map(str, paths)],
+        env=os.environ | devices,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"(routed|spread) (routed|spread) True\n", result.stdout)
 
 
 def test_v5e_compiles_what_is_forwarded(tmp_path: Path) -> None:

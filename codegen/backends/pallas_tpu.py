@@ -170,6 +170,12 @@ def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
 def collective_id(plan: Plan) -> int:
     """A number that stays with the description, so that different kernels differ in it."""
     reshard = plan.reshard
-    described = (reshard, reshard.source.mesh.device_ids, reshard.target.mesh.device_ids)
+    described: tuple[object, ...] = (
+        reshard,
+        reshard.source.mesh.device_ids,
+        reshard.target.mesh.device_ids,
+    )
+    if plan.prediction is not None and grid_of(plan) is not None:
+        described += (plan.prediction.topology,)
     digest = hashlib.sha256(repr(described).encode()).digest()
     return int.from_bytes(digest[:2], "big") % COLLECTIVE_IDS

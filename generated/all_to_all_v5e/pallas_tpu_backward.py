@@ -141,7 +141,7 @@ VMEM_BYTES = 0
 # A device may enter the next kernel while its peers are still in this one. That is safe after the
 # same kernel on the same mesh, and after kernels of other ids. The id is a hash of the description:
 # where a program uses several of these modules, or one on several meshes, see that ids differ.
-COLLECTIVE_ID = 19387
+COLLECTIVE_ID = 8020
 LOGICAL = pl.DeviceIdType.LOGICAL
 
 
