@@ -266,8 +266,8 @@ def test_every_form_of_thin_and_wide_tiles(dtype: str, tmp_path: Path) -> None:
 
 
 READY = """\
-        pl.semaphore_signal(ready.at[number], 1, device_id=sender, device_id_type=LOGICAL)
-        pl.semaphore_wait(ready.at[number], 1)
+        pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)
+        pl.semaphore_wait(free, 1)
 """
 PUSHES = "_each(begin, count, lambda move, push=push: push(move)"
 FAULTS = {
@@ -460,9 +460,15 @@ def test_v5e_compiles_what_is_forwarded(tmp_path: Path) -> None:
         targets.require(targets.parse_targets(["v5e:2x4"]), saving=False)
     except InputError as error:
         pytest.skip(" ".join(str(error).split()))
-    for name in ("transpose", "gather"):
-        made = CASES[name]
-        sw.emit(made, ("pallas_tpu",)).write(tmp_path / name)
+    mesh = CASES["transpose"].reshard.source.mesh
+    wide = planned(mesh, (1031, 2050), "bfloat16", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+    assert isinstance(form := pallas_tpu._choice(wide).form, Routed)
+    assert form.part
+    # In 64 bits Python's integers are 64 wide, which a kernel's must not be.
+    for name, made in {**CASES, "wide": wide}.items():
+        if name not in ("gather", "64 bits", "reversed", "vector", "wide"):
+            continue
+        sw.emit(made, ("pallas_tpu",)).write(tmp_path / f"a_{name.replace(' ', '_')}")
     for report in compile_bundles(tmp_path, ["v5e:2x4"], xla=False, time_limit=120):
         assert (report.verdict, report.detail) == ("ok", "")
         text = (tmp_path / report.name / "pallas_tpu.py").read_text()

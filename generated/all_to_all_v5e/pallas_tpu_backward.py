@@ -332,8 +332,9 @@ def _kernel(moves, x, slots, ready, sent, received):
         # All that this device has sent has left and all that was to come has come: what comes now
         # finds its slots free.
         sender = _hop(me, stride, extent, extent - by)
-        pl.semaphore_signal(ready.at[number], 1, device_id=sender, device_id_type=LOGICAL)
-        pl.semaphore_wait(ready.at[number], 1)
+        free = ready.at[np.int32(number)]
+        pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)
+        pl.semaphore_wait(free, 1)
         push = functools.partial(_push, moves, slots, sent, received, receiver)
         _each(begin, count, lambda move, push=push: push(move).start())
         # All devices make the same moves: what comes is as much as what goes.
@@ -358,7 +359,7 @@ def _each(begin, count, visit):
         visit(number)
         return carry
 
-    lax.fori_loop(np.int32(begin), np.int32(begin + count), one, np.int32(0))
+    lax.fori_loop(np.int32(begin), jnp.int32(begin + count), one, np.int32(0))
 
 
 def _packed(values):
