@@ -81,7 +81,7 @@ def answered(processes: int, cases: list[Case], folder: Path) -> list[list[str]]
             run = subprocess.Popen(command, stdin=lines, stdout=subprocess.PIPE, text=True)
             started.append(run)
     try:
-        answers = [run.communicate(timeout=120)[0].splitlines() for run in started]
+        answers = [run.communicate(timeout=300)[0].splitlines() for run in started]
     finally:
         for run in started:
             run.kill()
