@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from cases import all_pairs, describe, random_reshard
 from strategies import exactly, message
 from test_basis import reduction
+from test_emission import FORMATTED, LINTED
 from test_jax_xla import programs
 
 import shardwright as sw
@@ -17,6 +20,7 @@ from shardwright.codegen.backends import jax_xla
 from shardwright.codegen.backends.xla_steps import steps_of
 from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.report import TpuCode
+from shardwright.codegen.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, Report, run_batch, verify
 from shardwright.ir import InputError, Mesh, Reshard
@@ -275,3 +279,16 @@ def test_a_bundle_whose_plan_there_is_none_of(tmp_path: Path) -> None:
         "would not be emitted now: strategy: the steps of the basis need one set of devices before "
         "and after",
     )
+
+
+def test_texts_are_formatted(tmp_path: Path) -> None:
+    """Modules of steps, of sums, of nothing to do, among axes and boxes, with their backwards."""
+    reshards = [random_reshard(seed) for seed in range(12)] + [reduction(s) for s in range(12)]
+    reshards.append(make('[{"x"}, {}]', '[{"x"}, {}]'))
+    for number, made in enumerate(of_steps(reshards)):
+        for part in parts(made, "jax_xla", "shardwright emit"):
+            (tmp_path / f"case{number}_{part.file}").write_text(part.text)
+    for command in (FORMATTED, LINTED):
+        line = [sys.executable, "-m", *command, str(tmp_path)]
+        result = subprocess.run(line, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
