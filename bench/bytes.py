@@ -5,7 +5,7 @@ H100s. XLA compiles the identity between the two shardings and is read by its HL
 dimensions that divide. DTensor's placements order axes as the mesh does, so that it is asked for
 such pairs only. Pairs that move nothing count where a planner moves something all the same.
 
-Some ten minutes of the processor. The picture is `pictures/bytes.svg`.
+Some three minutes of the processor. The picture is `pictures/bytes.svg`.
 """
 
 from __future__ import annotations
