@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import time
 import tomllib
 import venv
 import zipfile
@@ -115,13 +115,13 @@ def test_importing_is_light() -> None:
     "words", [["-c", "import shardwright"], ["-m", "shardwright", "--help"]], ids=["import", "help"]
 )
 def test_starting_is_quick(words: list[str]) -> None:
-    """Under a second on a quiet machine; the best of five here, so that a busy one passes too."""
+    """Under a second of the processor, whatever else the machine does; the best of five."""
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        before = sum(os.times()[2:4])
         subprocess.run([sys.executable, *words], check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 1
+        times.append(sum(os.times()[2:4]) - before)
+    assert 0 < min(times) < 1
 
 
 def test_emitting_imports_no_backend() -> None:
