@@ -71,6 +71,7 @@ class Prices:
     ids: Integers
     _gathers: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
     _exchanges: dict[tuple[Pair, ...], Phase] = field(default_factory=dict)
+    _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
 
     def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
         """Seconds in which every device of a group gets the shards (bytes) of all the others."""
@@ -134,18 +135,25 @@ class Prices:
         return classes
 
     def _joined(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
-        found: list[tuple[set[int], tuple[Pair, ...]]] = []
+        found: list[tuple[frozenset[int], tuple[Pair, ...]]] = []
         for digit in digits:
-            group = self._groups((digit,))
-            place = self.network.topology.coordinates(group.ravel())
-            place = place.reshape(*group.shape, -1)
-            axes = set(np.flatnonzero((place != place[:, :1]).any(axis=(0, 1))).tolist())
+            axes = self._axes_of(digit)
             joined: tuple[Pair, ...] = (digit,)
             for other_axes, others in [entry for entry in found if entry[0] & axes]:
                 found.remove((other_axes, others))
                 axes, joined = axes | other_axes, others + joined
             found.append((axes, joined))
         return [digits for _, digits in found]
+
+    def _axes_of(self, digit: Pair) -> frozenset[int]:
+        """The axes of the topology along which a digit moves devices."""
+        if digit not in self._axes:
+            group = self._groups((digit,))
+            place = self.network.topology.coordinates(group.ravel())
+            place = place.reshape(*group.shape, -1)
+            apart = (place != place[:, :1]).any(axis=(0, 1))
+            self._axes[digit] = frozenset(np.flatnonzero(apart).tolist())
+        return self._axes[digit]
 
     def _forwarding(self, digits: tuple[Pair, ...]) -> Load:
         """The load of a gather within groups as a ring or a chain, for a shard of one byte."""
@@ -254,9 +262,9 @@ def _phase(network: Network, load: Load) -> Phase:
     """The distinct lines of all links that are not below another everywhere."""
     latency = load.messages * network.per_message
     rate = load.nbytes * network.per_byte
-    lines = np.unique(np.stack([latency, rate], axis=1), axis=0)
+    lines = set(zip(latency.tolist(), rate.tolist(), strict=True))
     kept: list[tuple[float, float]] = []
-    for fixed, slope in sorted(map(tuple, lines.tolist()), reverse=True):
+    for fixed, slope in sorted(lines, reverse=True):
         if not kept or slope > kept[-1][1]:
             kept.append((fixed, slope))
     return Phase(tuple(kept))

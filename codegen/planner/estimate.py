@@ -30,7 +30,7 @@ class Estimates:
     network: Network
     _overlaps: dict[tuple[int, int, Digits], Floats] = field(default_factory=dict)
     _ahead: dict[State, float] = field(default_factory=dict)
-    _prices: dict[tuple[str, int, Digits, Parts], float] = field(default_factory=dict)
+    _prices: dict[tuple[str, int, Digits, float], float] = field(default_factory=dict)
     _after: dict[tuple[Parts, bool], float] = field(default_factory=dict)
     _bytes: dict[Parts, float] = field(default_factory=dict)
 
@@ -62,9 +62,10 @@ class Estimates:
 
     def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
         """Of a collective over digits of a layer, of shards that are one of so many parts."""
-        key = (op, layer, digits, parts)
+        nbytes = self.bytes_of(parts)
+        key = (op, layer, digits, nbytes)
         if key not in self._prices:
-            self._prices[key] = getattr(self.prices[layer], op)(digits, self.bytes_of(parts))
+            self._prices[key] = getattr(self.prices[layer], op)(digits, nbytes)
         return self._prices[key]
 
     def least_permute(self, state: State) -> float:
@@ -109,7 +110,7 @@ class Estimates:
     @cached_property
     def remaining(self) -> Remaining:
         """What is left to pay, of states with less told of them."""
-        return Remaining(self.basis, self.prices, self.price, self._moving)
+        return Remaining(self.basis, self.prices, self.price, self._moving, self.bytes_of)
 
     def _at_least(self, nbytes: float) -> float:
         if nbytes < 0.5:  # less than a byte is rounding

@@ -15,6 +15,8 @@ from shardwright.ir.index import Integers
 CHUNK = 1 << 21
 # Topologies of up to so many devices have their routes in a table (12 MB at most).
 TABLED = 64
+# Beyond so many shares of links, routing the transfers anew is quicker than adding up the table's.
+LOOKED_UP = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,14 @@ class Network:
         """
         if messages is None:
             messages = self.messages(flows.sender, flows.receiver)
-        weights = np.stack([messages, flows.weight])
-        if self.routes is not None:
-            routes = self.routes[flows.sender, flows.receiver]
-            count, nbytes = weights @ routes
-            return Load(count, nbytes)
-        count, nbytes = self.topology.load(flows.sender, flows.receiver, weights, self.devices)
-        return Load(count, nbytes)
+        alike = np.array_equal(messages, flows.weight)
+        weights = messages[None] if alike else np.stack([messages, flows.weight])
+        sender, receiver = flows.sender, flows.receiver
+        if self.routes is not None and sender.size * self.per_byte.size <= LOOKED_UP:
+            carried = weights @ self.routes[sender, receiver]
+        else:
+            carried = self.topology.load(sender, receiver, weights, self.devices)
+        return Load(carried[0], carried[-1])
 
     def total(self, parts: Iterable[Flows]) -> Load:
         """The load of transfers that come in pieces."""
@@ -117,8 +120,8 @@ class Network:
         """Seconds of each of k steps [k, n] whose transfers carry `nbytes` where `moving` is 1."""
         if self.routes is None:
             rows = zip(sender, receiver, moving > 0, strict=True)
-            flows = (Flows(s[m], r[m], np.full(int(m.sum()), nbytes)) for s, r, m in rows)
-            return np.array([self.seconds(self.load(flow)) for flow in flows])
+            flows = (Flows(s[m], r[m], np.ones(int(m.sum()))) for s, r, m in rows)
+            return np.array([self.seconds(self.load(flow).scaled(nbytes)) for flow in flows])
         messages = moving * self.messages(sender, receiver)
         weights = np.stack([messages, moving * nbytes], axis=1)
         count, carried = np.moveaxis(weights @ self.routes[sender, receiver], 1, 0)

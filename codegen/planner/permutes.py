@@ -7,7 +7,7 @@ keeps it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,9 +15,21 @@ import numpy as np
 from shardwright.codegen.planner.basis import Basis, State, product_of
 from shardwright.codegen.planner.digits import Digits, merged, ordered, parts_of
 from shardwright.codegen.planner.estimate import Estimates
+from shardwright.codegen.planner.relaxed import Parts
+from shardwright.codegen.planner.topology import Floats
 from shardwright.ir.index import Integers
 
 Alike = dict[tuple[int, ...], list[State]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """States that a permute may lead to, the layer of each, and who is to receive each shard then:
+    device ids [states, devices], by the number of the shard that they hold, and by position."""
+
+    states: tuple[State, ...]
+    layers: Integers
+    receivers: Integers
 
 
 @dataclass
@@ -27,17 +39,18 @@ class Permutes:
     basis: Basis
     estimates: Estimates
     _alike: dict[tuple[int, Digits], Alike] = field(default_factory=dict)
-    _numbers: dict[State, Integers] = field(default_factory=dict)
-    _ordered: dict[State, Integers] = field(default_factory=dict)
+    _choices: dict[tuple[Parts, Digits, range], Choice] = field(default_factory=dict)
 
-    def all_of(self, state: State) -> Iterator[State]:
-        """Every state that a permute leads to."""
-        for layer in self._layers(state):
-            for after in self._states(layer, state.unreduced).get(product_of(state), ()):
-                if after != state:
-                    yield after
+    def all_of(self, state: State) -> Choice:
+        """Every state that a permute leads to, this one too."""
+        parts, layers = product_of(state), self._layers(state)
+        key = parts, state.unreduced, layers
+        if key not in self._choices:
+            alike = (self._states(layer, state.unreduced).get(parts, []) for layer in layers)
+            self._choices[key] = self._choice(itertools.chain.from_iterable(alike))
+        return self._choices[key]
 
-    def swaps(self, state: State) -> Iterator[State]:
+    def swaps(self, state: State) -> Choice:
         """The target, if a permute leads there, and the states in which two sub-axes of one size,
         or two neighbours of any size, have changed places."""
         goal = self.basis.goal
@@ -50,33 +63,28 @@ class Permutes:
         for dims in self._swapped(state):
             found[state._replace(dims=dims)] = None
         found.pop(state, None)
-        yield from found
+        return self._choice(found)
 
-    def seconds(self, state: State, after: list[State]) -> list[float]:
-        """What permutes from a state cost."""
-        if not after:
-            return []
+    def seconds(self, state: State, receivers: Integers) -> Floats:
+        """What permutes from a state cost, by the receivers [k, devices] of each."""
         ids = self.estimates.prices[state.layer].ids
         have = self._number(state)
-        holders = ids[np.argsort(have, kind="stable")]
+        order = np.argsort(have, kind="stable")
         held = np.zeros(int(ids.max()) + 1, dtype=np.int64)
         held[ids] = have
-        receivers = np.stack([self._receivers(other) for other in after])
-        wanted = np.sort(have)
-        moving = np.where(held[receivers] != wanted, 1.0, 0.0)
-        senders = np.broadcast_to(holders, receivers.shape)
+        moving = np.where(held[receivers] != have[order], 1.0, 0.0)
+        senders = np.broadcast_to(ids[order], receivers.shape)
         nbytes = self.estimates.shard_bytes(state)
-        found: list[float] = self.estimates.network.seconds_each(
-            senders, receivers, moving, nbytes
-        ).tolist()
-        return found
+        return self.estimates.network.seconds_each(senders, receivers, moving, nbytes)
 
-    def _receivers(self, state: State) -> Integers:
-        """Device ids by the number of the shard that they hold, and by position."""
-        if state not in self._ordered:
+    def _choice(self, states: Iterable[State]) -> Choice:
+        found = tuple(states)
+        receivers = np.empty((len(found), self.basis.size), dtype=np.int64)
+        for row, state in zip(receivers, found, strict=True):
             order = np.argsort(self._number(state), kind="stable")
-            self._ordered[state] = self.estimates.prices[state.layer].ids[order]
-        return self._ordered[state]
+            row[:] = self.estimates.prices[state.layer].ids[order]
+        layers = np.array([state.layer for state in found], dtype=np.int64)
+        return Choice(found, layers, receivers)
 
     def digits(self, state: State, after: State) -> Digits:
         """The digits that a permute moves: those of the dimensions that change."""
@@ -105,7 +113,7 @@ class Permutes:
             empty = State(layer, ((),) * self.basis.reshard.rank, unreduced)
             found, ahead = {empty}, [empty]
             while ahead:
-                for move in self.basis.slices(ahead.pop()):
+                for move in self.basis.slices(ahead.pop(), in_order=True):
                     if move.after not in found:
                         found.add(move.after)
                         ahead.append(move.after)
@@ -117,12 +125,10 @@ class Permutes:
 
     def _number(self, state: State) -> Integers:
         """A number of the shard, and of the sum, at every position."""
-        if state not in self._numbers:
-            number = self.basis.index(state.unreduced)
-            for digits in state.dims:
-                number = number * parts_of(digits) + self.basis.index(digits)
-            self._numbers[state] = number
-        return self._numbers[state]
+        number = self.basis.index(state.unreduced)
+        for digits in state.dims:
+            number = number * parts_of(digits) + self.basis.index(digits)
+        return number
 
     def _fits(self, state: State, layer: int) -> bool:
         """Whether the digits are sub-axes of the other order's meshes too."""

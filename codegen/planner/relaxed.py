@@ -44,18 +44,20 @@ class Remaining:
     """Seconds from what is kept of shardings to what is kept of the target, nearest first.
 
     `price`: seconds of a collective over digits of a layer, by the parts before it; `permute`: the
-    least that moving a shard takes.
+    least that moving a shard takes; `nbytes`: of a shard, by the parts.
     """
 
     basis: Basis
     prices: tuple[Prices, ...]
     price: Price
     permute: Callable[[Parts], float]
+    nbytes: Callable[[Parts], float]
     _settled: dict[Relaxed, float] = field(default_factory=dict)
     _least: dict[Parts, float] = field(default_factory=dict)
     _reached: dict[Relaxed, float] = field(default_factory=dict)
     _queue: list[tuple[float, Relaxed]] = field(default_factory=list)
     _kept: dict[State, Relaxed] = field(default_factory=dict)
+    _exchanges: dict[tuple[int, tuple[Digits, ...], float], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._reach(self.relaxed(self.basis.goal), 0.0)
@@ -127,15 +129,39 @@ class Remaining:
         for digits, left in self._inside[layer, used]:
             size = parts_of(digits)
             for i, count in enumerate(parts):
-                if count % size:
-                    continue
-                without = (*parts[:i], count // size, *parts[i + 1 :])
-                yield Relaxed(layer, left, without), 0.0
-                for j in range(len(parts)):
-                    if j != i:
-                        before = (*without[:j], without[j] * size, *without[j + 1 :])
-                        seconds = self.price("all_to_all", layer, digits, before)
-                        yield Relaxed(layer, used, before), seconds
+                if count % size == 0:
+                    yield Relaxed(layer, left, (*parts[:i], count // size, *parts[i + 1 :])), 0.0
+        yield from self._before_exchange(node)
+
+    def _before_exchange(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
+        """As `_before`, of all-to-alls: over whichever digits of a size cost least."""
+        layer, used, parts = node
+        for size, choice in self._by_size[layer, used]:
+            for i, j in itertools.permutations(range(len(parts)), 2):
+                if parts[i] % size == 0:
+                    moved = list(parts)
+                    moved[i], moved[j] = parts[i] // size, parts[j] * size
+                    before = tuple(moved)
+                    yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
+
+    def _exchange(self, layer: int, choice: tuple[Digits, ...], parts: Parts) -> float:
+        """The least that an all-to-all over some of these digits takes."""
+        key = layer, choice, self.nbytes(parts)
+        if key not in self._exchanges:
+            prices = (self.price("all_to_all", layer, digits, parts) for digits in choice)
+            self._exchanges[key] = min(prices)
+        return self._exchanges[key]
+
+    @cached_property
+    def _by_size(self) -> dict[Use, tuple[tuple[int, tuple[Digits, ...]], ...]]:
+        """By digits in use: how many parts some of them make, and all that make as many."""
+        found = {}
+        for use, cuts in self._inside.items():
+            sizes: dict[int, list[Digits]] = {}
+            for digits, _ in cuts:
+                sizes.setdefault(parts_of(digits), []).append(digits)
+            found[use] = tuple((size, tuple(same)) for size, same in sizes.items())
+        return found
 
     @cached_property
     def _inside(self) -> dict[Use, list[tuple[Digits, Digits]]]:

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from shardwright.codegen.planner.basis import Basis, Move, State
 from shardwright.codegen.planner.estimate import Estimates
 from shardwright.codegen.planner.permutes import Permutes
@@ -113,18 +115,19 @@ class Search:
         state, steps = entry.state, entry.steps + 1
         if not self.allowed(state, state):  # as large as what any permute leads to
             return
-        found = (
+        choice = (
             self.permutes.all_of(state) if self.basis.is_thorough else self.permutes.swaps(state)
         )
+        best = np.array([self._best.get(other, _NEVER)[0] for other in choice.states])
         # To another order of devices, a permute may move nothing.
-        least = entry.cost + self.estimates.least_permute(state)
-        at = {state.layer: (least, steps), 1 - state.layer: (entry.cost, steps)}
-        best = self._best
-        after = [other for other in found if at[other.layer] < best.get(other, _NEVER)]
-        for other, seconds in zip(after, self.permutes.seconds(state, after), strict=True):
-            self._reach(
-                other, entry.cost + seconds, steps, (state, Move("permute", (), other), seconds)
-            )
+        least = entry.cost + self.estimates.least_permute(state) * (choice.layers == state.layer)
+        better = np.flatnonzero(least <= best)
+        seconds = self.permutes.seconds(state, choice.receivers[better])
+        total = entry.cost + seconds
+        for i in np.flatnonzero(total <= best[better]).tolist():
+            other = choice.states[better[i]]
+            came = state, Move("permute", (), other), float(seconds[i])
+            self._reach(other, float(total[i]), steps, came)
 
     def _improves(self, state: State, cost: float, steps: int) -> bool:
         return (cost, steps) < self._best.get(state, _NEVER)
