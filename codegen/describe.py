@@ -68,7 +68,7 @@ class Description:
             target_split=reshard.target_split,
             backends=backends,
             strategy=strategy,
-            topology=topology,
+            topology=read_topology(topology),
             memory_limit=memory_limit,
         )
 

@@ -8,6 +8,8 @@ Bytes received by a device, of a result of B bytes and groups of n, on a ring (t
     reduce-scatter       B (n - 1)
     collective-permute   B, if another device is its source
     collective-broadcast B, but for the first of a group
+
+What a ragged-all-to-all brings is in its operands, which a program computes: its text does not say.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 
 from shardwright.ir.index import Integers
 
+RAGGED = "ragged-all-to-all"
 COLLECTIVES = (
     "all-gather",
     "all-to-all",
@@ -27,7 +30,7 @@ COLLECTIVES = (
     "reduce-scatter",
     "collective-permute",
     "collective-broadcast",
-    "ragged-all-to-all",
+    RAGGED,
 )
 _LISTED = re.compile(r"replica_groups=\{(\{[\d,{}]*\})\}")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
@@ -40,8 +43,11 @@ _PAIRS = re.compile(r"source_target_pairs=\{([\d,{}]*)\}")
 def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
     """Bytes that each device receives in one of COLLECTIVES whose result has so many bytes.
 
-    `line` has its attributes. Raises ValueError for groups in a notation that is not known.
+    `line` has its attributes. Raises ValueError for groups in a notation that is not known, and
+    for RAGGED.
     """
+    if op == RAGGED:
+        raise ValueError(f"the text of a {RAGGED} does not say what it moves")
     totals = [0] * devices
     for members in ends(op, line, devices):
         if op == "collective-permute":

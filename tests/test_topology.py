@@ -109,6 +109,8 @@ def test_a_ring_of_all_pairs_is_counted_by_hand() -> None:
         "switch",
         "switch:8,bandwidth=1e9,latency=3.5e-7",
         "torus:4x4,wrap=1x0",
+        "switch:8,ragged=1",
+        "v5e:2x4,ragged=0",
         "torus:3x5x7,bandwidth=123456789.5",
         "hierarchical:2x4,between_latency=1e-5",
         "v4:4x4x4",
@@ -125,12 +127,12 @@ def test_texts_read_back(text: str) -> None:
 
 
 def test_presets() -> None:
-    assert topology_of("v5e:8x16") == Torus((8, 16), (False, True), 50e9, 1e-6, True)
+    assert topology_of("v5e:8x16") == Torus((8, 16), (False, True), 50e9, 1e-6, True, 512)
     assert topology_of("v5p:4x4x8").wrap == (True, True, True)
     assert topology_of("v5p:2x2x4").wrap == (False, False, False)
     assert topology_of("v4:4x4x4").bandwidth == 45e9
-    assert topology_of("h100") == Switch(8, 450e9, 1e-6)
-    assert topology_of("h100:4x8") == Hierarchical(4, 8, 450e9, 1e-6, 400e9, 5e-6)
+    assert topology_of("h100") == Switch(8, 450e9, 1e-6, 1)
+    assert topology_of("h100:4x8") == Hierarchical(4, 8, 450e9, 1e-6, 400e9, 5e-6, 1)
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -163,7 +165,15 @@ def test_a_file(tmp_path: Path) -> None:
             """
             topology: a switch has no such figure
             got: speed
-            expected: one of bandwidth, latency
+            expected: one of bandwidth, latency, ragged
+            """,
+        ),
+        (
+            "switch:8,ragged=-1",
+            """
+            topology: ragged is a number of bytes, 0 where there is no such collective
+            got: -1
+            expected: 512
             """,
         ),
         (
@@ -209,7 +219,7 @@ def test_a_topology_with_too_few_devices() -> None:
     assert message(lambda: check_devices(topology_of("h100"), 16)) == exactly(
         """
         topology: the topology has fewer devices than the meshes name
-        got: switch:8,bandwidth=4.5e+11,latency=1e-06: devices 0 to 7
+        got: switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1: devices 0 to 7
         expected: a topology of at least 16 devices, for device 15
         """
     )

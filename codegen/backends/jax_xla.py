@@ -3,11 +3,12 @@
 A direct plan becomes the first of these that it is: a few collectives over axes
 (`xla_collectives`), a permutation and an all-gather among groups (`xla_fetches`) or an all-to-all
 among groups (`xla_groups`), whichever is fewer collectives, rounds of `lax.ppermute`
-(`xla_rounds`). Each moves the plan's bytes, and less than 5% of padding beside them. A round costs
-a pass over the memory of every device and a rendezvous, so that fewer are better: where whole tiles
-from holders of the module's own choice take fewer than the plan's holders and pieces do, the module
-has a table of them. A plan of several steps, and one of partial sums, goes step by step
-(`xla_steps`).
+(`xla_rounds`); in place of several rounds one `lax.ragged_all_to_all` (`xla_ragged`), where the
+plan is for a topology that has it. Each moves the plan's bytes, and less than 5% of padding beside
+them. A round costs a pass over the memory of every device and a rendezvous, so that fewer are
+better: where whole tiles from holders of the module's own choice take fewer than the plan's holders
+and pieces do, the module has a table of them. A plan of several steps, and one of partial sums,
+goes step by step (`xla_steps`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from shardwright.codegen.backends.xla_boxes import MOST_PADDING, Boxes
 from shardwright.codegen.backends.xla_collectives import Collectives, Refs, collectives_of
 from shardwright.codegen.backends.xla_fetches import Fetches, fetches_of
 from shardwright.codegen.backends.xla_groups import Groups, groups_of
+from shardwright.codegen.backends.xla_ragged import Ragged, ragged_of
 from shardwright.codegen.backends.xla_rounds import Rounds, rounds_of
 from shardwright.codegen.backends.xla_steps import (
     Steps,
@@ -36,6 +38,7 @@ from shardwright.codegen.backends.xla_steps import (
     steps_text,
 )
 from shardwright.codegen.module import as_vectors, constant_lines, module_text, refuse_common
+from shardwright.codegen.planner.presets import topology_of
 from shardwright.codegen.render import render as render_template
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
@@ -46,7 +49,9 @@ from shardwright.ir.sharding import Sharding
 
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
-How = Collectives | Groups | Fetches | Rounds | Steps
+TESTED = "Tested with jax 0.10.2 on CPU devices."
+RAGGED_TESTED = f"{TESTED[:-1]}, with ragged_all_to_all by its definition."
+How = Collectives | Groups | Fetches | Rounds | Ragged | Steps
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class XlaText(JaxText):
     is_kernel: bool = False
     settings: str = ""
     jit: bool = False
-    tested: str = "Tested with jax 0.10.2 on CPU devices."
+    tested: str = TESTED
 
     @property
     def has_table(self) -> bool:
@@ -94,7 +99,7 @@ class XlaText(JaxText):
     def picks_by_rank(self) -> bool:
         """Whether the module looks up rows of tables by rank."""
         match self.how:
-            case Groups() | Rounds():
+            case Groups() | Rounds() | Ragged():
                 return True
             case Fetches(is_whole=is_whole):
                 return not is_whole or bool(self.target_short)
@@ -111,6 +116,11 @@ class XlaText(JaxText):
             statements = "".join(self.how.lines)
         padding = self.target_short or self.source_nested or self.target_nested
         return "lax." in statements or bool(padding)
+
+    @property
+    def lacks_on_cpu(self) -> str:
+        """The collective of the module that XLA on CPU does not have."""
+        return "ragged_all_to_all" if isinstance(self.how, Ragged) else ""
 
     @property
     def is_rounds(self) -> bool:
@@ -180,7 +190,18 @@ def how_of(plan: Plan) -> How:
         return rounds  # one permutation, and in closed form
     among_groups = (fetches_of(exchange, whole), groups_of(exchange, boxes))
     tight = [how for how in among_groups if how and _is_tight(how.wire, _exact(plan))]
+    if not tight and rounds.count > 1:
+        return _ragged(plan, boxes) or rounds
     return min(tight, key=lambda how: how.collectives, default=rounds)
+
+
+def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
+    """The ragged all-to-all that a plan is, where it is for a topology that has one."""
+    if plan.prediction is None or not plan.reshard.shape:
+        return None
+    row_bytes = topology_of(plan.prediction.topology).ragged
+    found = ragged_of(plan.exchange, boxes, DTYPES[plan.reshard.dtype], row_bytes)
+    return found if found is not None and _is_tight(found.wire, _exact(plan)) else None
 
 
 def _collectives(plan: Plan) -> Collectives | None:
@@ -228,6 +249,7 @@ def xla_text(plan: Plan, command: str) -> XlaText:
         wire_bytes=how.wire[0] * itemsize,
         table_lines=_table_lines(how),
         round_lines=_round_lines(how, exchange),
+        tested=RAGGED_TESTED if isinstance(how, Ragged) else TESTED,
     )
 
 
@@ -248,7 +270,7 @@ def _of_steps(text: StepsText) -> XlaText:
 
 def _is_exact(how: How) -> bool:
     """Whether windows hold nothing but boxes, so that no padding of the result is written."""
-    return isinstance(how, Rounds) and how.exact
+    return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
 
 
 def _table_lines(how: How) -> tuple[str, ...]:
@@ -318,6 +340,8 @@ def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
             steps = ["one lax.ppermute"] * how.permutes
             steps += [f"one lax.all_gather among groups of {how.members}"] * (how.members > 1)
             first = f"Transport: {', then '.join(steps)}, senders as FETCHES has them."
+        case Ragged():
+            first = "Transport: one lax.ragged_all_to_all, which XLA on CPU does not have."
         case Rounds():
             shapes = "boxes of one shape in each" if how.exact else "padded to one shape in each"
             table = ", senders as ROUNDS has them" * (how.kind == "table")

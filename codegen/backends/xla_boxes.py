@@ -21,8 +21,8 @@ MOST_LISTED = 1 << 12
 @dataclass(frozen=True)
 class Boxes:
     """Transfers: ranks of their ends, the shapes of their boxes, exact and without the tensor's
-    end, where they start in the shard of their receiver, and their numbers among those of their
-    sender and of their receiver.
+    end, where they start in the shards of their sender and their receiver, and their numbers among
+    those of their sender and of their receiver.
 
     A rank is a mesh position where both meshes have one order, else a place among the sorted ids.
     """
@@ -31,6 +31,7 @@ class Boxes:
     receiver: Integers
     shape: Integers
     full: Integers
+    read: Integers
     write: Integers
     local: np.ndarray
     tile: Integers
@@ -59,6 +60,7 @@ class Boxes:
             receiver,
             moved.tensor[:, :, 1] - moved.tensor[:, :, 0],
             _full_shapes(exchange, moved, shards),
+            moved.source[:, :, 0],
             moved.target[:, :, 0],
             moved.is_local,
             tile,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.hlo import COLLECTIVES, received_of
+from shardwright.codegen.hlo import COLLECTIVES, RAGGED, received_of
 
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%(\S+) = (.+?) ([a-z][\w-]*)\((.*)$", re.MULTILINE)
 _ARRAY = re.compile(r"\b([a-z]+\d*\w*)\[([\d,]*)\](?:\{([\d,]*)(?::T((?:\([\d,]+\))+))?[^}]*\})?")
@@ -38,8 +38,9 @@ def vmem_bytes(text: str) -> int | None:
     return max(taken, default=None)
 
 
-def received_bytes(text: str, devices: int) -> int:
-    """Bytes that the program's collectives bring to the busiest of its devices.
+def received_bytes(text: str, devices: int) -> int | None:
+    """Bytes that the program's collectives bring to the busiest of its devices; None where one is a
+    ragged all-to-all, whose text does not say.
 
     Collectives of one channel that are alike are parts of one, and count once; but permutes, which
     say what they are by their pairs. JAX puts all that a program asks for into one channel, so that
@@ -53,6 +54,8 @@ def received_bytes(text: str, devices: int) -> int:
     counted = set()
     for start, result in _collectives(by_name):
         op = start.operation.removesuffix("-start")
+        if op == RAGGED:
+            return None
         channel = _found(r"channel_id=(\d+)", start.rest) or start.rest
         kind = op, channel, result, _found(r"(replica_groups=.*?), \w+=", start.rest)
         if op != "collective-permute" and kind in counted:

@@ -43,18 +43,18 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """What the compiler makes of `reshard`; with `job.files`, the program is saved too."""
     memory.check(module, job.target, getattr(module, "STAGING_BYTES", 0))
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
-    code = _with_kernels(_compiled(program), module)
+    code = _with_stated(_compiled(program), module)
     if job.files is not None:
         save(job.files, _artifacts(module, job, program))
     return code
 
 
-def _with_kernels(code: TpuCode, module: ModuleType) -> TpuCode:
-    """The code with what its kernels move, which only the module says, beside XLA's collectives, of
-    which a module should have none."""
-    if not hasattr(module, "_kernel"):
-        return code  # plain JAX: the collectives are all that moves
+def _with_stated(code: TpuCode, module: ModuleType) -> TpuCode:
+    """The code with what only the module says: what its kernels move, beside XLA's collectives, of
+    which a module should have none, or all where these do not say what they move."""
     stated = getattr(module, "WIRE_BYTES", None)
+    if not hasattr(module, "_kernel"):  # plain JAX: the collectives are all that moves
+        return code if code.wire_bytes is not None else replace(code, wire_bytes=stated)
     moved = None if stated is None else stated + (code.wire_bytes or 0)
     return replace(code, wire_bytes=moved)
 

@@ -12,12 +12,16 @@ host. Latencies: about a microsecond a hop (jax-ml.github.io/scaling-book/tpus, 
 order of a small NCCL message within a host, and over InfiniBand (github.com/NVIDIA/nccl,
 src/graph/tuning.cc, `hwLat`: 0.6 to 1 on NVLink, 5 to 8 on the network). They are presets, not
 measurements: state your own where you have them.
+
+`ragged`: see TPU_RAGGED; `h100,ragged=0` is without. On GPUs of one host XLA's has been reported at
+2% of NVLink (openxla/xla #33386, B200), and near the network's bandwidth between hosts.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,14 +35,18 @@ NETWORK_BANDWIDTH = 8 * 400e9 / 8  # of a host's eight adapters, one way
 NETWORK_LATENCY = 5e-6
 ICI_LATENCY = 1e-6
 GPUS = 8  # of a host
+# Rows of a ragged all-to-all take multiples of so many bytes. libtpu 0.0.42 pads them to tiles of
+# 128 words, as what it compiles for every generation says; XLA on GPUs keeps arrays dense.
+TPU_RAGGED = 512
+GPU_RAGGED = 1
 
 _CHIPS = {chip.generation: chip for chip in CHIPS}
 _GPUS = ("h100", "h200")
 _KINDS = ("switch", "torus", "hierarchical")
 _FIGURES = {
-    "switch": ("bandwidth", "latency"),
-    "torus": ("wrap", "bandwidth", "latency", "powers_of_two"),
-    "hierarchical": ("bandwidth", "latency", "between_bandwidth", "between_latency"),
+    "switch": ("bandwidth", "latency", "ragged"),
+    "torus": ("wrap", "bandwidth", "latency", "powers_of_two", "ragged"),
+    "hierarchical": ("bandwidth", "latency", "between_bandwidth", "between_latency", "ragged"),
 }
 NAMES = (*_KINDS, *_CHIPS, *_GPUS)
 
@@ -92,7 +100,8 @@ def _slice(name: str, dims: tuple[int, ...]) -> Torus:
         _wrong(f"the chips of {name} stand in {axes} dimensions", _said(name, dims), f"{name}:" +
                "x".join("4" * axes))  # fmt: skip
     wrap = slice_of(dims).wraps
-    return Torus(dims, wrap, chip.link_bandwidth, ICI_LATENCY, chip.power_of_two_offsets)
+    figures = (chip.link_bandwidth, ICI_LATENCY, chip.power_of_two_offsets, TPU_RAGGED)
+    return Torus(dims, wrap, *figures)
 
 
 def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
@@ -101,8 +110,8 @@ def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
     if len(dims) > 2 or dims[-1] > GPUS:
         _wrong(f"a host of {name} has up to {GPUS} GPUs", _said(name, dims), f"{name}:4x{GPUS}")
     if len(dims) == 1:
-        return Switch(dims[0], NVLINK_BANDWIDTH, NVLINK_LATENCY)
-    return _hierarchical(dims)
+        return Switch(dims[0], NVLINK_BANDWIDTH, NVLINK_LATENCY, GPU_RAGGED)
+    return replace(_hierarchical(dims), ragged=GPU_RAGGED)
 
 
 def _switch(dims: tuple[int, ...]) -> Switch:
@@ -144,6 +153,8 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
             values[key] = _flags(value, len(base.dims) if isinstance(base, Torus) else 0)
         elif key == "powers_of_two":
             values[key] = _flags(value, 1)[0]
+        elif key == "ragged":
+            values[key] = _count(key, value)
         else:
             values[key] = _positive(key, value)
     return type(base)(**{**vars(base), **values})
@@ -162,6 +173,13 @@ def _flags(value: object, count: int) -> tuple[bool, ...]:
     if len(found) != count:
         _wrong("0 or 1 an axis says whether it wraps", value, "x".join("1" * count))
     return found
+
+
+def _count(key: str, value: object) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not text.isdecimal() or len(text) > 9:
+        _wrong(f"{key} is a number of bytes, 0 where there is no such collective", value, "512")
+    return int(text)
 
 
 def _positive(key: str, value: object) -> float:

@@ -11,6 +11,9 @@ it is linear in the weights, so the same call counts bytes and messages.
     hierarchical  hosts of equal size; a switch within each, a link out of and into every host
 
 Devices are numbered 0 to size - 1, hosts and grids row-major.
+
+`ragged` says whether XLA has a ragged all-to-all there: it moves rows in whole multiples of so many
+bytes; 0 where it has none, or where a text does not name the platform.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shardwright.codegen.planner.torus import Floats, Torus, figures
+from shardwright.codegen.planner.torus import Floats, Torus, figures, optional
 from shardwright.ir.index import Integers
 
 __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
@@ -36,6 +39,7 @@ class Switch:
     size: int | None
     bandwidth: float
     latency: float
+    ragged: int = 0
 
     def bandwidths(self, devices: int) -> Floats:
         """Of every link, where `devices` is one above the largest device id."""
@@ -90,7 +94,8 @@ class Switch:
 
     def __str__(self) -> str:
         size = "" if self.size is None else f":{self.size}"
-        return f"switch{size},{figures(bandwidth=self.bandwidth, latency=self.latency)}"
+        said = figures(bandwidth=self.bandwidth, latency=self.latency)
+        return f"switch{size},{said}{optional(ragged=self.ragged)}"
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Hierarchical:
     latency: float
     between_bandwidth: float
     between_latency: float
+    ragged: int = 0
 
     @property
     def size(self) -> int:
@@ -182,7 +188,7 @@ class Hierarchical:
             between_bandwidth=self.between_bandwidth,
             between_latency=self.between_latency,
         )
-        return f"hierarchical:{self.hosts}x{self.host_size},{said}"
+        return f"hierarchical:{self.hosts}x{self.host_size},{said}{optional(ragged=self.ragged)}"
 
 
 Topology: TypeAlias = Switch | Torus | Hierarchical

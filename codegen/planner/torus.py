@@ -19,7 +19,8 @@ class Torus:
     """A grid `dims` with links of `bandwidth` each way between neighbours; `wrap` says an axis.
 
     `powers_of_two`: a device sends directly only over 1, 2, 4, ... hops along an axis (v5e), so
-    that other distances are relayed: as many messages as the distance has binary ones.
+    that other distances are relayed: as many messages as the distance has binary ones. `ragged`:
+    `topology.py` says.
     """
 
     dims: tuple[int, ...]
@@ -27,6 +28,7 @@ class Torus:
     bandwidth: float
     latency: float
     powers_of_two: bool = False
+    ragged: int = 0
 
     @property
     def size(self) -> int:
@@ -168,13 +170,18 @@ class Torus:
         dims = "x".join(map(str, self.dims))
         wrap = "x".join("1" if wraps else "0" for wraps in self.wrap)
         said = figures(bandwidth=self.bandwidth, latency=self.latency)
-        powers = ",powers_of_two=1" if self.powers_of_two else ""
-        return f"torus:{dims},wrap={wrap},{said}{powers}"
+        more = optional(powers_of_two=self.powers_of_two, ragged=self.ragged)
+        return f"torus:{dims},wrap={wrap},{said}{more}"
 
 
 def figures(**values: float) -> str:
     """Figures of a topology as its text has them."""
     return ",".join(f"{name}={_number(value)}" for name, value in values.items())
+
+
+def optional(**values: int) -> str:
+    """What a topology's text says only where it is not 0."""
+    return "".join(f",{name}={value:d}" for name, value in values.items() if value)
 
 
 def _number(value: float) -> str:

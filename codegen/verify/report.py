@@ -27,5 +27,9 @@ class Report:
     checks: tuple[str, ...] = ()
 
 
+BY_DEFINITION = "ragged all-to-all by its definition"
+"""The check, and the detail, of a module whose collective CPU does not have: something that does
+what the collective is documented to do stood in for it."""
+
 Progress = Callable[[int, int, Report | None], None]
 """Called as progress(done, total, report): first with (0, total, None), then after each report."""

@@ -21,6 +21,7 @@ from shardwright.codegen.processes import own_stdout
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.verify.routes import routes
 
 _numbers = count()
@@ -51,7 +52,8 @@ def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
         return {"verdict": "failed", "detail": str(error), "checks": [], "fresh": error.fresh}
     except Exception as error:
         return {"verdict": "failed", "detail": brief(error), "checks": [], "fresh": True}
-    return {"verdict": "ok", "detail": "", "checks": checks, "fresh": False}
+    detail = BY_DEFINITION if BY_DEFINITION in checks else ""
+    return {"verdict": "ok", "detail": detail, "checks": checks, "fresh": False}
 
 
 def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ...]:
