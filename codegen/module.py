@@ -173,7 +173,7 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             f"{backend} moves values and does not add partial sums",
             argument="source",
             got=str(reshard.source),
-            expected="a source without unreduced axes, or backends jax_xla, which adds",
+            expected="a source without unreduced axes, or no backend but jax_xla, which adds",
         )
     if max(reshard.shape, default=1) > MAX_EXTENT:
         raise InputError(

@@ -96,7 +96,7 @@ class Plan:
             "only a direct plan is one exchange",
             argument="strategy",
             got=f"{self.strategy}, {self.ops or 'no steps'}",
-            expected="direct",
+            expected="direct; `shardwright plan` lists the steps of others",
         )
 
     @property

@@ -162,7 +162,7 @@ def test_a_backend_refuses_what_it_cannot_do() -> None:
         assert str(caught.value) == (
             f"source: {backend} moves values and does not add partial sums\n"
             'got: [{"x"}], unreduced={"y"}\n'
-            "expected: a source without unreduced axes, or backends jax_xla, which adds"
+            "expected: a source without unreduced axes, or no backend but jax_xla, which adds"
         )
     huge = plan(make(mesh, (2**31,), '[{"x"}]', '[{"y"}]'))
     with pytest.raises(InputError, match="computes indices in 32 bits"):

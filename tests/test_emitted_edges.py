@@ -41,6 +41,13 @@ REVERSED = Reshard(
     Mesh({"x": 4, "y": 2}, list(range(7, -1, -1))).sharding('[{"x"}, {"y"}]'),
 )
 
+IN_PIECES = Reshard(
+    (28,),
+    "float32",
+    Mesh({"x": 2, "y": 4}, [6, 7, 4, 0, 1, 2, 3, 5]).sharding('[{"y"}]'),
+    Mesh({"x": 2, "y": 2}, [4, 2, 7, 3]).sharding('[{"y", "x"}]'),
+)
+
 
 def written(reshard: Reshard, backend: str, folder: Path) -> Path:
     """The module of a reshard, on disk."""
@@ -319,7 +326,9 @@ def test_the_kernel_has_its_arrays_in_hbm(
     assert output(started(COMPILED, 1, path, **chip)) == said + "\n"
 
 
-@pytest.mark.parametrize("reshard", [SAME_AXES, REVERSED], ids=["same order", "reversed"])
+@pytest.mark.parametrize(
+    "reshard", [SAME_AXES, REVERSED, IN_PIECES], ids=["same order", "reversed", "in pieces"]
+)
 def test_a_warning_where_v5e_does_not_send_directly(reshard: Reshard, tmp_path: Path) -> None:
     """The pairs of devices that are neither 1, 2 nor 4 apart along one axis of a 2x4 grid."""
     pytest.importorskip("jax")

@@ -109,13 +109,47 @@ def test_terms_in_a_module(tmp_path: Path) -> None:
 
 def test_booleans_have_no_sum() -> None:
     reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]', dtype="bool")
-    assert message(lambda: sw.emit(reshard, backends=("jax_xla",))) == exactly(
+    for make_it in (sw.plan, lambda r: sw.emit(r, backends=("jax_xla",))):
+        assert message(lambda call=make_it: call(reshard)) == exactly(
+            """
+            dtype: partial sums are added, and booleans have no sum
+            got: bool
+            expected: an integer or a floating dtype, as int8
+            """
+        )
+
+
+def test_sums_among_other_devices() -> None:
+    source = Mesh({"y": 2}).sharding('[{}], unreduced={"y"}')
+    target = Mesh({"y": 2}, [2, 3]).sharding('[{"y"}]')
+    reshard = sw.Reshard((8,), "float32", source, target)
+    assert message(lambda: sw.plan(reshard)) == exactly(
         """
-        dtype: partial sums are added, and booleans have no sum
-        got: bool
-        expected: an integer or a floating dtype, as int8
+        target: partial sums are added among one set of devices
+        got: meshes of 2 and 2 devices that share 0
+        expected: a reshard to the source's devices that adds, then another between the meshes
         """
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "received", "total"),
+    [
+        # Of 8 terms of 64 elements, for one device each, for all, and for two of each half.
+        ('[{}], unreduced={"x"}', '[{"x"}]', 56, 448),
+        ('[{}], unreduced={"x"}', "[{}]", 112, 896),
+        ('[{}], unreduced={"x":(1)4}', '[{"x":(1)4}]', 32, 256),
+    ],
+)
+def test_the_least_that_sums_take(source: str, target: str, received: int, total: int) -> None:
+    """As many transfers of every element as terms without the first, and as copies."""
+    mesh = Mesh({"x": 8})
+    made = sw.plan(sw.Reshard((64,), "int8", mesh.sharding(source), mesh.sharding(target)))
+    traffic = made.traffic
+    assert (traffic.bound_received_max, traffic.bound_received_total) == (received, total)
+    assert traffic.bound_sent_max == total // 8
+    assert traffic.received_total >= total
+    assert traffic.received_max >= received
 
 
 @pytest.mark.parametrize("backends", [("pallas_tpu",), ("triton_gpu", "jax_xla")])
@@ -125,7 +159,7 @@ def test_other_backends_say_which_one_adds(backends: tuple[str, ...]) -> None:
         """
         source: an exchange moves values and cannot add partial sums
         got: [{"x"}, {}], unreduced={"y"}
-        expected: the same unreduced axes in the target, or strategy basis and backend jax_xla
+        expected: the same unreduced axes in the target, or no backend but jax_xla, which adds
         """
     )
 

@@ -66,8 +66,9 @@ def choose(
 
 
 def _kind(form: Form) -> tuple[object, ...]:
-    slot = (form.slot.order, form.slot.dense, form.part) if isinstance(form, Routed) else ()
-    return form.name, form.view, *slot
+    if not isinstance(form, Routed):
+        return form.name, form.view
+    return form.name, form.view, form.slot.order, form.slot.dense, form.part, form.is_padded
 
 
 def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[Choice]:

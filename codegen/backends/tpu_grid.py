@@ -115,8 +115,8 @@ def refuse_unreached(plan: Plan) -> None:
             "one axis, and devices in this order cannot forward them",
             argument="topology",
             got=f"{plan.prediction.topology}, device ids {_some(grid.ids)}",  # type: ignore[union-attr]
-            expected="device ids that fill the torus axis by axis, in numbers that are products of "
-            "2, 3 and 5; or no topology, and a module that warns",
+            expected="a mesh that fills axes of the torus, or halves of them, so that every digit "
+            "of a device id is one along an axis; or no topology, and a module that warns",
         )
 
 

@@ -109,6 +109,8 @@ def _box(held: Shape, itemsize: int, widths: Sequence[Shape]) -> Slot:
         triples = zip(size, units, varies, shape, strict=True)
         return tuple(round_up(s, unit) if v else all_ for s, unit, v, all_ in triples)
 
+    if all(whole(size) == whole(shape) for size in sizes):  # all of it is sent, as it is
+        return _slot(held, itemsize, order, shape, (), dense=False)
     return _slot(held, itemsize, order, whole(shape), [whole(size) for size in sizes], dense=False)
 
 

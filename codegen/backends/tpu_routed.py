@@ -101,6 +101,11 @@ class Routed:
         return tuple(self.slot.held[axis] for axis in self.slot.order)
 
     @property
+    def is_padded(self) -> bool:
+        """Whether a slot is larger than what it holds, so that parts can be of whole units."""
+        return not self.slot.dense and self.slot.shape != self.held_shape
+
+    @property
     def columns(self) -> int:
         """Numbers of a move: from where, to where, and sizes."""
         return 2 + len(self.slot.sized)

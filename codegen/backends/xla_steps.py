@@ -38,7 +38,7 @@ from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.plan import Plan
 from shardwright.ir.printers import PYTHON
 from shardwright.ir.sharding import Sharding
-from shardwright.ir.steps import ExchangeStep, ReduceStep, Step
+from shardwright.ir.steps import ExchangeStep, Step
 
 # A module goes through the boxes of a step, empty ones too, when it is traced.
 MOST_BOXES = 1 << 18
@@ -231,13 +231,6 @@ def is_stepwise(plan: Plan) -> bool:
 def refuse_steps(plan: Plan) -> None:
     """Raises InputError for a plan that no module carries out step by step."""
     reshard = plan.reshard
-    if reshard.dtype == "bool" and any(isinstance(step, ReduceStep) for step in plan.steps):
-        raise InputError(
-            "partial sums are added, and booleans have no sum",
-            argument="dtype",
-            got="bool",
-            expected="an integer or a floating dtype, as int8",
-        )
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):
         raise InputError(
             "jax_xla moves partial sums among one set of devices",

@@ -36,7 +36,8 @@ _HELP = {
     "name": "Name of the bundle, a Python identifier; picks one reshard of FILE.",
     "backends": "pallas_tpu, triton_gpu, jax_xla, with commas between (default: the first two).",
     "strategy": "How to move it: auto (default), direct or basis.",
-    "topology": "Hardware that a plan is priced on and made for: v5e:4x4, h100:2x8, …, or a file.",
+    "topology": "Hardware that a plan is priced on and made for: v5e:4x4, h100:2x8, …, or a file; "
+    "device ids count along its last axis first.",
     "memory_limit": "Bytes of the tensor that a device may hold at once.",
 }
 _OVERRIDES = (
@@ -73,6 +74,13 @@ class Given:
         if self.file is None:
             return self._from_flags(name="reshard")
         descriptions = self.many()
+        if any(group.name == self.fields.get("name") for group in self.groups()):
+            raise InputError(
+                f"a group of {self.file} is given, and one reshard is wanted",
+                argument="--name",
+                got=self.fields["name"],
+                expected=one_of([description.name for description in descriptions]),
+            )
         if len(descriptions) > 1:
             raise InputError(
                 f"{self.file} describes {len(descriptions)} reshards, and one is wanted",

@@ -63,7 +63,8 @@ class _BundleTask:
         """The report, once the jobs are done."""
         if outcome.code is None:
             return self._report("failed", outcome.error, None, xla)
-        return self._report("ok", "", outcome.code, xla)
+        warning = getattr(outcome.code, "warning", "")
+        return self._report("ok", warning and f"warns: {warning}", outcome.code, xla)
 
     def skipped(self) -> Report:
         """The report on a bundle that has no module for the target."""

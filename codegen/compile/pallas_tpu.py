@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -43,7 +44,11 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """What the compiler makes of `reshard`; with `job.files`, the program is saved too."""
     memory.check(module, job.target, getattr(module, "STAGING_BYTES", 0))
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
-    code = _with_stated(_compiled(program), module)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        code = _with_stated(_compiled(program), module)
+    own = [str(each.message) for each in said if each.filename == module.__file__]
+    code = replace(code, warning="; ".join(dict.fromkeys(own)))
     if job.files is not None:
         save(job.files, _artifacts(module, job, program))
     return code

@@ -15,7 +15,8 @@ class TpuCode:
 
     `lower_seconds` is tracing and lowering in JAX, `compile_seconds` the compiler. `vmem_bytes`:
     the most that one Pallas kernel takes, None for a program without. `wire_bytes`: what the
-    busiest device receives, padding included; None for a module that does not state it.
+    busiest device receives, padding included; None for a module that does not state it. `warning`:
+    what the module says of the devices when it is traced.
     """
 
     lower_seconds: float
@@ -24,6 +25,7 @@ class TpuCode:
     temporary_bytes: int
     vmem_bytes: int | None = None
     wire_bytes: int | None = None
+    warning: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,10 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
 
     No shard in between is larger than the larger one of source and target, or, with a limit, no
     step holds more before and after than that. Where the default cannot be met, the plan says why.
-    Raises InputError for meshes of different devices and where a limit leaves no sequence.
+    Raises InputError for meshes of different devices, sums of booleans, and a limit that leaves no
+    sequence.
     """
+    _check_sums(reshard)
     _check_devices(reshard)
     check_limit(reshard, memory_limit)
     basis = Basis(reshard, long_slices=memory_limit is not None)
@@ -71,15 +73,33 @@ def _allowed(estimates: Estimates, memory_limit: int | None) -> Allowed:
     return lambda before, after: size(before) + size(after) <= memory_limit
 
 
+def _check_sums(reshard: Reshard) -> None:
+    if reshard.dtype == "bool" and reshard.source.unreduced != reshard.target.unreduced:
+        raise InputError(
+            "partial sums are added, and booleans have no sum",
+            argument="dtype",
+            got="bool",
+            expected="an integer or a floating dtype, as int8",
+        )
+
+
 def _check_devices(reshard: Reshard) -> None:
     source, target = ids_of(reshard.source.mesh), ids_of(reshard.target.mesh)
     if np.array_equal(np.sort(source), np.sort(target)):
         return
     shared = np.intersect1d(source, target).size
+    sizes = f"meshes of {source.size} and {target.size} devices that share {shared}"
+    if reshard.source.unreduced != reshard.target.unreduced:
+        raise InputError(
+            "partial sums are added among one set of devices",
+            argument="target",
+            got=sizes,
+            expected="a reshard to the source's devices that adds, then another between the meshes",
+        )
     raise InputError(
         "the steps of the basis need one set of devices before and after",
         argument="strategy",
-        got=f"basis, for meshes of {source.size} and {target.size} devices that share {shared}",
+        got=f"basis, for {sizes}",
         expected="direct, which works between any two meshes",
     )
 

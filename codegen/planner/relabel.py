@@ -34,17 +34,18 @@ class Relabelled:
 def relabel(reshard: Reshard) -> Relabelled:
     """The order of the target's devices that moves least; the given one if none is better.
 
-    Raises InputError where the target has unreduced axes, whose sums name their devices, and for
-    more than MOST_DEVICES devices.
+    Raises InputError where there are unreduced axes, whose partial sums name their devices, and
+    for more than MOST_DEVICES devices.
     """
     mesh = reshard.target.mesh
-    if reshard.target.unreduced:
-        raise InputError(
-            "devices that hold partial sums afterwards keep their places",
-            argument="target",
-            got=str(reshard.target),
-            expected="no unreduced axes",
-        )
+    for name, side in (("source", reshard.source), ("target", reshard.target)):
+        if side.unreduced:
+            raise InputError(
+                "devices that hold partial sums keep their places",
+                argument=name,
+                got=str(side),
+                expected="no unreduced axes",
+            )
     if mesh.size > MOST_DEVICES:
         raise InputError(
             f"at most {MOST_DEVICES} devices are relabelled",

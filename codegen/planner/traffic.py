@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from shardwright.codegen.planner.holders import Loads
@@ -16,8 +18,8 @@ from shardwright.ir.steps import ReduceStep, Step
 def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
     """Bytes of all steps together and the bounds, which hold for any plan.
 
-    A plan that adds partial sums delivers every element of a target shard at least once, however
-    much its device held; and some device sends the average at least.
+    A sum of T terms for R devices takes T + R - 2 transfers at least: T - 1 until the first of them
+    has it, one more to each other. Some device receives, and some sends, the average.
     """
     ids = np.union1d(ids_of(reshard.source.mesh), ids_of(reshard.target.mesh))
     received, sent = np.zeros(ids.size, dtype=np.int64), np.zeros(ids.size, dtype=np.int64)
@@ -64,7 +66,12 @@ def _bounds(reshard: Reshard) -> tuple[int, int, int]:
         loads = Loads.of(reshard)
         received = loads.received()
         return int(received.max()), int(received.sum()), loads.bound_sent_max()
+    source = Layout.of(reshard.source, reshard.shape, reshard.source_split)
+    terms, kept = (math.prod(d.parts for d in at.dims[: at.hidden]) for at in (source, target))
     boxes = target.boxes()[:, target.hidden :]
     wanted = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
-    total = int(wanted.sum())
-    return int(wanted.max()), total, -(-total // reshard.source.mesh.size)
+    sums = int(wanted.sum()) // target.replicas
+    total = sums * (terms // kept + target.replicas - 2)
+    devices = {*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids}
+    average = -(-total // len(devices))
+    return max(int(wanted.max()), average), total, average

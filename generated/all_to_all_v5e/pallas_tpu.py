@@ -293,8 +293,8 @@ def _check_routes(devices):
         raise ValueError(
             f"mesh: device {a.id} at {tuple(a.coords)} is to send to device {b.id} at "
             f"{tuple(b.coords)}, and {(~direct).sum() - 1} other pairs are as far apart; expected: "
-            "devices in an order that fills a torus of power-of-two extents axis by axis, as "
-            "jax.devices() does, so that they send over 1, 2, 4, ... hops along one axis"
+            "devices in an order that fills a torus of power-of-two extents axis by axis, "
+            "so that they send over 1, 2, 4, ... hops along one axis"
         )
 
 

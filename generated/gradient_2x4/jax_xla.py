@@ -15,8 +15,8 @@ Steps, with the bytes that each brings to the busiest device:
     2. reduce_scatter over "data":(2)2: [{"data":(1)2}, {"model"}], unreduced={"data":(2)2} ->
         [{"data"}, {"model"}]; 1536 bytes
 
-Bytes received: 4608 by the busiest device (the least possible is 1536), 36864 in all.
-Bytes sent: 4608 by the busiest device (the least possible is 1536).
+Bytes received: 4608 by the busiest device (the least possible is 4608), 36864 in all.
+Bytes sent: 4608 by the busiest device (the least possible is 4608).
 Memory: 9216 bytes of the tensor on a device at most, the shards
 before and after one step together; what XLA takes within a step is beside that.
 

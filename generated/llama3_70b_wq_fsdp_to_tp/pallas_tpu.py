@@ -330,9 +330,9 @@ def _check_routes(devices):
     with jax.ensure_compile_time_eval():
         numbers = np.arange(int(np.max(_outgoing_count(me))))
         sends, receiver, *_ = _outgoing(me, numbers)
-        sender, receiver = np.broadcast_arrays(me, receiver)
+        ranks = me, receiver
+    sends, sender, receiver = np.broadcast_arrays(sends, *ranks)
     coords = np.array([device.coords for device in devices])
-    sends = np.broadcast_to(sends, sender.shape)
     sender, receiver = np.unique([sender[sends], receiver[sends]], axis=1)
     hops = np.abs(coords[sender] - coords[receiver])
     # An axis of 16 wraps around.
