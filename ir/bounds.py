@@ -8,7 +8,7 @@ negative: sound, not complete, and enough for mixed-radix arithmetic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import sympy
@@ -172,10 +172,25 @@ def is_nonnegative(expr: Value) -> bool:
     expr = sympy.sympify(expr)
     if isinstance(expr, sympy.Integer):
         return bool(expr >= 0)
-    if expr.atoms(Index):
-        inner = bounds(sympy.expand(expr))
-        return inner is not None and is_nonnegative(inner[0])
-    return _nonnegative_in_extents(expr)
+    if not expr.atoms(Index):
+        return _nonnegative_in_extents(expr)
+    inner = bounds(sympy.expand(expr))
+    if inner is not None and is_nonnegative(inner[0]):
+        return True
+    if isinstance(expr, Minimum):
+        return all(map(is_nonnegative, expr.args))
+    return any(map(is_nonnegative, _lowered(expr)))
+
+
+def _lowered(expr: sympy.Expr) -> Iterator[sympy.Expr]:
+    """Expressions that are at most a sum: a minimum that is taken away is at most either of its
+    operands, a maximum that is added at least."""
+    terms = sympy.Add.make_args(sympy.expand(expr))
+    for term in terms:
+        coefficient, rest = term.as_coeff_Mul()
+        if isinstance(rest, Minimum if coefficient < 0 else Maximum):
+            for operand in rest.args:
+                yield sympy.expand(sympy.Add(*terms) - term + coefficient * operand)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -239,4 +239,12 @@ def test_order_is_proved_only_where_it_holds() -> None:
     assert not is_less(m, N)
     assert is_nonnegative(M - m - 1)
     assert not is_nonnegative(M - m - 2)
+    # A minimum that is taken away and a maximum that is added, whose operands have no order.
+    left = M - m - 1
+    assert is_nonnegative(left - Minimum(n * 3, left))
+    assert is_nonnegative(Minimum(Maximum(n, left), left - Minimum(n * 3, left)))
+    assert is_nonnegative(Maximum(m, n) - m)
+    assert not is_nonnegative(left - Maximum(n * 3, left))
+    assert not is_nonnegative(Minimum(m, n) - m)
+    assert not is_nonnegative(left - 1 - Minimum(n * 3, left))
     assert is_less(Mod(big, CeilDiv(K, M)), CeilDiv(K, M))

@@ -11,6 +11,7 @@ from cases import random_reshard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shardwright as sw
 from shardwright.ir import Digit, Mesh
 from shardwright.ir.index import Index, evaluate
 from shardwright.ir.layout import DimLayout, Layout, merge_digits
@@ -177,3 +178,14 @@ def test_divisors_of_tiles_are_proved() -> None:
     low, high = tiles.tile(Index("a", 4), Index("b", 2))
     assert (divisor(low), divisor(high)) == (24, 24) == (tiles.grain, tiles.grain)
     assert divisor(sympy.Integer(0)) == 0
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (3, 2, 2), (2, 3, 3)])
+@pytest.mark.parametrize("target", ["[{}]", '[{"z", "x", "y"}]'])
+def test_a_nested_split_of_few_elements_is_emitted(sizes: tuple[int, ...], target: str) -> None:
+    """Chunks of chunks of which most are empty: no operand of a division is negative."""
+    mesh = sw.Mesh(dict(zip("xyz", sizes, strict=True)))
+    for extent in range(1, 7):
+        sides = mesh.sharding('[{"x", "y", "z"}]'), mesh.sharding(target)
+        reshard = sw.Reshard((extent,), "int8", *sides, source_split="nested")
+        assert sw.emit(reshard, ("jax_xla", "triton_gpu")).files("case")
