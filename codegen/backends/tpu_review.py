@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shardwright.codegen.backends.tpu_forms import Choice, candidates, choose
 from shardwright.codegen.backends.tpu_grid import grid_of
 from shardwright.codegen.backends.tpu_routed import Routed
@@ -45,12 +47,25 @@ def form_facts(choice: Choice) -> tuple[str, ...]:
 
 def _route_facts(form: Routed) -> list[str]:
     schedule = form.schedule
-    return [
+    lines = [
         f"Not all receivers are in reach of a sender: in {len(schedule.rounds)} rounds a device "
         f"sends on {len(schedule.carried)} slots,",
         f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
         f"{len(schedule.offsets)} devices what it wants.",
     ]
+    return lines if form.spreads else [*lines, *_example(form)]
+
+
+def _example(form: Routed) -> Iterator[str]:
+    """The way of a piece that makes most hops."""
+    schedule = form.schedule
+    far = max(range(schedule.starts), key=lambda number: len(schedule.path(number)))
+    yield f"What goes to the device {schedule.offsets[far]} farther on, digit by digit:"
+    for hop, (here, there) in schedule.path(far):
+        yield (
+            f"    from slot {here} to slot {there} of the device whose digit of stride "
+            f"{hop.stride} is {hop.by} higher"
+        )
 
 
 TITLE = "Forms of the TPU kernel"

@@ -100,6 +100,12 @@ class Schedule:
             found += numbers
         return tuple(found)
 
+    def path(self, number: int) -> tuple[tuple[Hop, tuple[int, int]], ...]:
+        """The hops and moves of what was in a place at first."""
+        moves = [(each.hop, move) for each in self.rounds for move in each.moves]
+        pairs = zip(moves, self.carried, strict=True)
+        return tuple(move for move, carried in pairs if carried == number)
+
     @property
     def partners(self) -> tuple[Hop, ...]:
         """To whom a device sends and of whom it gets."""

@@ -28,6 +28,10 @@ On the wire 2.194 times the exact bytes, 24,576 into the busiest device.
 HBM reads and writes 16.96 times the least possible.
 Not all receivers are in reach of a sender: in 3 rounds a device sends on 12 slots,
 of at most 2,048 bytes, and gets of 7 devices what it wants.
+What goes to the device 7 farther on, digit by digit:
+    from slot 6 to slot 10 of the device whose digit of stride 1 is 1 higher
+    from slot 10 to slot 6 of the device whose digit of stride 2 is 1 higher
+    from slot 6 to slot 10 of the device whose digit of stride 4 is 1 higher
 Staging 22,528 bytes of HBM, 0 of VMEM.
 
 Made by

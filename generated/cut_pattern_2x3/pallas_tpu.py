@@ -479,7 +479,9 @@ def _start(box):
 
 
 def _staged(receiver, shard, piece, box):
-    """The tensor coordinates of the first element of a staging area, as a piece in it has them."""
+    """Where a staging area would begin in the tensor if a piece in it went on to its start: what
+    is taken off the piece's coordinates to have its place. Each piece has its own, so that pieces
+    lie apart, every one from a whole unit on."""
     first, within, starts = senders(receiver)[::2], target_box(receiver), []
     for axis, unit, step in zip(VIEW, UNIT, STEP, strict=True):
         low, before = box[2 * axis], shard[axis] - first[axis]
@@ -523,8 +525,9 @@ def _kernel(x, stage, windows, chunks, read, sent, received):
         )
 
     def one(step, found):
-        # While a chunk is shifted the next one is read, and those of the two steps before are on
-        # their way; the older of these has to leave first.
+        # Four chunks, by when they were read: `coming` is read now, meanwhile `now` is shifted and
+        # sent; `old` and `older` were sent before, and `older` has to have left, since `now` takes
+        # its place. Windows and chunks take turns: those of `coming` are `slot`.
         older, old, now = found
         coming, slot = chunk_of(step), _rem(step, 2)
         pl.when(coming[0] > 0)(fetch(slot, _units(coming[-1], own)).start)
