@@ -43,6 +43,17 @@ def test_random(backend: str, tmp_path: Path) -> None:
     check_modules(backend, [random_reshard(seed) for seed in range(24)], tmp_path)
 
 
+def test_64_bits_of_which_one_device_has_all(tmp_path: Path) -> None:
+    """Its number is known when the kernel is traced, where integers are of 64 bits by default."""
+    mesh = Mesh({"x": 4})
+    reshards = [
+        Reshard(shape, "int64", mesh.sharding(source), mesh.sharding(target))
+        for shape in ((1, 5), (1, 1024), (1, 300))
+        for source, target in (('[{"x"}, {}]', "[{}, {}]"), ('[{"x"}, {}]', '[{}, {"x"}]'))
+    ]
+    check_modules("pallas_tpu", reshards, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_more_random(backend: str, tmp_path: Path) -> None:

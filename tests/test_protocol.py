@@ -110,7 +110,7 @@ def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
 
 
 def test_a_signal_to_a_wrong_peer_is_found(tmp_path: Path) -> None:
-    wrong = ("device = sender", "device = (sender + 1) % 8")
+    wrong = ("device = jnp.int32(sender)", "device = (sender + 1) % 8")
     assert "which has not told it that it may" in fault(ALIGNED, tmp_path, wrong)
 
 

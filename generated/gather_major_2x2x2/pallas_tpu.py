@@ -318,7 +318,7 @@ def _meet(me, receiver):
 
         @pl.when(comes)
         def signal():
-            device = sender
+            device = jnp.int32(sender)
             pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
 
     _each(_incoming_count(receiver), tell)
@@ -385,7 +385,7 @@ def _kernel(x, y, copied, sent, received):
         sends, receiver, shard, piece, box = _outgoing(me, number)
         read = _filled(x, _number(shard, receivers(me), piece), box)
         write = _filled(y, _number(source_shard(me), senders(receiver), piece), box)
-        device = receiver
+        device = jnp.int32(receiver)
         return sends, pltpu.make_async_remote_copy(
             read, write, sent, received, device_id=device, device_id_type=LOGICAL
         )

@@ -326,7 +326,7 @@ def _meet(me, receiver):
 
         @pl.when(comes)
         def signal():
-            device = sender
+            device = jnp.int32(sender)
             pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
 
     _each(_incoming_count(receiver), tell)
@@ -388,7 +388,7 @@ def _kernel(x, y, copied, sent, received):
     def push(number):
         sends, receiver, _, _, box = _outgoing(me, number)
         read, write = _at(x, box, source_box(me)), _at(y, box, target_box(receiver))
-        device = receiver
+        device = jnp.int32(receiver)
         return sends, pltpu.make_async_remote_copy(
             read, write, sent, received, device_id=device, device_id_type=LOGICAL
         )

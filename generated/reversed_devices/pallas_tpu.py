@@ -352,7 +352,7 @@ def _meet(me, receiver, order):
 
         @pl.when(comes)
         def signal():
-            device = _source_rank(sender, order)
+            device = jnp.int32(_source_rank(sender, order))
             pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
 
     _each(_incoming_count(receiver), tell)
@@ -520,7 +520,7 @@ def _kernel(order, x, stage, windows, chunks, read, sent, received):
 
     def push(slot, receiver, start, chunk):
         units = _units(chunk, start)
-        device = _target_rank(receiver, order)
+        device = jnp.int32(_target_rank(receiver, order))
         return pltpu.make_async_remote_copy(
             _within(chunks, slot, units),
             _at(stage, units),

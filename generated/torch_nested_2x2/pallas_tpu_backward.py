@@ -366,7 +366,7 @@ def _meet(me, receiver):
 
         @pl.when(comes)
         def signal():
-            device = sender
+            device = jnp.int32(sender)
             pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
 
     _each(_incoming_count(receiver), tell)
@@ -523,7 +523,7 @@ def _kernel(x, stage, windows, chunks, read, sent, received):
 
     def push(slot, receiver, start, chunk):
         units = _units(chunk, start)
-        device = receiver
+        device = jnp.int32(receiver)
         return pltpu.make_async_remote_copy(
             _within(chunks, slot, units),
             _at(stage, units),
