@@ -67,6 +67,7 @@ def ran(plans: list[Plan], folder: Path) -> list[Report]:
 
 
 def check(plans: list[Plan], folder: Path) -> None:
+    assert plans
     failed = [report for report in ran(plans, folder) if report.verdict != "ok"]
     assert not failed, "\n".join(f"{report.name}\n    {report.detail}" for report in failed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from shardwright.codegen.compile.launch import SCRATCH
+from shardwright.codegen.compile.launch import arguments, kernel_facts
 from shardwright.codegen.compile.saving import lines_of
 
 TYPES = {"blocks": "*i64", "tiles": "*i64", "sources": "*i64", "targets": "*i64"}
@@ -38,18 +38,10 @@ def constants(module: ModuleType) -> dict[str, int]:
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
     """The launches of every device, as JSON; the arguments are those of `launch.launch_json`."""
-    arguments = [
-        {"name": name, "type": kind, "value": _MEANING[name]} for name, kind in TYPES.items()
-    ]
-    arguments += [{"name": name, "type": "*i8", "value": "null"} for name in SCRATCH]
     about = {
-        "target": target,
-        "entry": metadata.name,
-        "warps": metadata.num_warps,
-        "threads": metadata.num_warps * metadata.warp_size,
-        **resources,
+        **kernel_facts(target, metadata, resources),
         "constants": constants(module),
-        "arguments": arguments,
+        "arguments": arguments(TYPES, _MEANING),
         "tensors": list(module.MEMBERS),
         "tile": list(_FIELDS),
         "grid": "blocks of ROWS rows and COLUMNS bytes of all tiles, 1, 1",

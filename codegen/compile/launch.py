@@ -24,7 +24,7 @@ _MEANING = {
     "me": "position of the device in the source mesh, -1 if it is not in it",
 }
 # Triton's own, for which this kernel has no use.
-SCRATCH = ("global_scratch", "profile_scratch")
+_SCRATCH = ("global_scratch", "profile_scratch")
 
 
 def types(module: ModuleType) -> dict[str, str]:
@@ -46,23 +46,31 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
 
     `metadata`: Triton's; `resources`: what else to state of the kernel.
     """
-    arguments = [
-        {"name": name, "type": kind, "value": _MEANING[name]}
-        for name, kind in types(module).items()
-    ]
-    arguments += [{"name": name, "type": "*i8", "value": "null"} for name in SCRATCH]
     about = {
+        **kernel_facts(target, metadata, resources),
+        "constants": constants(module),
+        "arguments": arguments(types(module), _MEANING),
+        "grid": "(source shards that meet the target shard) * PIECES * blocks, 1, 1",
+        "launches": _launches(module),
+    }
+    return lines_of(about)
+
+
+def kernel_facts(target: str, metadata: Any, resources: dict[str, Any]) -> dict[str, Any]:
+    """What to state of any kernel: its target, its entry, the threads of a program."""
+    return {
         "target": target,
         "entry": metadata.name,
         "warps": metadata.num_warps,
         "threads": metadata.num_warps * metadata.warp_size,
         **resources,
-        "constants": constants(module),
-        "arguments": arguments,
-        "grid": "(source shards that meet the target shard) * PIECES * blocks, 1, 1",
-        "launches": _launches(module),
     }
-    return lines_of(about)
+
+
+def arguments(kinds: dict[str, str], meaning: dict[str, str]) -> list[dict[str, str]]:
+    """The arguments of a launch, in order, Triton's own last."""
+    own = [{"name": name, "type": kind, "value": meaning[name]} for name, kind in kinds.items()]
+    return own + [{"name": name, "type": "*i8", "value": "null"} for name in _SCRATCH]
 
 
 def _launches(module: ModuleType) -> list[dict[str, Any]]:

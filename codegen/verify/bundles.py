@@ -13,8 +13,9 @@ from shardwright.codegen.describe import Description
 from shardwright.codegen.groups import BACKEND as GROUP_BACKEND
 from shardwright.codegen.groups import Group
 from shardwright.codegen.manifest import described, grouped
-from shardwright.codegen.verify import single, together
+from shardwright.codegen.verify import single
 from shardwright.codegen.verify.case import MAX_DEVICES
+from shardwright.codegen.verify.group import report_group
 from shardwright.codegen.verify.pool import REQUIRES, Runner
 from shardwright.codegen.verify.report import Progress, Report
 from shardwright.ir.errors import InputError, one_of
@@ -50,7 +51,7 @@ class GroupJob:
 
     def report(self, runner: Runner, folder: Path) -> Report:
         """The verdict on the module."""
-        return together.report(self.group, self.descriptions, self.root, runner, folder)
+        return report_group(self.group, self.descriptions, self.root, runner, folder)
 
 
 Job = BundleJob | GroupJob

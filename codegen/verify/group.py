@@ -20,7 +20,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.reshard import Reshard
 
 
-def report(
+def report_group(
     group: Group, descriptions: Sequence[Description], root: Path, runner: Runner, folder: Path
 ) -> Report:
     """The verdict on the module of a group in `root`; twins may be written into `folder`."""
