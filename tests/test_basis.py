@@ -253,6 +253,28 @@ def test_closed_forms_of_many_devices() -> None:
     assert step["closed_forms"]["terms"] == 32
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "op"),
+    [
+        ('[{"x"}, {}]', "[{}, {}]", "all_gather"),
+        ('[{}, {}], unreduced={"x"}', '[{"x"}, {}]', "reduce_scatter"),
+        ('[{}, {}], unreduced={"x"}', "[{}, {}]", "all_reduce"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("extent", "topology"),
+    [
+        *itertools.product((16, 4096), ("switch", "h100:1x8", "torus:8")),
+        *itertools.product((4096,), ("v5e:2x4", "h100:2x4")),
+    ],
+)
+def test_a_tie_is_one_step(extent: int, source: str, target: str, op: str, topology: str) -> None:
+    """What one collective does is not cut into three of two, be it latency or bytes that count."""
+    mesh = Mesh({"x": 8})
+    reshard = Reshard((extent, extent), "float32", mesh.sharding(source), mesh.sharding(target))
+    assert plan(reshard, "basis", topology=topology).ops == op
+
+
 def test_memory_limits() -> None:
     mesh = Mesh({"x": 2, "y": 3})
     source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')

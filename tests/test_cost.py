@@ -75,11 +75,14 @@ def test_groups_that_interleave_share_their_links() -> None:
 
 
 def test_a_switch() -> None:
-    """Every device receives all that it lacks through one link, a message a peer."""
+    """Every device receives all that it lacks through one link: a message a peer of an all-to-all,
+    a message a doubling of a gather."""
     of = prices(Switch(8, BANDWIDTH, 1e-6))
-    assert of.all_gather(((1, 8),), 1e6) == pytest.approx(7e-6 + 7e6 / BANDWIDTH)
+    assert of.all_gather(((1, 8),), 1e6) == pytest.approx(3e-6 + 7e6 / BANDWIDTH)
     assert of.all_to_all(((1, 8),), 8e6) == pytest.approx(7e-6 + 7e6 / BANDWIDTH)
-    assert of.all_reduce(((1, 8),), 8e6) == pytest.approx(2 * (7e-6 + 7e6 / BANDWIDTH))
+    assert of.all_reduce(((1, 8),), 8e6) == pytest.approx(2 * (3e-6 + 7e6 / BANDWIDTH))
+    six = prices(Switch(6, BANDWIDTH, 1e-6))
+    assert six.all_gather(((1, 6),), 1e6) == pytest.approx(3e-6 + 5e6 / BANDWIDTH)  # 2, then 3
 
 
 def test_hosts_are_entered_once() -> None:

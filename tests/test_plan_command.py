@@ -24,7 +24,8 @@ def test_a_basis_plan_is_printed() -> None:
     result = run("plan", *flags(), "--strategy", "basis", "--topology", "h100")
     assert result.code == 0, result.err
     assert "strategy basis, steps: all_to_all, permute, all_to_all" in result.out
-    assert '[{}, {"y", "x"}]' in result.out
+    assert "(emitted by jax_xla; other backends take direct plans)" in result.out
+    assert '[{"y", "x"}, {}]' in result.out
     where = "switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1"
     assert f"4e-06 seconds on {where}; at most 48 bytes a device" in result.out
 

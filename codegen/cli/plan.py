@@ -128,6 +128,7 @@ def _print_comparison(reshard: Reshard, description: Description) -> None:
 
 
 def _print(planned: Plan, transfers: bool) -> None:
+    from shardwright.codegen.planner.choose import executing
     from shardwright.codegen.show import tile_table
 
     reshard = planned.reshard
@@ -136,6 +137,7 @@ def _print(planned: Plan, transfers: bool) -> None:
     print(f"-> {reshard.target} on {reshard.target.mesh}")
     print(f"strategy {planned.strategy}, steps: {planned.ops or 'none'}")
     if planned.strategy == "basis":
+        print(f"(emitted by {', '.join(executing('basis'))}; other backends take direct plans)")
         console().print(_steps_table(planned))
     if planned.prediction is not None:
         _print_prediction(planned.prediction)

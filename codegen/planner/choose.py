@@ -26,6 +26,11 @@ def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
     return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
 
 
+def executing(strategy: str) -> tuple[str, ...]:
+    """The backends that execute more than direct plans and execute this strategy."""
+    return tuple(backend for backend, known in EXECUTES.items() if strategy in known)
+
+
 def check_executed(strategy: str, backends: tuple[str, ...]) -> tuple[str, ...]:
     """What `auto` may choose from; an InputError for a strategy that a backend does not execute."""
     known = executed_by(backends)

@@ -3,7 +3,8 @@
 A step lasts as long as its busiest link: messages * latency + bytes / bandwidth. A group of devices
 that differ in some digits of the mesh position gathers as rings: first along one axis of the
 topology, then along the next, each device forwarding what it received (both ways at once, along a
-chain where an axis does not wrap); or in equal parts that take the axes in turn, whichever is less.
+chain where an axis does not wrap); or in equal parts that take the axes in turn; or one prime
+factor of the group after the other (recursive doubling: fewer messages), whichever is least.
 A scatter with addition is the same in reverse, an all-reduce is both, and in an all-to-all every
 device sends to every other directly. On a torus whose axes wrap, of n devices an axis, this is the
 table of the fourth seed for an array of B bytes and a bidirectional bandwidth W of every axis:
@@ -20,14 +21,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.planner.digits import Pair, ordered, primes
+from shardwright.codegen.planner.digits import Pair, ordered, parts_of, primes
 from shardwright.codegen.planner.links import CHUNK, Flows, Load, Network
 from shardwright.codegen.planner.topology import Floats, Torus
 from shardwright.ir.index import Integers
@@ -47,6 +49,10 @@ class Phase:
     def seconds(self, nbytes: float) -> float:
         """How long the busiest link is busy."""
         return max(latency + nbytes * rate for latency, rate in self.lines)
+
+    def scaled(self, factor: float) -> Phase:
+        """As many messages of `factor` times the bytes."""
+        return Phase(tuple((latency, rate * factor) for latency, rate in self.lines))
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Prices:
 
     network: Network
     ids: Integers
+    _rings: dict[tuple[Pair, ...], Phase] = field(default_factory=dict)
     _gathers: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
     _exchanges: dict[tuple[Pair, ...], Phase] = field(default_factory=dict)
     _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
@@ -79,7 +86,7 @@ class Prices:
 
     def reduce_scatter(self, digits: tuple[Pair, ...], shard: float) -> float:
         """Seconds in which partial sums of `shard` bytes become sums of a part each."""
-        return self.all_gather(digits, shard / math.prod(size for _, size in digits))
+        return self.all_gather(digits, shard / parts_of(digits))
 
     def all_reduce(self, digits: tuple[Pair, ...], shard: float) -> float:
         """Seconds in which partial sums of `shard` bytes become sums everywhere."""
@@ -90,7 +97,7 @@ class Prices:
         key = ordered(digits)
         if key not in self._exchanges:
             self._exchanges[key] = _phase(self.network, self._all_pairs(key))
-        return self._exchanges[key].seconds(shard / math.prod(size for _, size in digits))
+        return self._exchanges[key].seconds(shard / parts_of(digits))
 
     def _gather(self, digits: tuple[Pair, ...]) -> Price:
         if digits not in self._gathers:
@@ -99,18 +106,32 @@ class Prices:
 
     def _gather_price(self, digits: tuple[Pair, ...]) -> Price:
         classes = self._classes(digits)
-        loads = [self._forwarding(part) for part in classes]
-        sizes = [math.prod(size for _, size in part) for part in classes]
-        ways = []
-        for order in itertools.permutations(range(len(classes))):
-            before = _before(order, sizes)
-            ways.append(tuple(_phase(self.network, loads[c].scaled(before[c])) for c in order))
+        ways = [self._one_by_one(order) for order in itertools.permutations(classes)]
+        for large_first in (False, True):
+            factors = [(digit,) for digit in _cut(digits, large_first)]
+            ways += [self._one_by_one(factors), self._one_by_one(factors[::-1])]
         if len(classes) > 1:
-            ways.append((_phase(self.network, self._in_turns(loads, sizes)),))
+            ways.append((_phase(self.network, self._in_turns(classes)),))
         return Price(tuple(dict.fromkeys(ways)))
 
-    def _in_turns(self, loads: list[Load], sizes: list[int]) -> Load:
+    def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[Phase, ...]:
+        """Gathers over some digits after another, of shards that grow."""
+        sizes = [parts_of(part) for part in parts]
+        before = itertools.accumulate(sizes, operator.mul, initial=1)
+        return tuple(
+            self._ring(part).scaled(count) for part, count in zip(parts, before, strict=False)
+        )
+
+    def _ring(self, digits: tuple[Pair, ...]) -> Phase:
+        """A gather as `_forwarding` has it, for a shard of one byte."""
+        if digits not in self._rings:
+            self._rings[digits] = _phase(self.network, self._forwarding(digits))
+        return self._rings[digits]
+
+    def _in_turns(self, classes: list[tuple[Pair, ...]]) -> Load:
         """The load of all classes at once: equal parts of a shard, each starting with another."""
+        loads = [self._forwarding(part) for part in classes]
+        sizes = [parts_of(part) for part in classes]
         count, total = len(loads), self.network.nothing()
         for first in range(count):
             order = tuple((first + turn) % count for turn in range(count))
@@ -202,9 +223,9 @@ class Prices:
         classes = self._classes(digits)
         if len(classes) == 1:
             return self._pairs_load(self._groups(digits))
-        members, total = math.prod(size for _, size in digits), self.network.nothing()
+        members, total = parts_of(digits), self.network.nothing()
         for part in classes:
-            times = members // math.prod(size for _, size in part)
+            times = members // parts_of(part)
             one = self._pairs_load(self._groups(part))
             total = total + Load(one.messages * times, one.nbytes * times)
         return total

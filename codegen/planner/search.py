@@ -1,8 +1,10 @@
 """The cheapest sequence of basis steps: a shortest path, found best first.
 
-Costs are seconds of the cost model; the number of steps breaks ties. The estimate of what is still
-to come is a lower bound (`estimate`), and consistent, so that the first path that reaches the
-target is a cheapest one. A state enters the queue by the part of it that is quick to tell.
+Costs are seconds of the cost model. A step counts TIE more, which is less than the model tells
+apart and more than rounding: of paths as cheap, one of the fewest steps is taken. The estimate of
+what is still to come is a lower bound (`estimate`), and consistent, so that the first path that
+reaches the target is a cheapest one. A state enters the queue by the part of it that is quick to
+tell.
 
 Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
 costs, and are priced together when it comes first.
@@ -31,6 +33,8 @@ from shardwright.codegen.planner.permutes import Permutes
 
 EXPANSIONS = 1000
 GREED = 3.0
+# Seconds that a step counts beyond its cost.
+TIE = 1e-12
 
 # Whether a step from one state to another fits in memory.
 Allowed = Callable[[State, State], bool]
@@ -50,14 +54,10 @@ class Path:
         return sum(self.costs)
 
 
-_NEVER = (math.inf, 0)
-
-
 class _Entry(NamedTuple):
     """An entry of the queue: a state reached at `cost`, or all permutes from there."""
 
     key: float
-    steps: int
     number: int  # the order of entering breaks ties, so that a search is always the same
     cost: float
     state: State
@@ -74,26 +74,28 @@ class Search:
     allowed: Allowed
     expanded: set[State] = field(default_factory=set)
     _queue: list[_Entry] = field(default_factory=list)
-    _best: dict[State, tuple[float, int]] = field(default_factory=dict)
+    _best: dict[State, float] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
     _entered: int = 0
 
     def run(self) -> Path | None:
         """The cheapest path; None if no path fits in memory."""
-        self._reach(self.basis.start, 0.0, 0, None)
+        self._reach(self.basis.start, 0.0, None)
         while self._queue:
             entry = heapq.heappop(self._queue)
-            state, at = entry.state, (entry.cost, entry.steps)
+            state, cost = entry.state, entry.cost
             if entry.permutes:
                 self._every_permute(entry)
             elif state == self.basis.goal:
-                return self._path(state, entry.cost)
+                return self._path(state)
             elif (
-                state not in self.expanded and at == self._best[state] and not self._is_early(entry)
+                state not in self.expanded
+                and cost == self._best[state]
+                and not self._is_early(entry)
             ):
                 self.expanded.add(state)
                 if self.basis.is_thorough or len(self.expanded) <= EXPANSIONS:
-                    self._expand(state, *at)
+                    self._expand(state, cost)
         return None
 
     def _is_early(self, entry: _Entry) -> bool:
@@ -101,61 +103,58 @@ class Search:
         ahead = self.estimates.ahead(entry.state)
         if self._key(entry.cost, ahead) <= entry.key:
             return False
-        self._push(ahead, entry.cost, entry.steps, entry.state, False)
+        self._push(ahead, entry.cost, entry.state, False)
         return True
 
-    def _expand(self, state: State, cost: float, steps: int) -> None:
+    def _expand(self, state: State, cost: float) -> None:
         for move in self.basis.moves(state):
-            if self._improves(move.after, cost, steps + 1) and self.allowed(state, move.after):
-                total = cost + self.estimates.seconds(state, move)
-                self._reach(move.after, total, steps + 1, (state, move, total - cost))
-        self._push(self.estimates.with_permute(state), cost, steps, state, True)
+            if self._improves(move.after, cost + TIE) and self.allowed(state, move.after):
+                seconds = self.estimates.seconds(state, move)
+                self._reach(move.after, cost + seconds + TIE, (state, move, seconds))
+        self._push(self.estimates.with_permute(state), cost, state, True)
 
     def _every_permute(self, entry: _Entry) -> None:
-        state, steps = entry.state, entry.steps + 1
+        state = entry.state
         if not self.allowed(state, state):  # as large as what any permute leads to
             return
         choice = (
             self.permutes.all_of(state) if self.basis.is_thorough else self.permutes.swaps(state)
         )
-        best = np.array([self._best.get(other, _NEVER)[0] for other in choice.states])
+        best = np.array([self._best.get(other, math.inf) for other in choice.states])
         # To another order of devices, a permute may move nothing.
-        least = entry.cost + self.estimates.least_permute(state) * (choice.layers == state.layer)
-        better = np.flatnonzero(least <= best)
+        moving = self.estimates.least_permute(state) * (choice.layers == state.layer)
+        least = entry.cost + moving + TIE
+        better = np.flatnonzero(least < best)
         seconds = self.permutes.seconds(state, choice.receivers[better])
-        total = entry.cost + seconds
-        for i in np.flatnonzero(total <= best[better]).tolist():
+        total = entry.cost + seconds + TIE
+        for i in np.flatnonzero(total < best[better]).tolist():
             other = choice.states[better[i]]
             came = state, Move("permute", (), other), float(seconds[i])
-            self._reach(other, float(total[i]), steps, came)
+            self._reach(other, float(total[i]), came)
 
-    def _improves(self, state: State, cost: float, steps: int) -> bool:
-        return (cost, steps) < self._best.get(state, _NEVER)
+    def _improves(self, state: State, cost: float) -> bool:
+        return cost < self._best.get(state, math.inf)
 
-    def _reach(
-        self, state: State, cost: float, steps: int, came: tuple[State, Move, float] | None
-    ) -> None:
-        if not self._improves(state, cost, steps):
+    def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> None:
+        if not self._improves(state, cost):
             return
-        self._best[state] = (cost, steps)
+        self._best[state] = cost
         if came is not None:
             self._came[state] = came
-        self._push(self.estimates.quick(state), cost, steps, state, False)
+        self._push(self.estimates.quick(state), cost, state, False)
 
-    def _push(self, ahead: float, cost: float, steps: int, state: State, permutes: bool) -> None:
-        if cost + ahead > self._best.get(self.basis.goal, _NEVER)[0]:
+    def _push(self, ahead: float, cost: float, state: State, permutes: bool) -> None:
+        if cost + ahead > self._best.get(self.basis.goal, math.inf):
             return
         self._entered += 1
         key = self._key(cost, ahead)
-        entry = _Entry(key, steps, self._entered, cost, state, permutes)
+        entry = _Entry(key, self._entered, cost, state, permutes)
         heapq.heappush(self._queue, entry)
 
     def _key(self, cost: float, ahead: float) -> float:
         return cost + ahead * (1.0 if self.basis.is_thorough else GREED)
 
-    def _path(self, state: State, cost: float) -> Path:
-        exact = self.basis.is_fine and self.basis.is_thorough
-        bound = cost if exact else self.estimates.ahead(self.basis.start)
+    def _path(self, state: State) -> Path:
         found: list[tuple[Move, float]] = []
         while state in self._came:
             state, move, seconds = self._came[state]
@@ -164,6 +163,8 @@ class Search:
             found.append((move, seconds))
         found.reverse()
         steps, costs = _slices_joined(found)
+        exact = self.basis.is_fine and self.basis.is_thorough
+        bound = sum(costs) if exact else self.estimates.ahead(self.basis.start)
         return Path(steps, costs, bound)
 
 

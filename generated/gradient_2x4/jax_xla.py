@@ -10,14 +10,12 @@ elements are the terms, which are added up. Integers wrap; floats are added in a
 order that XLA chooses.
 
 Steps, with the bytes that each brings to the busiest device:
-    1. reduce_scatter over "data":(1)2: [{}, {"model"}], unreduced={"data"} -> [{"data":(1)2},
-        {"model"}], unreduced={"data":(2)2}; 3072 bytes
-    2. reduce_scatter over "data":(2)2: [{"data":(1)2}, {"model"}], unreduced={"data":(2)2} ->
-        [{"data"}, {"model"}]; 1536 bytes
+    1. reduce_scatter over "data": [{}, {"model"}], unreduced={"data"} -> [{"data"}, {"model"}];
+        4608 bytes
 
 Bytes received: 4608 by the busiest device (the least possible is 4608), 36864 in all.
 Bytes sent: 4608 by the busiest device (the least possible is 4608).
-Memory: 9216 bytes of the tensor on a device at most, the shards
+Memory: 7680 bytes of the tensor on a device at most, the shards
 before and after one step together; what XLA takes within a step is beside that.
 
     device  source                       target
@@ -88,9 +86,9 @@ SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
 
 # The meshes with their axes refined into the sub-axes in use, and the shardings on them.
-SOURCE_AXES = (("data:(1)2", 2), ("data:(2)2", 2), ("model", 2))
+SOURCE_AXES = (("data", 4), ("model", 2))
 TARGET_AXES = (("data", 4), ("model", 2))
-SOURCE_SPEC = P(("data:(1)2", "data:(2)2"), None, "model")
+SOURCE_SPEC = P("data", None, "model")
 TARGET_SPEC = P("data", "model")
 
 # Shards are padded at their ends to the largest: the shapes of the global arrays.
@@ -98,7 +96,7 @@ PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = (64, 48)
 
 # The axes over which devices are ranked for the exchange, and how many devices they have.
-AXES = ("data:(1)2", "data:(2)2", "model")
+AXES = ("data", "model")
 DEVICES = 8
 
 # What arrives at the busiest device, padding included.
@@ -126,12 +124,8 @@ def _ranges(box):
 def _exchange(x):
     """The target shard of this device from its source shard, inside shard_map."""
     x = x[0]
-    # 1. reduce_scatter over "data":(1)2: [{}, {"model"}], unreduced={"data"} -> [{"data":(1)2},
-    #    {"model"}], unreduced={"data":(2)2}
-    x = lax.psum_scatter(x, "data:(1)2", scatter_dimension=0, tiled=True)
-    # 2. reduce_scatter over "data":(2)2: [{"data":(1)2}, {"model"}], unreduced={"data":(2)2} ->
-    #    [{"data"}, {"model"}]
-    y = lax.psum_scatter(x, "data:(2)2", scatter_dimension=0, tiled=True)
+    # 1. reduce_scatter over "data": [{}, {"model"}], unreduced={"data"} -> [{"data"}, {"model"}]
+    y = lax.psum_scatter(x, "data", scatter_dimension=0, tiled=True)
     return y[None]
 
 
