@@ -197,6 +197,7 @@ def rounds_by_text(made: sw.Plan) -> list[tuple[list[tuple[int, int]], int]]:
         ('[{}, {"x", "y"}]', '[{"y"}, {}]', (8, 8), "Groups"),
         ('[{}, {"x"}]', '[{}, {"y"}]', (8, 8), "Fetches"),
         ('[{"x", "y"}, {}]', '[{"y"}, {}]', (1005, 8), "Fetches"),
+        ('[{"x"}, {"y"}]', '[{}, {"x"}]', (8, 8), "Fetches"),
     ],
 )
 def test_transport(source: str, target: str, shape: tuple[int, ...], how: str) -> None:
@@ -231,6 +232,10 @@ FETCH_FAULTS = {
     "another order": ("axis_index_groups=GROUPS", "axis_index_groups=[g[::-1] for g in GROUPS]"),
     "of the receiver": ("starts[sender] = ", "starts[receiver] = "),
 }
+GRID_FAULTS = {
+    "along others": ("dim + 1, -1)", "2 - dim, -1)"),
+    "rows first": ("axis_index_groups=_along(1)", "axis_index_groups=_along(0)"),
+}
 GROUP_FAULTS = {
     "unsorted": ("in sorted(each)", "in sorted(each, reverse=True)"),
     "joined otherwise": (".transpose(2, 0, 3, 1, 4)", ".transpose(2, 1, 3, 0, 4)"),
@@ -244,6 +249,7 @@ def test_planted_faults(tmp_path: Path) -> None:
         (make({"x": 2, "y": 4}, (503, 12), '[{"x"}, {"y"}]', '[{"y", "x"}, {}]'), FAULTS),
         (make({"x": 2, "y": 3}, (6, 6), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'), ALL_TAKE),
         (make(CUBE, (8, 12), '[{}, {"y", "z"}]', '[{"y"}, {"x"}]'), FETCH_FAULTS),
+        (make({"x": 4, "y": 2}, (8, 8), '[{"y"}, {"x"}]', '[{}, {"y"}]'), GRID_FAULTS),
         (make(CUBE, (4, 8, 8), '[{}, {"x"}, {"y"}]', '[{"x", "y"}, {}, {}]'), GROUP_FAULTS),
     )
     cases = []

@@ -286,9 +286,20 @@ def _table_lines(how: How) -> tuple[str, ...]:
                 "# The rank whose box every rank fetches, and who then gather one another's.",
                 *constant_lines("FETCHES", [str(rank) for rank in senders]),
                 *(_rows("GROUPS", groups) if how.members > 1 else ()),
+                *_grid(how),
             )
         case _:
             return ()
+
+
+def _grid(how: Fetches) -> tuple[str, ...]:
+    """How many boxes of a group follow one another along each dimension, if along several."""
+    if len(how.dimensions) < 2:
+        return ()
+    return (
+        "# How many boxes of a group stand along each dimension, row-major.",
+        f"GRID = {how.join.grid!r}",
+    )
 
 
 def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
@@ -338,7 +349,8 @@ def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
             first = f"Transport: one lax.all_to_all among groups of {how.members} devices."
         case Fetches():
             steps = ["one lax.ppermute"] * how.permutes
-            steps += [f"one lax.all_gather among groups of {how.members}"] * (how.members > 1)
+            sizes = [how.join.grid[dim] for dim in how.dimensions]
+            steps += [f"one lax.all_gather among groups of {size}" for size in sizes]
             first = f"Transport: {', then '.join(steps)}, senders as FETCHES has them."
         case Ragged():
             first = "Transport: one lax.ragged_all_to_all, which XLA on CPU does not have."

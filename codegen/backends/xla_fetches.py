@@ -1,9 +1,10 @@
 """Exchanges in which every device fetches one box, and has the others from those that want them.
 
 Devices that want the same target shard, of as many boxes as they are, or in groups of as many,
-fetch a box each from a holder: one permutation of all devices. The rest of a shard is an all-gather
-in the group. A device that holds one of the boxes keeps it, so that nobody receives more than in
-the exchange; only whom it comes from differs, as every device sends one box to its fetcher.
+fetch a box each from a holder: one permutation of all devices. The rest of a shard is gathered in
+the group, along one dimension after another. A device that holds one of the boxes keeps it, so that
+nobody receives more than in the exchange; only whom it comes from differs, as every device sends
+one box to its fetcher.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from shardwright.ir.index import Integers
 
 @dataclass(frozen=True)
 class Fetches:
-    """A permutation and an all-gather.
+    """A permutation, and an all-gather for every dimension along which boxes are joined.
 
     `senders`: for each device the one whose box it fetches, maybe itself; `groups`: the devices
     that gather one another's, by place in their shard; `is_whole`: whether a box is a whole source
@@ -45,9 +46,31 @@ class Fetches:
         return self.senders != tuple(range(len(self.senders)))
 
     @property
+    def dimensions(self) -> tuple[int, ...]:
+        """The dimensions along which boxes are gathered, in this order. Last the one along which
+        they lie one after the other in memory: the most is gathered by the last step, and there
+        it takes no transpose."""
+        counts = reversed(list(enumerate(self.join.grid)))
+        return tuple(dim for dim, count in counts if count > 1)
+
+    @property
     def collectives(self) -> int:
         """How many collectives it takes."""
-        return self.permutes + (self.members > 1)
+        return self.permutes + len(self.dimensions)
+
+    @property
+    def gathers(self) -> tuple[str, ...]:
+        """Statements that make the shard `y` of the own box `y`."""
+        lines, shape = [], list(self.join.window)
+        for dim in self.dimensions:
+            among = "GROUPS" if len(self.dimensions) == 1 else f"_along({dim})"
+            is_outermost = math.prod(shape[:dim]) == 1
+            how = f"axis={dim}, " + "tiled=True, " * is_outermost + f"axis_index_groups={among}"
+            lines.append(f"y = lax.all_gather(y, AXES, {how})")
+            shape[dim] *= self.join.grid[dim]
+            if not is_outermost:
+                lines.append(f"y = y.reshape({', '.join(map(str, shape))})")
+        return (*lines, *self.join.cut)
 
 
 def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:

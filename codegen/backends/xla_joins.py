@@ -27,6 +27,16 @@ class Join:
     def axis(self) -> int:
         return self._split[0] if len(self._split) == 1 else 0
 
+    @cached_property
+    def _full(self) -> tuple[int, ...]:
+        return tuple(map(math.prod, zip(self.grid, self.window, strict=True)))
+
+    @property
+    def cut(self) -> tuple[str, ...]:
+        """A statement that takes what is beyond the shard away, if anything is."""
+        ends = ", ".join(f":{size}" for size in self.shape)
+        return (f"y = y[{ends}]",) if self._full != self.shape else ()
+
     @property
     def lines(self) -> tuple[str, ...]:
         """Statements that make the shard `y` of the array `y` with an axis that numbers windows."""
@@ -38,15 +48,11 @@ class Join:
         return self._lines(interleaves=self._split not in ((), (0,)))
 
     def _lines(self, *, interleaves: bool) -> tuple[str, ...]:
-        full = tuple(map(math.prod, zip(self.grid, self.window, strict=True)))
-        lines = [f"y = y.reshape({_listed(full)})"]
+        lines = [f"y = y.reshape({_listed(self._full)})"]
         if interleaves:
             parts, order = self._interleaved()
             lines = [f"y = y.reshape({_listed(parts)}).transpose({_listed(order)})", *lines]
-        if full != self.shape:
-            ends = ", ".join(f":{size}" for size in self.shape)
-            lines.append(f"y = y[{ends}]")
-        return tuple(lines)
+        return (*lines, *self.cut)
 
     def _interleaved(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The grid before the window, and the order in which each dimension's two are together."""
