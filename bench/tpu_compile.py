@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 
@@ -29,6 +30,7 @@ RANDOM = 200
 LARGE = (64, 1024)
 PADDED = 1.05
 TIME_LIMIT = 300.0
+TURNS = 3
 
 # Mesh axes, and the smallest slice of one generation that has as many devices. No mesh is square:
 # there a transpose only renames the devices.
@@ -180,14 +182,21 @@ def transposed(
     axes: Mapping[str, int], topology: str, shape: tuple[int, ...], dtype: str
 ) -> tuple[str, Report]:
     """The form of the module that moves the axes of a matrix to the other dimension, and what its
-    compilation says, in a process of its own."""
+    compilation says, each time in a process of its own: of TURNS, the quickest of ours and the
+    quickest of XLA's."""
     mesh = sw.Mesh(dict(axes))
     source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
     reshard = sw.Reshard(shape=shape, dtype=dtype, source=source, target=target)
     with tempfile.TemporaryDirectory() as folder:
         bundles = emitted(Path(folder), {"transpose": reshard})
-        (report,) = compile_bundles(folder, [topology], time_limit=600)
-    return bundles.choices["transpose"].form.name, report
+        turns = [compile_bundles(folder, [topology], time_limit=600)[0] for _ in range(TURNS)]
+    ours = min(turns, key=lambda report: _seconds(report.code))
+    theirs = min((report.xla for report in turns if report.xla), key=lambda xla: _seconds(xla.code))
+    return bundles.choices["transpose"].form.name, replace(ours, xla=theirs)
+
+
+def _seconds(code: object) -> float:
+    return code.lower_seconds + code.compile_seconds if isinstance(code, TpuCode) else math.inf
 
 
 def _ours(report: Report, first: int | None) -> tuple[str, ...]:
@@ -203,7 +212,7 @@ def _xla(report: Report) -> tuple[str, str]:
     code = report.xla.code
     if not isinstance(code, TpuCode):
         return "-", report.xla.error
-    return f"{code.lower_seconds + code.compile_seconds:.2f}", f"{code.code_bytes:,}"
+    return f"{_seconds(code):.2f}", f"{code.code_bytes:,}"
 
 
 def _table(title: str, *columns: str) -> Table:
