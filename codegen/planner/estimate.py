@@ -29,7 +29,7 @@ class Estimates:
     basis: Basis
     network: Network
     _overlaps: dict[tuple[int, int, Digits], Floats] = field(default_factory=dict)
-    _ahead: dict[State, float] = field(default_factory=dict)
+    _lacks: dict[State, float] = field(default_factory=dict)
     _prices: dict[tuple[str, int, Digits, float], float] = field(default_factory=dict)
     _after: dict[tuple[Parts, bool], float] = field(default_factory=dict)
     _bytes: dict[Parts, float] = field(default_factory=dict)
@@ -81,21 +81,26 @@ class Estimates:
         return self.remaining.so_far(state) if self.basis.is_thorough else self.ahead(state)
 
     def ahead(self, state: State) -> float:
-        """A lower bound on the seconds from a state to the target: a device must receive all that
-        it lacks of its target shard, in a message at least, and no faster than over all its links
-        together; and, in an exact search, what `relaxed` says."""
-        if state not in self._ahead:
+        """A lower bound on the seconds from a state to the target: what is lacking, and, in an
+        exact search, what `relaxed` says."""
+        lacking = self.lacking(state)
+        return max(lacking, self.remaining.seconds(state)) if self.basis.is_thorough else lacking
+
+    def lacking(self, state: State) -> float:
+        """A lower bound that is soon told: a device must receive all that it lacks of its target
+        shard, in a message at least, and no faster than over all its links together."""
+        if state not in self._lacks:
             nbytes, seconds = self._lacking(state)
             moves = nbytes >= 0.5  # less than a byte is rounding
-            latency = self.network.topology.least_latency
-            lacking = latency + seconds if moves else 0.0
-            rest = self.remaining.seconds(state) if self.basis.is_thorough else 0.0
-            self._ahead[state] = max(lacking, rest)
-        return self._ahead[state]
+            self._lacks[state] = self.network.topology.least_latency + seconds if moves else 0.0
+        return self._lacks[state]
 
-    def with_permute(self, state: State) -> float:
-        """A lower bound on the seconds from a state to the target if a permute is next."""
-        is_told = self.basis.is_thorough and state.unreduced == self.basis.kept
+    def with_permute(self, state: State, whole: bool) -> float:
+        """A lower bound on the seconds from a state to the target if a permute is next; not
+        `whole`: without what `relaxed` says."""
+        if not whole and self.basis.layers > 1:  # it may move nothing
+            return self.lacking(state)
+        is_told = whole and self.basis.is_thorough and state.unreduced == self.basis.kept
         if is_told and self.remaining.stays(state):
             return self.ahead(state)
         key = product_of(state), is_told

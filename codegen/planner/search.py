@@ -2,9 +2,9 @@
 
 Costs are seconds of the cost model. A step counts TIE more, which is less than the model tells
 apart and more than rounding: of paths as cheap, one of the fewest steps is taken. The estimate of
-what is still to come is a lower bound (`estimate`), and consistent, so that the first path that
-reaches the target is a cheapest one. A state enters the queue by the part of it that is quick to
-tell.
+what is still to come is a lower bound (`estimate`), so that the first path that reaches the target
+is a cheapest one. The first EARLY shardings are looked on from by a part of it that is soon told:
+many reshards are done by then. A state enters the queue by the part that is quick to tell.
 
 Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
 costs, and are priced together when it comes first.
@@ -35,6 +35,8 @@ EXPANSIONS = 1000
 GREED = 3.0
 # Seconds that a step counts beyond its cost.
 TIE = 1e-12
+# Shardings that are looked on from before the estimate is told in whole, which takes a while.
+EARLY = 12
 
 # Whether a step from one state to another fits in memory.
 Allowed = Callable[[State, State], bool]
@@ -66,13 +68,14 @@ class _Entry(NamedTuple):
 
 @dataclass
 class Search:
-    """One search over the basis of a reshard; `expanded` are the shardings it looked on from."""
+    """One search over the basis of a reshard; `expanded`: the shardings it looked on from,
+    and the cost at which."""
 
     basis: Basis
     estimates: Estimates
     permutes: Permutes
     allowed: Allowed
-    expanded: set[State] = field(default_factory=set)
+    expanded: dict[State, float] = field(default_factory=dict)
     _queue: list[_Entry] = field(default_factory=list)
     _best: dict[State, float] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
@@ -84,34 +87,38 @@ class Search:
         while self._queue:
             entry = heapq.heappop(self._queue)
             state, cost = entry.state, entry.cost
+            if state == self.basis.goal and not entry.permutes:
+                return self._path(state)
+            if cost > self._best[state] or self._is_too_soon(entry):
+                continue
             if entry.permutes:
                 self._every_permute(entry)
-            elif state == self.basis.goal:
-                return self._path(state)
-            elif (
-                state not in self.expanded
-                and cost == self._best[state]
-                and not self._is_early(entry)
-            ):
-                self.expanded.add(state)
+            elif self.expanded.get(state, math.inf) > cost:
+                self.expanded[state] = cost
                 if self.basis.is_thorough or len(self.expanded) <= EXPANSIONS:
                     self._expand(state, cost)
         return None
 
-    def _is_early(self, entry: _Entry) -> bool:
+    def _is_too_soon(self, entry: _Entry) -> bool:
         """Whether the whole estimate says more than the entry; then it enters again."""
-        ahead = self.estimates.ahead(entry.state)
+        ahead = self._ahead(entry.state, entry.permutes)
         if self._key(entry.cost, ahead) <= entry.key:
             return False
-        self._push(ahead, entry.cost, entry.state, False)
+        self._push(ahead, entry.cost, entry.state, entry.permutes)
         return True
+
+    def _ahead(self, state: State, permutes: bool) -> float:
+        whole = len(self.expanded) >= EARLY
+        if permutes:
+            return self.estimates.with_permute(state, whole)
+        return self.estimates.ahead(state) if whole else self.estimates.lacking(state)
 
     def _expand(self, state: State, cost: float) -> None:
         for move in self.basis.moves(state):
             if self._improves(move.after, cost + TIE) and self.allowed(state, move.after):
                 seconds = self.estimates.seconds(state, move)
                 self._reach(move.after, cost + seconds + TIE, (state, move, seconds))
-        self._push(self.estimates.with_permute(state), cost, state, True)
+        self._push(self._ahead(state, True), cost, state, True)
 
     def _every_permute(self, entry: _Entry) -> None:
         state = entry.state
