@@ -8,7 +8,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import balance, bytes, gpu_assembly, gpu_copy, links, speed, tpu_compile, xla_time
+from bench import (
+    balance,
+    bytes,
+    gpu_assembly,
+    gpu_copy,
+    links,
+    search,
+    speed,
+    tpu_compile,
+    xla_time,
+)
 
 TABLES: dict[str, Callable[..., None]] = {
     "speed": speed.main,
@@ -18,6 +28,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "gpu_copy": gpu_copy.main,
     "bytes": bytes.main,
     "links": links.main,
+    "search": search.main,
     "xla_time": xla_time.main,
 }
 COUNTED = ("tpu_compile", "xla_time")

@@ -37,8 +37,8 @@ def random_reshard(seed: int) -> sw.Reshard:
     return sw.Reshard(
         shape=_shape(rng, rank),
         dtype=rng.choice(_DTYPES),
-        source=_sharding(rng, mesh, rank),
-        target=_sharding(rng, mesh, rank),
+        source=random_sharding(rng, mesh, rank),
+        target=random_sharding(rng, mesh, rank),
     )
 
 
@@ -61,7 +61,8 @@ def _mesh(rng: random.Random) -> sw.Mesh:
     return sw.Mesh(dict(zip("xyz", sizes, strict=False)))
 
 
-def _sharding(rng: random.Random, mesh: sw.Mesh, rank: int) -> Sharding:
+def random_sharding(rng: random.Random, mesh: sw.Mesh, rank: int) -> Sharding:
+    """Axes and sub-axes over random dimensions in random order, some left out."""
     refs = [ref for name, size in mesh.axes for ref in _parts(rng, name, size)]
     rng.shuffle(refs)
     dims: list[list[AxisRef]] = [[] for _ in range(rank)]

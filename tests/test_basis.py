@@ -10,6 +10,7 @@ import random
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from cases import all_pairs, describe, random_reshard, random_sharding
 from hypothesis import given, settings
@@ -18,13 +19,15 @@ from simulate import check
 from strategies import exactly, message
 
 from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.basis import Basis, State
+from shardwright.codegen.planner.basis import Basis, State, product_of
 from shardwright.codegen.planner.choose import network_of
 from shardwright.codegen.planner.estimate import Estimates
+from shardwright.codegen.planner.hosts import Hosts
 from shardwright.codegen.planner.memory import shard_bytes
 from shardwright.codegen.planner.permutes import Permutes
 from shardwright.codegen.planner.search import Search
 from shardwright.ir import AxisRef, InputError, Mesh, Reshard, Sharding
+from shardwright.ir.layout import Layout
 from shardwright.ir.plan import Plan
 from shardwright.ir.steps import MoveStep, ReduceStep
 
@@ -221,6 +224,58 @@ def test_the_search_is_exact(topology: str) -> None:
         for move, cost in zip(path.steps, path.costs, strict=True):
             left -= cost
             assert search.estimates.ahead(move.after) <= left * (1 + 1e-9) + 1e-15
+
+
+@pytest.mark.parametrize("topology", ["torus:12", "hierarchical:3x4", "hierarchical:4x3"])
+def test_the_search_is_exact_where_primes_mix(topology: str) -> None:
+    """Sub-axes of 2 and 3 in any order, hosts of some of them, permuted devices too."""
+    rng, mesh = random.Random(topology), Mesh({"x": 12})
+    for n in range(10):
+        sides = (random_sharding(rng, mesh, 2) for _ in range(2))
+        reshard = Reshard(rng.choice([(24, 36), (1200, 4800)]), "float32", *sides)
+        search = searched(reshard if n % 3 else in_another_order(reshard), topology)
+        path = search.run()
+        assert path is not None
+        assert path.seconds == pytest.approx(dijkstra(search), rel=1e-9), describe(reshard)
+
+
+@pytest.mark.parametrize("axes", [{"x": 2, "y": 4}, {"x": 12}, {"x": 6, "y": 5}])
+def test_permutes_lead_to_every_sharding_with_as_many_parts(axes: dict[str, int]) -> None:
+    """Against all shardings that slices make, over any atoms."""
+    sharding = Mesh(axes).sharding("[{}, {}]")
+    search = searched(Reshard((60, 60), "int8", sharding, sharding), "switch")
+    found, ahead = {search.basis.start}, [search.basis.start]
+    while ahead:
+        for move in search.basis.slices(ahead.pop()):
+            if move.after not in found:
+                found.add(move.after)
+                ahead.append(move.after)
+    for state in found:
+        alike = [other for other in found if product_of(other) == product_of(state)]
+        assert search.permutes.all_of(state).states == tuple(sorted(alike))
+
+
+def test_what_hosts_lack() -> None:
+    """Against sets of elements: what all devices of a host shall hold, less what any of them does;
+    on devices in any order, not all of which a host needs to have."""
+    rng, topology = random.Random(0), "hierarchical:3x4"
+    for _ in range(20):
+        ids = rng.sample(range(12), 8)
+        mesh = Mesh({"x": 2, "y": 4}, ids)
+        source, target = (random_sharding(rng, mesh, 2) for _ in range(2))
+        reshard = Reshard((8, 8), "int8", source, target)
+        hosts: dict[int, list[set[tuple[int, int]]]] = {}
+        for position, device in enumerate(ids):
+            held, wanted = hosts.setdefault(device // 4, [set(), set()])
+            for side, cells in ((source, held), (target, wanted)):
+                box = Layout.of(side, (8, 8), "flat").box(position)
+                cells.update(itertools.product(*(range(low, high) for low, high in box)))
+        lacks = max(len(wanted - held) for held, wanted in hosts.values())
+        network = network_of(reshard, topology)
+        basis = Basis(reshard)
+        found = Hosts(basis, network.topology, (np.array(ids),)).seconds(basis.start)  # type: ignore[arg-type]
+        figures = network.topology.between_latency, network.topology.between_bandwidth  # type: ignore[union-attr]
+        assert found == pytest.approx(figures[0] + lacks / figures[1] if lacks else 0.0)
 
 
 def test_the_form_of_a_step() -> None:

@@ -223,3 +223,20 @@ def test_a_topology_with_too_few_devices() -> None:
         expected: a topology of at least 16 devices, for device 15
         """
     )
+
+
+@pytest.mark.parametrize("text", ["switch", "h100:12x8", "torus:6x14", "v5e:8x16"])
+def test_steps_routed_at_once_take_what_each_takes(text: str) -> None:
+    """Beyond the topologies that have their routes in a table."""
+    rng = np.random.default_rng(0)
+    network = Network(topology_of(text), topology_of(text).size or 80)
+    assert network.routes is None
+    size, count = network.devices, 70
+    sender, receiver = (np.array([rng.permutation(size) for _ in range(count)]) for _ in range(2))
+    moving = np.where((sender != receiver) & (rng.random(sender.shape) < 0.5), 1.0, 0.0)
+    moving[0] = 0.0
+    found = network.seconds_each(sender, receiver, moving, 1e5)
+    for s, r, moves, seconds in zip(sender, receiver, moving > 0, found, strict=True):
+        flows = Flows(s[moves], r[moves], np.ones(int(moves.sum())))
+        expected = network.seconds(network.load(flows).scaled(1e5)) if moves.any() else 0.0
+        assert seconds == pytest.approx(expected, rel=1e-12)

@@ -222,13 +222,11 @@ class Basis:
                 if not atom[0] % stride and not (stride * size) % top and top <= stride * size:
                     yield atom
 
-    def slices(self, state: State, in_order: bool = False) -> Iterator[Move]:
-        """The slices over one atom; `in_order`: of no dimension before one that is split."""
-        split = [dim for dim, digits in enumerate(state.dims) if digits]
-        first = split[-1] if in_order and split else 0
+    def slices(self, state: State) -> Iterator[Move]:
+        """The slices over one atom."""
         used = (*itertools.chain.from_iterable(state.dims), *state.unreduced)
         for atom in self.within(state.layer, self.free(used)):
-            for dim in range(first, len(state.dims)):
+            for dim in range(len(state.dims)):
                 yield Move("slice", (atom,), _appended(state, dim, (atom,)))
 
     def _all_slices(self, state: State) -> Iterator[Move]:

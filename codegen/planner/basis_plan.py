@@ -36,7 +36,7 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
     why = None
-    path = _search(basis, estimates, _allowed(estimates, memory_limit))
+    path = _search(basis, estimates, within(estimates, memory_limit))
     if path is None and memory_limit is None:
         path = _search(basis, estimates, lambda _before, _after: True)
         largest = max(estimates.shard_bytes(s) for s in (basis.start, basis.goal))
@@ -65,7 +65,8 @@ def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None
     return Search(basis, estimates, Permutes(basis, estimates), allowed).run()
 
 
-def _allowed(estimates: Estimates, memory_limit: int | None) -> Allowed:
+def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
+    """Whether steps are within a limit; without one, within the larger shard of the two sides."""
     size, goal = estimates.shard_bytes, estimates.basis.goal
     largest = max(size(estimates.basis.start), size(goal))
     if memory_limit is None:

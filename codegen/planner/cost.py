@@ -22,16 +22,15 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from shardwright.codegen.planner.digits import Pair, ordered, parts_of, primes
 from shardwright.codegen.planner.links import CHUNK, Flows, Load, Network
-from shardwright.codegen.planner.topology import Floats, Torus
+from shardwright.codegen.planner.topology import Torus
 from shardwright.ir.index import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
@@ -48,6 +47,9 @@ class Phase:
 
     def seconds(self, nbytes: float) -> float:
         """How long the busiest link is busy."""
+        if len(self.lines) == 1:
+            ((latency, rate),) = self.lines
+            return latency + nbytes * rate
         return max(latency + nbytes * rate for latency, rate in self.lines)
 
     def scaled(self, factor: float) -> Phase:
@@ -112,7 +114,7 @@ class Prices:
             ways += [self._one_by_one(factors), self._one_by_one(factors[::-1])]
         if len(classes) > 1:
             ways.append((_phase(self.network, self._in_turns(classes)),))
-        return Price(tuple(dict.fromkeys(ways)))
+        return Price(_cheapest(ways))
 
     def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[Phase, ...]:
         """Gathers over some digits after another, of shards that grow."""
@@ -181,28 +183,24 @@ class Prices:
         groups = self._in_order(self._groups(digits))
         n = groups.shape[1]
         step = np.arange(n)
-        half = np.full(n, (n - 1) / 2)
-        counts = np.full(n, n // 2), np.full(n, (n - 1) // 2)
         ring = (
-            (np.roll(groups, -1, axis=1), half, counts[0]),
-            (np.roll(groups, 1, axis=1), half, counts[1]),
+            (groups, np.roll(groups, -1, axis=1), (n - 1) / 2, n // 2),
+            (groups, np.roll(groups, 1, axis=1), (n - 1) / 2, (n - 1) // 2),
         )
         chain = (
-            (groups[:, 1:], step[:-1] + 1.0, step[:-1] + 1),
-            (groups[:, :-1], n - step[1:] + 0.0, n - step[1:]),
+            (groups[:, :-1], groups[:, 1:], step[1:], step[1:]),
+            (groups[:, 1:], groups[:, :-1], n - step[1:], n - step[1:]),
         )
-        loads = []
-        for ways, senders in (
-            (ring, (groups, groups)),
-            (chain, (groups[:, :-1], groups[:, 1:])),
-        ):
-            load = self.network.nothing()
-            for (receivers, weight, count), sender in zip(ways, senders, strict=True):
-                flows = Flows(sender.ravel(), receivers.ravel(), _tiled(weight, sender))
-                legs = self.network.messages(flows.sender, flows.receiver)
-                load = load + self.network.load(flows, _tiled(count, sender) * legs)
-            loads.append(load)
+        loads = [self._load_of(way) for way in (ring, chain)]
         return min(loads, key=lambda load: float((load.nbytes * self.network.per_byte).max()))
+
+    def _load_of(self, flows: Iterable[tuple[Any, ...]]) -> Load:
+        """The load of flows as (sender, receiver, weight, count of messages), a row a group."""
+        each = (np.broadcast_arrays(*arrays) for arrays in flows)
+        columns = zip(*([array.ravel() for array in arrays] for arrays in each), strict=True)
+        sender, receiver, weight, count = map(np.concatenate, columns)
+        legs = self.network.messages(sender, receiver)
+        return self.network.load(Flows(sender, receiver, weight.astype(np.float64)), count * legs)
 
     def _in_order(self, groups: Integers) -> Integers:
         """Each row ordered by the coordinates in the topology."""
@@ -265,11 +263,6 @@ def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
             stride *= factor
 
 
-def _tiled(row: npt.NDArray[Any], groups: Integers) -> Floats:
-    """One row for every group, flat."""
-    return np.broadcast_to(row, groups.shape).ravel().astype(np.float64)
-
-
 def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
     """How many shards each class forwards as one, when classes are gathered in this order."""
     found, product = {}, 1
@@ -277,6 +270,24 @@ def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
         found[c] = product
         product *= sizes[c]
     return found
+
+
+def _cheapest(ways: Iterable[tuple[Phase, ...]]) -> tuple[tuple[Phase, ...], ...]:
+    """The ways but for those that another is no dearer than for any number of bytes. Phases of one
+    line each, as on links that are all alike, are one together."""
+    lines, others = [], []
+    for way in dict.fromkeys(ways):
+        if all(len(phase.lines) == 1 for phase in way):
+            each = zip(*(phase.lines[0] for phase in way), strict=True)
+            latency, rate = map(sum, each)
+            lines.append((rate, latency))
+        else:
+            others.append(way)
+    kept: list[tuple[float, float]] = []
+    for rate, latency in sorted(set(lines)):
+        if not kept or latency < kept[-1][0]:
+            kept.append((latency, rate))
+    return (*((Phase((line,)),) for line in kept), *others)
 
 
 def _phase(network: Network, load: Load) -> Phase:

@@ -15,9 +15,10 @@ import numpy as np
 from shardwright.codegen.planner.basis import Basis, Move, State, product_of
 from shardwright.codegen.planner.cost import Prices
 from shardwright.codegen.planner.digits import Digits, ordered, parts_of
+from shardwright.codegen.planner.hosts import Hosts
 from shardwright.codegen.planner.links import Network
 from shardwright.codegen.planner.relaxed import Parts, Remaining
-from shardwright.codegen.planner.topology import Floats
+from shardwright.codegen.planner.topology import Floats, Hierarchical
 from shardwright.ir.exchange import ids_of, positions_of
 from shardwright.ir.index import Integers
 
@@ -88,12 +89,22 @@ class Estimates:
 
     def lacking(self, state: State) -> float:
         """A lower bound that is soon told: a device must receive all that it lacks of its target
-        shard, in a message at least, and no faster than over all its links together."""
+        shard, in a message at least, and no faster than over all its links together; and so must
+        a host."""
         if state not in self._lacks:
             nbytes, seconds = self._lacking(state)
             moves = nbytes >= 0.5  # less than a byte is rounding
-            self._lacks[state] = self.network.topology.least_latency + seconds if moves else 0.0
+            alone = self.network.topology.least_latency + seconds if moves else 0.0
+            hosts = self._hosts if moves and state.unreduced == self.basis.kept else None
+            self._lacks[state] = max(alone, hosts.seconds(state)) if hosts else alone
         return self._lacks[state]
+
+    @cached_property
+    def _hosts(self) -> Hosts | None:
+        topology = self.network.topology
+        if not isinstance(topology, Hierarchical) or topology.hosts == 1:
+            return None
+        return Hosts(self.basis, topology, tuple(prices.ids for prices in self.prices))
 
     def with_permute(self, state: State, whole: bool) -> float:
         """A lower bound on the seconds from a state to the target if a permute is next; not

@@ -17,6 +17,8 @@ CHUNK = 1 << 21
 TABLED = 64
 # Beyond so many shares of links, routing the transfers anew is quicker than adding up the table's.
 LOOKED_UP = 1 << 18
+# Links of the copies of a topology on which as many steps are routed at once.
+COPIED = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,27 @@ class Network:
     ) -> Floats:
         """Seconds of each of k steps [k, n] whose transfers carry `nbytes` where `moving` is 1."""
         if self.routes is None:
-            rows = zip(sender, receiver, moving > 0, strict=True)
-            flows = (Flows(s[m], r[m], np.ones(int(m.sum()))) for s, r, m in rows)
-            return np.array([self.seconds(self.load(flow).scaled(nbytes)) for flow in flows])
+            rows = max(1, COPIED // self.per_byte.size)
+            parts = (slice(first, first + rows) for first in range(0, len(sender), rows))
+            each = (self._routed(sender[p], receiver[p], moving[p], nbytes) for p in parts)
+            return np.concatenate([np.empty(0), *each])
         messages = moving * self.messages(sender, receiver)
         weights = np.stack([messages, moving * nbytes], axis=1)
         count, carried = np.moveaxis(weights @ self.routes[sender, receiver], 1, 0)
         busy: Floats = (count * self.per_message + carried * self.per_byte).max(axis=1)
+        return busy
+
+    def _routed(
+        self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
+    ) -> Floats:
+        """As `seconds_each`, each step routed on a copy of the topology of its own."""
+        size = self.topology.size or self.devices
+        topology, copy_of = self.topology.copies(len(sender), self.devices)
+        beside = Network(topology, size * len(sender))
+        first, moves = size * np.arange(len(sender))[:, None], moving > 0
+        flows = Flows((sender + first)[moves], (receiver + first)[moves], np.ones(int(moves.sum())))
+        busy = np.zeros(len(sender))
+        np.maximum.at(busy, copy_of, beside.link_seconds(beside.load(flows).scaled(nbytes)))
         return busy
 
     def link_seconds(self, load: Load) -> Floats:

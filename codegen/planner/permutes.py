@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shardwright.codegen.planner.basis import Basis, State, product_of
-from shardwright.codegen.planner.digits import Digits, merged, ordered, parts_of
+from shardwright.codegen.planner.digits import Digits, merged, minus, ordered, parts_of
 from shardwright.codegen.planner.estimate import Estimates
 from shardwright.codegen.planner.relaxed import Parts
 from shardwright.codegen.planner.topology import Floats
 from shardwright.ir.index import Integers
-
-Alike = dict[tuple[int, ...], list[State]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Permutes:
 
     basis: Basis
     estimates: Estimates
-    _alike: dict[tuple[int, Digits], Alike] = field(default_factory=dict)
+    _arranged: dict[tuple[int, Digits, int], tuple[Digits, ...]] = field(default_factory=dict)
     _choices: dict[tuple[Parts, Digits, range], Choice] = field(default_factory=dict)
 
     def all_of(self, state: State) -> Choice:
@@ -46,7 +44,7 @@ class Permutes:
         parts, layers = product_of(state), self._layers(state)
         key = parts, state.unreduced, layers
         if key not in self._choices:
-            alike = (self._states(layer, state.unreduced).get(parts, []) for layer in layers)
+            alike = (self._states(layer, state.unreduced, parts) for layer in layers)
             self._choices[key] = self._choice(itertools.chain.from_iterable(alike))
         return self._choices[key]
 
@@ -106,22 +104,31 @@ class Permutes:
             return range(state.layer, state.layer + 1)
         return range(self.basis.layers)
 
-    def _states(self, layer: int, unreduced: Digits) -> Alike:
-        """All states of a layer by their parts, for the exact search."""
-        key = (layer, unreduced)
-        if key not in self._alike:
-            empty = State(layer, ((),) * self.basis.reshard.rank, unreduced)
-            found, ahead = {empty}, [empty]
-            while ahead:
-                for move in self.basis.slices(ahead.pop(), in_order=True):
-                    if move.after not in found:
-                        found.add(move.after)
-                        ahead.append(move.after)
-            alike: Alike = {}
-            for state in sorted(found):
-                alike.setdefault(product_of(state), []).append(state)
-            self._alike[key] = alike
-        return self._alike[key]
+    def _states(self, layer: int, unreduced: Digits, parts: Parts) -> list[State]:
+        """All states of a layer with so many parts of each dimension, for the exact search."""
+        found: list[tuple[tuple[Digits, ...], Digits]] = [((), self.basis.free(unreduced))]
+        for count in parts:
+            found = [
+                ((*dims, digits), minus(free, digits))
+                for dims, free in found
+                for digits in self._digits(layer, free, count)
+            ]
+        return sorted(State(layer, dims, unreduced) for dims, _ in found)
+
+    def _digits(self, layer: int, free: Digits, count: int) -> tuple[Digits, ...]:
+        """All digits, in any order, that are made of atoms within free ones and so many parts."""
+        if count == 1:
+            return ((),)
+        key = (layer, free, count)
+        if key not in self._arranged:
+            longer = (
+                merged((atom, *minor))
+                for atom in self.basis.within(layer, free)
+                if count % atom[1] == 0
+                for minor in self._digits(layer, minus(free, (atom,)), count // atom[1])
+            )
+            self._arranged[key] = tuple(dict.fromkeys(longer))
+        return self._arranged[key]
 
     def _number(self, state: State) -> Integers:
         """A number of the shard, and of the sum, at every position."""

@@ -131,7 +131,8 @@ class Search:
         # To another order of devices, a permute may move nothing.
         moving = self.estimates.least_permute(state) * (choice.layers == state.layer)
         least = entry.cost + moving + TIE
-        better = np.flatnonzero(least < best)
+        most = self._best.get(self.basis.goal, math.inf)
+        better = np.flatnonzero((least < best) & (least < most))
         seconds = self.permutes.seconds(state, choice.receivers[better])
         total = entry.cost + seconds + TIE
         for i in np.flatnonzero(total < best[better]).tolist():

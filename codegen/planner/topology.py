@@ -18,7 +18,7 @@ bytes; 0 where it has none, or where a text does not name the platform.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -87,6 +87,11 @@ class Switch:
         """
         size = self.size or devices
         return _ends(size)
+
+    def copies(self, count: int, devices: int) -> tuple[Switch, Integers]:
+        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        size = self.size or devices
+        return replace(self, size=size * count), np.tile(np.repeat(np.arange(count), size), 2)
 
     def coordinates(self, device: Integers) -> Integers:
         """Where devices stand, [n, axes]: devices with one coordinate are reached alike."""
@@ -176,6 +181,12 @@ class Hierarchical:
         far = host[:, None] != host[None, :]
         between = _ends(self.hosts)[host][:, host] * far[:, :, None]
         return np.concatenate([_ends(self.size), between], axis=2)
+
+    def copies(self, count: int, devices: int) -> tuple[Hierarchical, Integers]:
+        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        ends = (self.size, self.size, self.hosts, self.hosts)
+        links = np.concatenate([np.repeat(np.arange(count), end) for end in ends])
+        return replace(self, hosts=self.hosts * count), links
 
     def coordinates(self, device: Integers) -> Integers:
         """Host and place within the host."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -116,6 +116,11 @@ class Torus:
         up = (stop - start) % size if self.wrap[axis] else np.maximum(stop - start, 0)
         down = (start - stop) % size if self.wrap[axis] else np.maximum(start - stop, 0)
         return up, down
+
+    def copies(self, count: int, devices: int) -> tuple[Torus, Integers]:
+        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        links = np.tile(np.repeat(np.arange(count), self.size), 2 * len(self.dims) + 2)
+        return replace(self, dims=(count, *self.dims), wrap=(False, *self.wrap)), links
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
         """How many messages each transfer takes."""

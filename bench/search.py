@@ -1,0 +1,75 @@
+"""How long the exact search for basis steps takes, over meshes of up to four prime factors.
+
+A time is of the processor, of one search with nothing remembered from another. The first rows have
+axes of one prime factor each, or powers of two; in an axis that mixes primes their order is free
+too, and there are more shardings.
+"""
+
+from __future__ import annotations
+
+import random
+from statistics import median
+from time import process_time
+
+from rich.console import Console
+from rich.table import Table
+
+import shardwright as sw
+from bench.reshards import random_sharding
+from shardwright.codegen.planner.basis import Basis
+from shardwright.codegen.planner.basis_plan import within
+from shardwright.codegen.planner.choose import network_of
+from shardwright.codegen.planner.estimate import Estimates
+from shardwright.codegen.planner.permutes import Permutes
+from shardwright.codegen.planner.search import Search
+
+SHAPE = (512, 256, 128)
+PAIRS = 24
+QUICK = 0.1
+MESHES = (
+    ((16,), "switch"),
+    ((2, 8), "h100:2x8"),
+    ((4, 4), "v5e:4x4"),
+    ((2, 2, 4), "v5p:2x2x4"),
+    ((2, 2, 2, 2), "h100:2x8"),
+    ((2, 2, 2, 2), "torus:4x4"),
+    ((2, 2, 2, 3), "h100:3x8"),
+    ((2, 2, 3, 5), "torus:6x10"),
+    ((2, 3, 5, 7), "torus:14x15"),
+    ((3, 8), "h100:3x8"),
+    ((6, 6), "torus:6x6,powers_of_two=1"),
+    ((24,), "h100:3x8"),
+    ((36,), "torus:6x6"),
+    ((60,), "torus:6x10"),
+)
+
+
+def searched(reshard: sw.Reshard, topology: str) -> tuple[float, int]:
+    """Seconds of a search, and how many shardings it looked on from."""
+    start = process_time()
+    basis = Basis(reshard)
+    estimates = Estimates(basis, network_of(reshard, topology))
+    search = Search(basis, estimates, Permutes(basis, estimates), within(estimates, None))
+    search.run()
+    return process_time() - start, len(search.expanded)
+
+
+def main() -> None:
+    """Print the table."""
+    table = Table(title=f"The exact search, {PAIRS} random pairs of shardings of rank 3 each")
+    table.add_column("mesh")
+    table.add_column("topology")
+    for column in ("ms: median", "worst", "above 100", "looked on from: median", "most"):
+        table.add_column(column, justify="right")
+    for sizes, topology in MESHES:
+        rng, mesh = random.Random(0), sw.Mesh(dict(zip("xyzw", sizes, strict=False)))
+        found = []
+        for _ in range(PAIRS):
+            source, target = (random_sharding(rng, mesh, len(SHAPE)) for _ in range(2))
+            found.append(searched(sw.Reshard(SHAPE, "float32", source, target), topology))
+        seconds, counts = zip(*found, strict=True)
+        slow = sum(taken > QUICK for taken in seconds)
+        times = (f"{1e3 * of(seconds):.0f}" for of in (median, max))
+        steps = (f"{of(counts):.0f}" for of in (median, max))
+        table.add_row("x".join(map(str, sizes)), topology, *times, str(slow), *steps)
+    Console().print(table)
