@@ -223,7 +223,7 @@ def read_topology(value: object) -> str | None:
 
 def read_limit(value: object) -> int | None:
     """Bytes as an integer or its text; what the limit must allow is for the planner to say."""
-    if isinstance(value, str) and value.isdecimal() and len(value) <= 18:
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value is None or (type(value) is int and value > 0):
         return value

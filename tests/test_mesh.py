@@ -198,7 +198,7 @@ BAD_MESHES = {
     "zero size": (
         lambda: Mesh({"x": 2, "y": 0}),
         """
-        an axis size must be at least 1
+        an axis size must be an integer of at least 1
         got: 0
         expected: 1, 2, 3, …
         """,
@@ -206,7 +206,7 @@ BAD_MESHES = {
     "negative size": (
         lambda: Mesh({"x": -2}),
         """
-        an axis size must be at least 1
+        an axis size must be an integer of at least 1
         got: -2
         expected: 1, 2, 3, …
         """,
@@ -214,7 +214,7 @@ BAD_MESHES = {
     "size that is no integer": (
         lambda: Mesh({"x": 2.5}),  # type: ignore[dict-item]
         """
-        an axis size must be at least 1
+        an axis size must be an integer of at least 1
         got: 2.5
         expected: 1, 2, 3, …
         """,

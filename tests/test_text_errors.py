@@ -177,7 +177,7 @@ BAD_SHARDINGS = [
     expected: <["x"=2, "y"=4]>
     """,
     """
-    an axis size must be at least 1
+    an axis size must be an integer of at least 1
       <mesh<["x"=0]>, [{"x"}]>
                  ^
     got: 0
@@ -236,14 +236,14 @@ BAD_MESHES = [
     expected: a list of device ids in brackets
     """,
     """
-    an axis size must be at least 1
+    an axis size must be an integer of at least 1
       x=2,y=0
             ^
     got: 0
     expected: 1, 2, 3, …
     """,
     """
-    an axis size must be at least 1
+    an axis size must be an integer of at least 1
       <["x"=-2]>
             ^^
     got: -2
@@ -395,7 +395,7 @@ OTHER = {
     "the second line": (
         lambda: parse_meshes(MANY + '@more = <["x"=0]>', "--mesh"),
         """
-        --mesh: an axis size must be at least 1
+        --mesh: an axis size must be an integer of at least 1
           @more = <["x"=0]>
                         ^
         got: 0
