@@ -123,7 +123,7 @@ def _frame(chart: Chart) -> Iterator[str]:
         yield _line(
             (LEFT, chart.y(height)), (right, chart.y(height)), INK, ' stroke-dasharray="5 4"'
         )
-        yield _text(right + 6, chart.y(height) + 4, label, 11, INK, "start")
+        yield _text(LEFT + 6, chart.y(height) - 5, label, 11, INK, "start")
 
 
 def _marks(chart: Chart) -> Iterator[str]:
