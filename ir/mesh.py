@@ -205,7 +205,10 @@ def _checked_size(size: object, where: tuple[str | int, ...]) -> int:
     number = as_integer(size)
     if number is None or number < 1:
         raise InputError(
-            "an axis size must be an integer of at least 1", got=repr(size), expected="1, 2, 3, …", where=where
+            "an axis size must be an integer of at least 1",
+            got=repr(size),
+            expected="1, 2, 3, …",
+            where=where,
         )
     return number
 

@@ -8,6 +8,7 @@ import json
 import math
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -239,6 +240,35 @@ def test_the_search_is_exact_where_primes_mix(topology: str) -> None:
         assert path.seconds == pytest.approx(dijkstra(search), rel=1e-9), describe(reshard)
 
 
+EXACT = (
+    # Both links of an axis of two that wraps bring bytes; half around a ring, halves of messages.
+    ("torus:2x2,wrap=1x1", range(4), (64, 64), '[{"x":(1)2}, {"x":(2)2}]', '[{}, {"x"}]'),
+    ("torus:4", [0, 3, 1, 2], (120, 37), '[{}, {"x"}]', '[{"x":(1)2}, {"x":(2)2}]'),
+    # So little latency that a tie must count less.
+    ("switch,latency=1e-12,bandwidth=1e13", range(4), (2, 2), '[{}, {"x"}]', '[{"x"}, {}]'),
+)
+
+
+@pytest.mark.parametrize(("topology", "ids", "shape", "source", "target"), EXACT)
+def test_the_search_is_exact_on_odd_links(
+    topology: str, ids: Sequence[int], shape: tuple[int, ...], source: str, target: str
+) -> None:
+    sides = Mesh({"x": 4}).sharding(source), Mesh({"x": 4}, ids).sharding(target)
+    search = searched(Reshard(shape, "float32", *sides), topology)
+    path = search.run()
+    assert path is not None
+    assert path.seconds == path.bound == pytest.approx(dijkstra(search), rel=1e-9)
+
+
+def test_a_search_of_some_shardings_slices_before_it_permutes() -> None:
+    """Hosts, and more shardings than are all looked at."""
+    mesh = Mesh({"x": 4, "y": 4, "z": 4})
+    source = mesh.sharding('[{"y", "z":(1)2, "x":(1)2}, {}, {}]')
+    target = mesh.sharding('[{"x":(2)2, "y", "z"}, {}, {}]')
+    reshard = Reshard((4096, 4096, 4096), "float32", source, target)
+    assert plan(reshard, "basis", topology="h100:8x8").ops == "slice, permute"
+
+
 @pytest.mark.parametrize("axes", [{"x": 2, "y": 4}, {"x": 12}, {"x": 6, "y": 5}])
 def test_permutes_lead_to_every_sharding_with_as_many_parts(axes: dict[str, int]) -> None:
     """Against all shardings that slices make, over any atoms."""
@@ -328,6 +358,20 @@ def test_a_tie_is_one_step(extent: int, source: str, target: str, op: str, topol
     mesh = Mesh({"x": 8})
     reshard = Reshard((extent, extent), "float32", mesh.sharding(source), mesh.sharding(target))
     assert plan(reshard, "basis", topology=topology).ops == op
+
+
+def test_what_stays_a_sum_stays_in_its_order() -> None:
+    sides = (
+        Mesh({"x": 2, "y": 2}).sharding('[{}], unreduced={"x", "y"}'),
+        Mesh({"x": 2, "y": 2}, [1, 0, 2, 3]).sharding('[{}], unreduced={"x"}'),
+    )
+    assert message(lambda: plan(Reshard((8,), "int8", *sides))) == exactly(
+        """
+        target_mesh: what stays a partial sum stays in its order of devices
+        got: another order, and [{}], unreduced={"x"}
+        expected: the source's order of devices, then a reshard to the other
+        """
+    )
 
 
 def test_memory_limits() -> None:

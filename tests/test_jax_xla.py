@@ -234,6 +234,7 @@ FETCH_FAULTS = {
 }
 GRID_FAULTS = {
     "along others": ("dim + 1, -1)", "2 - dim, -1)"),
+    "lying": ("GRID = (2, 3)", "GRID = (3, 2)"),
     "rows first": ("axis_index_groups=_along(1)", "axis_index_groups=_along(0)"),
 }
 GROUP_FAULTS = {
@@ -249,7 +250,7 @@ def test_planted_faults(tmp_path: Path) -> None:
         (make({"x": 2, "y": 4}, (503, 12), '[{"x"}, {"y"}]', '[{"y", "x"}, {}]'), FAULTS),
         (make({"x": 2, "y": 3}, (6, 6), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'), ALL_TAKE),
         (make(CUBE, (8, 12), '[{}, {"y", "z"}]', '[{"y"}, {"x"}]'), FETCH_FAULTS),
-        (make({"x": 4, "y": 2}, (8, 8), '[{"y"}, {"x"}]', '[{}, {"y"}]'), GRID_FAULTS),
+        (make({"x": 6, "y": 2}, (12, 12), '[{"y"}, {"x"}]', '[{}, {"y"}]'), GRID_FAULTS),
         (make(CUBE, (4, 8, 8), '[{}, {"x"}, {"y"}]', '[{"x", "y"}, {}, {}]'), GROUP_FAULTS),
     )
     cases = []

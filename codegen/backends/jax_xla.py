@@ -297,7 +297,7 @@ def _grid(how: Fetches) -> tuple[str, ...]:
     if len(how.dimensions) < 2:
         return ()
     return (
-        "# How many boxes of a group stand along each dimension, row-major.",
+        "# How many boxes of a group stand along each dimension; its ranks are row-major in these.",
         f"GRID = {how.join.grid!r}",
     )
 

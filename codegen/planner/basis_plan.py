@@ -42,7 +42,7 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
         largest = max(estimates.shard_bytes(s) for s in (basis.start, basis.goal))
         why = f"no sequence of basis steps keeps every shard within {largest:,.0f} bytes"
     if path is None:
-        raise _none(memory_limit)
+        raise _none(reshard, memory_limit)
     steps: tuple[Step, ...] = Naming(basis).steps(path.steps)
     costs = path.costs
     if steps and not path.steps:  # the same sharding, cut otherwise where it does not divide
@@ -105,7 +105,14 @@ def _check_devices(reshard: Reshard) -> None:
     )
 
 
-def _none(memory_limit: int | None) -> InputError:
+def _none(reshard: Reshard, memory_limit: int | None) -> InputError:
+    if memory_limit is None and reshard.source.unreduced != reshard.target.unreduced:
+        return InputError(
+            "what stays a partial sum stays in its order of devices",
+            argument="target_mesh",
+            got=f"another order, and {reshard.target}",
+            expected="the source's order of devices, then a reshard to the other",
+        )
     if memory_limit is None:
         return InputError(
             "no sequence of basis steps makes this reshard",

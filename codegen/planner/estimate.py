@@ -22,6 +22,9 @@ from shardwright.codegen.planner.topology import Floats, Hierarchical
 from shardwright.ir.exchange import ids_of, positions_of
 from shardwright.ir.index import Integers
 
+# Devices of a host up to which what it lacks is told: by pairs of its devices.
+LARGEST_HOST = 64
+
 
 @dataclass
 class Estimates:
@@ -101,8 +104,11 @@ class Estimates:
 
     @cached_property
     def _hosts(self) -> Hosts | None:
+        """In an exact search: what is nearly all there is to pay leads a greedy one astray."""
         topology = self.network.topology
         if not isinstance(topology, Hierarchical) or topology.hosts == 1:
+            return None
+        if not self.basis.is_thorough or topology.host_size > LARGEST_HOST:
             return None
         return Hosts(self.basis, topology, tuple(prices.ids for prices in self.prices))
 

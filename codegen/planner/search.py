@@ -1,6 +1,6 @@
 """The cheapest sequence of basis steps: a shortest path, found best first.
 
-Costs are seconds of the cost model. A step counts TIE more, which is less than the model tells
+Costs are seconds of the cost model. A step counts a TIE more, which is less than the model tells
 apart and more than rounding: of paths as cheap, one of the fewest steps is taken. The estimate of
 what is still to come is a lower bound (`estimate`), so that the first path that reaches the target
 is a cheapest one. The first EARLY shardings are looked on from by a part of it that is soon told:
@@ -23,6 +23,7 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +34,8 @@ from shardwright.codegen.planner.permutes import Permutes
 
 EXPANSIONS = 1000
 GREED = 3.0
-# Seconds that a step counts beyond its cost.
-TIE = 1e-12
+# What a step counts beyond its cost, as a part of the least latency.
+TIE = 1e-6
 # Shardings that are looked on from before the estimate is told in whole, which takes a while.
 EARLY = 12
 
@@ -81,6 +82,10 @@ class Search:
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
     _entered: int = 0
 
+    @cached_property
+    def _tie(self) -> float:
+        return TIE * self.estimates.network.topology.least_latency
+
     def run(self) -> Path | None:
         """The cheapest path; None if no path fits in memory."""
         self._reach(self.basis.start, 0.0, None)
@@ -115,9 +120,9 @@ class Search:
 
     def _expand(self, state: State, cost: float) -> None:
         for move in self.basis.moves(state):
-            if self._improves(move.after, cost + TIE) and self.allowed(state, move.after):
+            if self._improves(move.after, cost + self._tie) and self.allowed(state, move.after):
                 seconds = self.estimates.seconds(state, move)
-                self._reach(move.after, cost + seconds + TIE, (state, move, seconds))
+                self._reach(move.after, cost + seconds + self._tie, (state, move, seconds))
         self._push(self._ahead(state, True), cost, state, True)
 
     def _every_permute(self, entry: _Entry) -> None:
@@ -130,11 +135,11 @@ class Search:
         best = np.array([self._best.get(other, math.inf) for other in choice.states])
         # To another order of devices, a permute may move nothing.
         moving = self.estimates.least_permute(state) * (choice.layers == state.layer)
-        least = entry.cost + moving + TIE
+        least = entry.cost + moving + self._tie
         most = self._best.get(self.basis.goal, math.inf)
         better = np.flatnonzero((least < best) & (least < most))
         seconds = self.permutes.seconds(state, choice.receivers[better])
-        total = entry.cost + seconds + TIE
+        total = entry.cost + seconds + self._tie
         for i in np.flatnonzero(total < best[better]).tolist():
             other = choice.states[better[i]]
             came = state, Move("permute", (), other), float(seconds[i])

@@ -45,8 +45,12 @@ class Torus:
     @property
     def ingest(self) -> float:
         """The most bytes a second that reach a device: over all its links."""
-        links = (min(2, size - 1) for size in self.dims)
-        return self.bandwidth * max(1, sum(links))
+        return self.bandwidth * max(1, sum(map(self._most_links, range(len(self.dims)))))
+
+    def _most_links(self, axis: int) -> int:
+        """The links along an axis that reach one device: both of two devices that wrap."""
+        size = self.dims[axis]
+        return 2 if self.wrap[axis] and size > 1 else min(2, size - 1)
 
     def ingest_of(self, device: Integers) -> Floats:
         """The most bytes a second that reach each device: those at an end have fewer links."""
@@ -55,13 +59,16 @@ class Torus:
         for axis, size in enumerate(self.dims):
             at = place[:, axis]
             up, down = (at < size - 1), (at > 0)
-            links += min(2, size - 1) if self.wrap[axis] else up.astype(float) + down
+            links += self._most_links(axis) if self.wrap[axis] else up.astype(float) + down
         return self.bandwidth * np.maximum(links, 1.0)
 
     @property
     def least_latency(self) -> float:
-        """Of any link."""
-        return self.latency
+        """Of any message: one that goes half around an axis goes both ways, half of it each."""
+        halved = any(
+            wraps and size % 2 == 0 for size, wraps in zip(self.dims, self.wrap, strict=True)
+        )
+        return self.latency / 2 if halved else self.latency
 
     def coordinates(self, device: Integers) -> Integers:
         """The coordinates in the grid."""
