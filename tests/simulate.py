@@ -97,11 +97,11 @@ def _at(box: list[list[int]]) -> tuple[Any, ...]:
     return (*(slice(low, high) for low, high in box), ...)
 
 
-def held(plan: Plan) -> list[int]:
-    """The elements of the largest shard at the start and after each step."""
+def held(plan: Plan) -> list[dict[int, int]]:
+    """The elements of the shard of every device at the start and after each step."""
     first = {device: shard.shape for device, shard in before(plan.reshard).items()}
     stages = [first, *_shapes(plan)]
-    return [max(int(np.prod(shape)) for shape in shapes.values()) for shapes in stages]
+    return [{d: int(np.prod(shape)) for d, shape in shapes.items()} for shapes in stages]
 
 
 def check(plan: Plan) -> None:
@@ -115,10 +115,12 @@ def check(plan: Plan) -> None:
     stages, said = held(plan), plan.prediction
     if said is None:
         return
-    pairs = itertools.pairwise(stages if plan.steps else [*stages, 0])
-    most = max(a + b for a, b in pairs) * reshard.itemsize
+    pairs = itertools.pairwise(stages if plan.steps else [*stages, {}])
+    both = (a.get(device, 0) + b.get(device, 0) for a, b in pairs for device in {*a, *b})
+    most = max(both) * reshard.itemsize
     assert most <= said.peak_bytes
     if said.memory_bytes is not None:
         assert most <= said.memory_bytes
     elif said.why is None:
-        assert max(stages) <= max(stages[0], stages[-1])
+        largest = [max(shards.values()) for shards in stages]
+        assert max(largest) <= max(largest[0], largest[-1])

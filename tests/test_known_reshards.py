@@ -102,3 +102,21 @@ def test_trainer_to_inference_is_direct() -> None:
         assert made.traffic.received_total == made.target_bytes
         check(made)
         check(plan(replace(reshard, shape=(25, 13)), topology="hierarchical:2x8"))
+
+
+def test_disjoint_devices_hold_one_shard_each() -> None:
+    """54 bytes before or 60 after, never both."""
+    source = Mesh({"data": 2, "model": 2}).sharding('[{"data", "model"}, {}]')
+    target = Mesh({"tp": 3}, range(4, 7)).sharding('[{}, {"tp"}]')
+    reshard = Reshard((10, 9), "bfloat16", source, target)
+    made = plan(reshard, topology="h100:1x8", memory_limit=60)
+    assert made.prediction is not None
+    assert made.prediction.peak_bytes == 60
+    check(made)
+    assert message(lambda: plan(reshard, memory_limit=59)) == exactly(
+        """
+        memory_limit: a device holds its source or target shard
+        got: 59 bytes
+        expected: at least 60: 54 before and 60 after
+        """
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shardwright.codegen.planner.choose import default_network, network_of, plan
 from shardwright.codegen.planner.hlo import Collectives
-from shardwright.codegen.planner.memory import shard_bytes
+from shardwright.codegen.planner.memory import held_at_once
 from shardwright.codegen.planner.xla_cost import seconds_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of
@@ -74,7 +74,7 @@ def _bound(reshard: Reshard, model: str) -> Row:
 
     bound = traffic_of(reshard, ())
     network = network_of(reshard, model)
-    least, peak = bound.bound_received_max, sum(shard_bytes(reshard))
+    least, peak = bound.bound_received_max, held_at_once(reshard)
     topology = network.topology
     seconds = topology.least_latency + least / topology.ingest if least else 0.0
     return Row("bound", least, bound.bound_received_total, peak, seconds, "", model)

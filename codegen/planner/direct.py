@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardwright.codegen.planner.flows import flows
 from shardwright.codegen.planner.holders import Loads, choose_rule
 from shardwright.codegen.planner.links import Network
-from shardwright.codegen.planner.memory import check_limit, shard_bytes
+from shardwright.codegen.planner.memory import check_limit, held_at_once
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule
@@ -40,7 +40,7 @@ def plan_direct(
     prediction = None
     if network is not None:
         seconds = network.seconds(network.total(flows(exchange, DTYPES[reshard.dtype])))
-        peak = sum(shard_bytes(reshard))
+        peak = held_at_once(reshard)
         prediction = Prediction(
             str(network.topology), seconds, (seconds,), None, peak, memory_limit
         )
