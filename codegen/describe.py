@@ -10,6 +10,7 @@ import dataclasses
 import keyword
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -138,6 +139,9 @@ def describe(given: Mapping[str, object]) -> Description:
     )
 
 
+IMPORTED = frozenset({"jax", "jaxlib", "numpy", "torch", "triton", "ml_dtypes", "shardwright"})
+
+
 def check_name(name: str) -> str:
     """The name of a bundle, which Python must be able to import."""
     if not name.isidentifier() or keyword.iskeyword(name):
@@ -146,6 +150,13 @@ def check_name(name: str) -> str:
             argument="name",
             got=name,
             expected="letters, digits and underscores, not starting with a digit, no keyword",
+        )
+    if name in IMPORTED or name in sys.stdlib_module_names or name.startswith("__"):
+        raise InputError(
+            "a bundle beside others must not hide a module that they import",
+            argument="name",
+            got=name,
+            expected="another name than those of Python's own modules and of what bundles import",
         )
     return name
 

@@ -14,6 +14,7 @@ from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.plan import Plan
 from shardwright.ir.printers import Printer
+from shardwright.ir.reshard import Reshard
 
 # Index arithmetic of the kernels is in 32-bit integers.
 MAX_EXTENT = 2**31 - 1
@@ -158,6 +159,19 @@ def _filled(items: list[str]) -> list[str]:
     return [*lines, line.rstrip()]
 
 
+def check_ascii(reshard: Reshard) -> None:
+    """Raises InputError for axes that XLA cannot name: it ends the process that tries."""
+    for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
+        for name in mesh.names:
+            if not name.isascii():
+                raise InputError(
+                    "a JAX module names its axes in ASCII",
+                    argument=argument,
+                    got=f'"{name}"',
+                    expected="a name of ASCII letters, digits and signs",
+                )
+
+
 def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None:
     """Raises InputError for what no kernel here does; `unsupported` maps dtypes to reasons."""
     reshard = plan.reshard
@@ -175,6 +189,8 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             got=str(reshard.source),
             expected="a source without unreduced axes, or no backend but jax_xla, which adds",
         )
+    if backend != "triton_gpu":
+        check_ascii(reshard)
     if max(reshard.shape, default=1) > MAX_EXTENT:
         raise InputError(
             f"{backend} computes indices in 32 bits",

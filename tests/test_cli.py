@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,7 +150,7 @@ def test_show_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "file" / "picture.svg"
     (tmp_path / "file").write_text("")
     assert mistake("show", *flags(), "--svg", path) == (
-        "--svg: cannot be written: File exists\n"
+        "--svg: cannot be written: no such folder\n"
         f"got: {path}\n"
         "expected: a file in a folder that exists and can be written"
     )
@@ -219,3 +221,14 @@ def test_the_demo(tables: Path, tmp_path: Path) -> None:
     assert cells == ["first", "pallas_tpu", "6", "104", "104", "1.000", "ok"]
     assert "emitting" in result.err
     assert "verifying" in result.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_nothing_can_be_printed() -> None:
+    words = [str(word) for word in (sys.executable, "-m", "shardwright", "plan", *flags())]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (result.returncode, result.stderr) == (
+        1,
+        "error: cannot print: No space left on device\n",
+    )

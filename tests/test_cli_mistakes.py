@@ -76,11 +76,27 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
         """,
     ),
     (
+        {"mesh": "x=2097152,y=1"},
+        """
+        --mesh: the mesh has too many devices to plan for
+        got: 2097152 devices
+        expected: at most 1048576
+        """,
+    ),
+    (
+        {"topology": "v5e:99999999x4"},
+        """
+        --topology: the topology is too large
+        got: 99999999x4
+        expected: at most 1048576 devices
+        """,
+    ),
+    (
         {"strategy": "basis"},
         """
         --strategy: every backend must execute the strategy
         got: basis for pallas_tpu, triton_gpu
-        expected: one of auto, direct
+        expected: one of auto, direct, or --backends jax_xla
         """,
     ),
     (

@@ -121,6 +121,15 @@ def test_names_are_identifiers(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["jax", "numpy", "queue", "__init__"])
+def test_names_hide_no_module(name: str) -> None:
+    assert message(lambda: described(name=name)) == (
+        "name: a bundle beside others must not hide a module that they import\n"
+        f"got: {name}\n"
+        "expected: another name than those of Python's own modules and of what bundles import"
+    )
+
+
 INVALID: list[tuple[dict[str, object], str]] = [
     (
         {"tensor": "6x6"},

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from cases import describe, random_reshard
+from strategies import exactly, message
 
+import shardwright as sw
 from shardwright.codegen.backends import BACKENDS
 from shardwright.codegen.forms import index_functions
 from shardwright.codegen.planner import plan
@@ -167,3 +169,18 @@ def test_a_backend_refuses_what_it_cannot_do() -> None:
     huge = plan(make(mesh, (2**31,), '[{"x"}]', '[{"y"}]'))
     with pytest.raises(InputError, match="computes indices in 32 bits"):
         BACKENDS["triton_gpu"].refuse(huge)
+
+
+def test_axes_that_xla_cannot_name_are_refused() -> None:
+    """XLA ends the process on them; Triton modules name no axes."""
+    mesh = Mesh({"é": 2})
+    reshard = Reshard((8,), "int8", mesh.sharding('[{"é"}]'), mesh.sharding("[{}]"))
+    for backend in ("pallas_tpu", "jax_xla"):
+        assert message(lambda b=backend: sw.emit(reshard, backends=(b,))) == exactly(
+            """
+            mesh: a JAX module names its axes in ASCII
+            got: "é"
+            expected: a name of ASCII letters, digits and signs
+            """
+        )
+    sw.emit(reshard, backends=("triton_gpu",))

@@ -187,7 +187,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "torus:4x0",
             """
-            topology: sizes of a topology are integers with x between
+            topology: sizes of a topology are integers of at least 1 with x between
             got: 4x0
             expected: 4x4
             """,

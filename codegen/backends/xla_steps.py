@@ -27,7 +27,14 @@ from shardwright.codegen.backends.xla_axes import ProgramAxes
 from shardwright.codegen.backends.xla_blocks import Block, Blocks, layouts_of, pairs_of, quoted
 from shardwright.codegen.facts import title
 from shardwright.codegen.forms import box_functions
-from shardwright.codegen.module import ModuleText, Said, as_vectors, constant_lines, text_of
+from shardwright.codegen.module import (
+    ModuleText,
+    Said,
+    as_vectors,
+    check_ascii,
+    constant_lines,
+    text_of,
+)
 from shardwright.codegen.planner.digits import Digits
 from shardwright.codegen.render import INDENT, WIDTH
 from shardwright.codegen.step_facts import step_facts
@@ -231,6 +238,7 @@ def is_stepwise(plan: Plan) -> bool:
 def refuse_steps(plan: Plan) -> None:
     """Raises InputError for a plan that no module carries out step by step."""
     reshard = plan.reshard
+    check_ascii(reshard)
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):
         raise InputError(
             "jax_xla moves partial sums among one set of devices",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -61,4 +62,11 @@ app.command(hidden=True)(demo)
 
 def main() -> None:
     """The console script."""
-    app(prog_name="shardwright")
+    try:
+        app(prog_name="shardwright")
+    except OSError as error:
+        if error.filename is not None:  # nothing that is printed to
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again at exit
+        print(f"error: cannot print: {error.strerror}", file=sys.stderr)
+        sys.exit(1)

@@ -183,7 +183,8 @@ def _print_rounds(planned: Plan, topology: str) -> None:
 
     made = schedule(planned.transfers(), network_of(planned.reshard, topology))
     if made.count:
-        print(f"{made.count} rounds by {made.kind}; the busiest device takes part in {made.least}")
+        rounds = "1 round" if made.count == 1 else f"{made.count} rounds"
+        print(f"{rounds} by {made.kind}; the busiest device takes part in {made.least}")
 
 
 def _bytes_table(planned: Plan) -> Table:

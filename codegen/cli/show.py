@@ -41,6 +41,13 @@ def show(given: Given, svg: Svg = None) -> None:
 def _write(path: Path, text: str) -> None:
     from shardwright.codegen.writing import write_file
 
+    if not path.parent.is_dir():
+        raise InputError(
+            "cannot be written: no such folder",
+            argument="--svg",
+            got=str(path),
+            expected="a file in a folder that exists and can be written",
+        )
     try:
         write_file(path, text)
     except OSError as error:

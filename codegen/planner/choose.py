@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from shardwright.codegen.planner.basis_plan import plan_basis
 from shardwright.codegen.planner.direct import plan_direct
 from shardwright.codegen.planner.links import Network
-from shardwright.codegen.planner.presets import check_devices, topology_of
+from shardwright.codegen.planner.presets import MOST_DEVICES, check_devices, topology_of
 from shardwright.codegen.planner.topology import Topology
 from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
 from shardwright.ir.plan import Plan
@@ -35,11 +35,12 @@ def check_executed(strategy: str, backends: tuple[str, ...]) -> tuple[str, ...]:
     """What `auto` may choose from; an InputError for a strategy that a backend does not execute."""
     known = executed_by(backends)
     if strategy in STRATEGIES[1:] and strategy not in known:
+        lacking = ", ".join(b for b in backends if strategy not in executed_by([b]))
         raise InputError(
             "every backend must execute the strategy",
             argument="strategy",
-            got=f"{strategy} for {', '.join(backends)}",
-            expected=one_of(("auto", *known)),
+            got=f"{strategy} for {lacking}",
+            expected=f"{one_of(('auto', *known))}, or --backends {','.join(executing(strategy))}",
         )
     return known
 
@@ -60,6 +61,14 @@ def plan(
     do it, a topology that lacks devices, and a limit below what source and target take together.
     """
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
+    for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
+        if mesh.size > MOST_DEVICES:
+            raise InputError(
+                "the mesh has too many devices to plan for",
+                argument=argument,
+                got=f"{mesh.size} devices",
+                expected=f"at most {MOST_DEVICES}",
+            )
     if strategy not in STRATEGIES:
         raise InputError(
             "no such strategy", argument="strategy", got=strategy, expected=one_of(STRATEGIES)

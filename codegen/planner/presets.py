@@ -19,6 +19,7 @@ measurements: state your own where you have them.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -49,6 +50,10 @@ _FIGURES = {
     "hierarchical": ("bandwidth", "latency", "between_bandwidth", "between_latency", "ragged"),
 }
 NAMES = (*_KINDS, *_CHIPS, *_GPUS)
+
+
+# Devices that a plan is made for, and ids that it is priced with, at most.
+MOST_DEVICES = 1 << 20
 
 
 def topology_of(text: str) -> Topology:
@@ -196,8 +201,11 @@ def _positive(key: str, value: object) -> float:
 def _sizes(text: str) -> tuple[int, ...]:
     parts = text.split("x")
     if not all(part.isdecimal() and len(part) <= 9 and int(part) > 0 for part in parts):
-        _wrong("sizes of a topology are integers with x between", text, "4x4")
-    return tuple(map(int, parts))
+        _wrong("sizes of a topology are integers of at least 1 with x between", text, "4x4")
+    sizes = tuple(map(int, parts))
+    if math.prod(sizes) > MOST_DEVICES:
+        _wrong("the topology is too large", text, f"at most {MOST_DEVICES} devices")
+    return sizes
 
 
 def _said(name: str, dims: tuple[int, ...]) -> str:
@@ -210,6 +218,12 @@ def _wrong(rule: str, got: object, expected: str) -> NoReturn:
 
 def check_devices(topology: Topology, devices: int) -> None:
     """Raises InputError unless the topology has device ids up to `devices` - 1."""
+    if devices > MOST_DEVICES:
+        raise InputError(
+            "a plan is priced with a table of all device ids up to the largest",
+            got=f"device {devices - 1}",
+            expected=f"ids below {MOST_DEVICES}",
+        )
     if topology.size is not None and devices > topology.size:
         raise InputError(
             "the topology has fewer devices than the meshes name",
