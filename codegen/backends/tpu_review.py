@@ -23,9 +23,10 @@ WHAT = {
 def form_facts(choice: Choice) -> tuple[str, ...]:
     """The lines of a module's docstring."""
     figures = choice.figures
+    hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
         f"Form: {choice.form.name}; {WHAT[choice.form.name]}.",
-        f"On the wire {figures.wire_padding:.3f} times the exact bytes, "
+        f"On the wire {figures.wire_padding:.3f} times the exact bytes{hops}, "
         f"{figures.wire_max:,} into the busiest device.",
         f"HBM reads and writes {figures.hbm_factor:.2f} times the least possible.",
     ]

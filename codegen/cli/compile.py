@@ -105,7 +105,8 @@ def _tpu(reports: list[Report]) -> Table:
     """What the module takes a device, and beside it what XLA's own reshard takes."""
     table = _table(("s", "code", "temp", "VMEM", "wire"))
     table.caption = (
-        "Bytes of a device, K is 1024; wire: what the busiest receives over the least possible."
+        "Bytes of a device, K is 1024; wire: what the busiest receives, padding and what it "
+        "forwards too, over the least possible."
     )
     if compared := any(report.xla is not None for report in reports):
         for column in ("XLA\ns", "XLA\ncode", "XLA\nwire"):

@@ -88,8 +88,15 @@ def _steps(plan: Plan) -> tuple[str, ...]:
 
 
 def _exchanged(plan: Plan) -> tuple[str, ...]:
-    """The tiles of one exchange, and how they follow from the shardings."""
+    """What an exchange is predicted to take, its tiles, and how they follow from the shardings."""
+    predicted = plan.prediction
+    taken = predicted and (
+        f"An exchange of these tiles is predicted to take {predicted.seconds:.3g} seconds on "
+        f"`{predicted.topology}`, and a device to hold at most {predicted.peak_bytes:,} bytes of "
+        "the tensor at once."
+    )
     return (
+        *((taken,) if taken else ()),
         "## Tiles",
         *_tiles(plan),
         "## Derivation",

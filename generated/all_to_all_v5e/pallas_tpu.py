@@ -24,7 +24,7 @@ Bytes sent: 11200 by the busiest device (the least possible is 11200).
     7       [140, 160) x [0, 160)  [0, 160) x [140, 160)
 
 Form: routed; tiles go from device to device, in slots that XLA packs and unpacks.
-On the wire 2.194 times the exact bytes, 24,576 into the busiest device.
+On the wire 2.194 times the exact bytes, every hop counted, 24,576 into the busiest device.
 HBM reads and writes 16.96 times the least possible.
 Not all receivers are in reach of a sender: in 3 rounds a device sends on 12 slots,
 of at most 2,048 bytes, and gets of 7 devices what it wants.
