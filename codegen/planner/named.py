@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from shardwright.codegen.planner.basis import Basis, Move, State
 from shardwright.codegen.planner.digits import Digits
 from shardwright.codegen.planner.holders import Loads, choose_rule
@@ -33,7 +35,7 @@ class Naming:
         splits: tuple[Split, Split] = (_split(reshard.source_split), _split(reshard.target_split))
         middle: Split = splits[0] if splits[0] == splits[1] else "flat"
         before: Named = (self.basis.start, reshard.source, splits[0])
-        if not moves and splits[0] != splits[1]:
+        if not moves and (splits[0] != splits[1] or self._is_cut_otherwise(before)):
             moves = (Move("permute", (), self.basis.goal),)
         found = []
         for number, move in enumerate(moves, 1):
@@ -44,6 +46,17 @@ class Naming:
             found.append(self._step(move, before, after))
             before = after
         return tuple(found)
+
+    def _is_cut_otherwise(self, source: Named) -> bool:
+        """Whether the target has other shards, though its digits make the same state: a nested
+        split goes axis by axis, which may be others."""
+        goal: Named = (self.basis.goal, self.basis.reshard.target, source[2])
+        pairs = zip(self._layout(source).dims, self._layout(goal).dims, strict=True)
+        return any(
+            not np.array_equal(one, other)
+            for a, b in pairs
+            for one, other in zip(a.intervals, b.intervals, strict=True)
+        )
 
     def _step(self, move: Move, before: Named, after: Named) -> MoveStep | ReduceStep:
         held = after[0] if move.op == "slice" else before[0]
