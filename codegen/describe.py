@@ -23,6 +23,12 @@ from shardwright.ir.text import parse_mesh, parse_shape, parse_sharding
 DEFAULT_BACKENDS = ("pallas_tpu", "triton_gpu")
 LONGEST_COMMAND = 2000
 
+# What modules import, themselves or by others: a folder of that name beside them would be taken in
+# its place. Nothing imports Python's own tests.
+IMPORTED = (sys.stdlib_module_names - {"test"}) | {
+    *("jax", "jaxlib", "ml_dtypes", "numpy", "shardwright", "torch", "triton")
+}
+
 
 @dataclass(frozen=True)
 class Description:
@@ -139,9 +145,6 @@ def describe(given: Mapping[str, object]) -> Description:
     )
 
 
-IMPORTED = frozenset({"jax", "jaxlib", "numpy", "torch", "triton", "ml_dtypes", "shardwright"})
-
-
 def check_name(name: str) -> str:
     """The name of a bundle, which Python must be able to import."""
     if not name.isidentifier() or keyword.iskeyword(name):
@@ -151,7 +154,7 @@ def check_name(name: str) -> str:
             got=name,
             expected="letters, digits and underscores, not starting with a digit, no keyword",
         )
-    if name in IMPORTED or name in sys.stdlib_module_names or name.startswith("__"):
+    if name in IMPORTED or name.startswith("__"):
         raise InputError(
             "a bundle beside others must not hide a module that they import",
             argument="name",

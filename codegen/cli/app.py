@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib.metadata import version
@@ -18,6 +19,9 @@ from shardwright.codegen.cli.plan import plan
 from shardwright.codegen.cli.show import show
 from shardwright.codegen.cli.verify import verify
 from shardwright.ir.errors import InputError
+
+# What a write fails with where there is no room; bundles have a message of their own.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Commands(TyperGroup):
@@ -65,8 +69,8 @@ def main() -> None:
     try:
         app(prog_name="shardwright")
     except OSError as error:
-        if error.filename is not None:  # nothing that is printed to
+        if error.filename is not None or error.errno not in FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again at exit
-        print(f"error: cannot print: {error.strerror}", file=sys.stderr)
+        print(f"error: cannot write what is printed: {error.strerror}", file=sys.stderr)
         sys.exit(1)
