@@ -35,9 +35,19 @@ def ending(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
+def only_sources() -> None:
+    """From now on import modules from their sources, and leave no bytecode beside them.
+
+    Python takes bytecode for that of a source of the same size and second: a module that was
+    emitted, run and edited at once would be checked as it was before.
+    """
+    sys.dont_write_bytecode = True
+    sys.pycache_prefix = os.devnull  # where there can be none
+
+
 def own_stdout(log: Path) -> io.TextIOWrapper:
     """Keep stdout for answers; let everything that prints, at file level too, print to `log`."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     target = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     for descriptor in (1, 2):
         os.dup2(target, descriptor)

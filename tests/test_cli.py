@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -221,6 +223,50 @@ def test_the_demo(tables: Path, tmp_path: Path) -> None:
     assert cells == ["first", "pallas_tpu", "6", "104", "104", "1.000", "ok"]
     assert "emitting" in result.err
     assert "verifying" in result.err
+
+
+def test_the_demo_without_torch(tables: Path, tmp_path: Path) -> None:
+    result = run("demo", tables, "-o", tmp_path / "demo", "--extras", "tpu")
+    assert result.code == 0, result.err
+    assert "triton_gpu" not in result.out.partition("left out")[0]
+    assert result.out.splitlines()[-1] == (
+        "left out: modules of triton_gpu (2), which needs triton and torch (extra gpu); "
+        "`make demo` verifies them too"
+    )
+    assert mistake("demo", tables, "-o", tmp_path / "demo", "--extras", "tpu,docs") == (
+        "--extras: no such extra to verify with\ngot: tpu,docs\nexpected: one of test, gpu, tpu"
+    )
+
+
+# A locale whose encoding is ASCII, and Python not to take UTF-8 in its place.
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.parametrize("command", ["emit", "plan", "show", "verify"])
+def test_the_locale_makes_no_difference(command: str, tmp_path: Path) -> None:
+    """Texts beyond ASCII are read, printed and written as UTF-8; nothing else of the machine's
+    settings is needed than where programs are."""
+    (tmp_path / "tables.toml").write_text(f"# Größe\n{TABLES}", encoding="utf-8")
+    ok("emit", tmp_path / "tables.toml", "-o", tmp_path / "out", "--backends", "jax_xla")
+    given = {
+        "emit": ["tables.toml", "-o", "emitted"],
+        "plan": ["tables.toml", "--name", "first"],
+        "show": ["tables.toml", "--name", "first"],
+        "verify": ["out"],
+    }[command]
+    words = [sys.executable, "-m", "shardwright", command, *given]
+    only = {key: os.environ[key] for key in ("HOME", "PATH") if key in os.environ}
+    said = []
+    for locale in (ASCII, {"LC_ALL": "C.UTF-8"}):
+        env = only | locale
+        result = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True)
+        assert result.returncode == 0, result.stderr.decode()
+        said.append(result.stdout.decode("utf-8"))
+        if command == "emit":
+            said[-1] = {p: p.read_bytes() for p in (tmp_path / "emitted").rglob("*.py")}
+            shutil.rmtree(tmp_path / "emitted")
+    if command != "verify":  # which says how long it took
+        assert said[0] == said[1]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

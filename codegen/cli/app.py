@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from importlib.metadata import version
@@ -65,7 +66,10 @@ app.command(hidden=True)(demo)
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. What is printed is UTF-8, as what is written is, whatever the locale."""
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
     try:
         app(prog_name="shardwright")
     except OSError as error:

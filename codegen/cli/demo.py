@@ -11,22 +11,63 @@ from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, ratio, shown
 from shardwright.codegen.cli.verify import verified
 from shardwright.codegen.toml import load_toml
+from shardwright.ir.errors import InputError, one_of
 
 if TYPE_CHECKING:
     from shardwright.codegen.bundle import Bundle
     from shardwright.codegen.verify import Report
 
+ALL = "test"
+"""The extra that installs what every backend needs."""
+
 File = Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of [[reshard]] tables.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the bundles.")]
+Extras = Annotated[
+    str, typer.Option(help="Extras that are installed, with commas between; test is all.")
+]
 
 
-def demo(file: File, output: Output) -> None:
-    """Emit the reshards of a file, verify them, and print a table; exit code 1 on a fault."""
+def demo(file: File, output: Output, extras: Extras = ALL) -> None:
+    """Emit the reshards of a file, verify them, and print a table; exit code 1 on a fault.
+
+    Modules whose backend needs an extra that is not among `extras` are emitted and not verified;
+    the last line says so. What cannot run although its extra is among them is a fault.
+    """
+    chosen = _backends(extras)
     bundles = _emitted(file, output)
-    reports = verified(tuple(output / name for name in bundles), None)
+    reports = verified(tuple(output / name for name in bundles), tuple(chosen))
     _print(bundles, reports)
-    if any(report.verdict != "ok" for report in reports):
+    _print_left_out(bundles, chosen)
+    if not reports or any(report.verdict != "ok" for report in reports):
         raise typer.Exit(1)
+
+
+def _backends(extras: str) -> dict[str, str]:
+    """The backends that can run with these extras, and the extra of each."""
+    from shardwright.codegen.verify.pool import REQUIRES
+
+    known = {extra for _, extra in REQUIRES.values()}
+    given = known if extras == ALL else set(extras.split(","))
+    if not given <= known:
+        raise InputError(
+            "no such extra to verify with",
+            argument="--extras",
+            got=extras,
+            expected=one_of([ALL, *sorted(known)]),
+        )
+    return {backend: extra for backend, (_, extra) in REQUIRES.items() if extra in given}
+
+
+def _print_left_out(bundles: dict[str, Bundle], chosen: dict[str, str]) -> None:
+    """Say which modules were emitted and not verified, and what would verify them."""
+    from shardwright.codegen.verify.pool import REQUIRES
+
+    for backend, (packages, extra) in REQUIRES.items():
+        count = sum(backend in bundle.backends for bundle in bundles.values())
+        if count and backend not in chosen:
+            needs = f"{backend} ({count}), which needs {' and '.join(packages)} (extra {extra})"
+            said = f"left out: modules of {needs}; `make demo` verifies them too"
+            console().print(said, markup=False, soft_wrap=True)
 
 
 def _emitted(file: Path, output: Path) -> dict[str, Bundle]:

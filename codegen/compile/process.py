@@ -60,15 +60,15 @@ def _started(jobs: Sequence[Job], folder: Path, limit: float) -> subprocess.Pope
     log = folder / "log"
     log.unlink(missing_ok=True)
     asked = folder / "jobs.json"
-    asked.write_text(to_json(jobs))
-    with asked.open() as stdin, log.open("a") as stderr:
+    asked.write_text(to_json(jobs), encoding="utf-8")
+    with asked.open("rb") as stdin, log.open("ab") as stderr:
         return subprocess.Popen(
             command(__package__ + ".worker", str(log), str(limit)),
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,
             env=_environment(jobs[0].backend, folder),
-            text=True,
+            encoding="utf-8",
         )
 
 
@@ -92,7 +92,7 @@ def _answers(process: subprocess.Popen[str]) -> Iterator[Outcome]:
 def _epitaph(code: int, folder: Path, limit: float) -> str:
     """How a process ended that was not done, and why: the check in the compiler that failed, or
     the last thing it said."""
-    text = (folder / "log").read_text(errors="replace")
+    text = (folder / "log").read_text(encoding="utf-8", errors="replace")
     said = [line.strip() for line in text.splitlines() if line.strip()]
     if any(line.startswith("Timeout (") for line in said):
         return f"no result after {limit:g} s"

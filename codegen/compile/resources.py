@@ -83,7 +83,7 @@ def of_cubin(entry: str, cubin: bytes, cuobjdump: str) -> Used:
         path.write_bytes(cubin)
         command = [cuobjdump, "--dump-resource-usage", str(path)]
         try:
-            text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            text = subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
         except (OSError, subprocess.CalledProcessError):
             return None, None
     usage = text.partition(f"Function {entry}:")[2]

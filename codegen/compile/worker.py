@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from shardwright.codegen.compile.job import Job, from_json
-from shardwright.codegen.processes import own_stdout
+from shardwright.codegen.processes import only_sources, own_stdout
 from shardwright.codegen.verify import worker as verifier
 from shardwright.ir.errors import InputError
 
@@ -43,6 +43,7 @@ def main(log: Path, limit: float) -> None:
 
 def _answer(job: Job) -> dict[str, object]:
     compiler = importlib.import_module(f"{__package__}.{job.backend}")
+    only_sources()
     compiled = compiler.compile_module if job.what == "module" else compiler.compile_xla
     try:
         return {"code": asdict(compiled(_module(job.module), job))}

@@ -96,7 +96,7 @@ def xla_plan(reshard: Reshard) -> Collectives | str:
             [sys.executable, "-P", "-c", worker],
             input=json.dumps(job),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             env=env,
             timeout=XLA_SECONDS,
             cwd=Path(__file__).parent,

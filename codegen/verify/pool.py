@@ -57,7 +57,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=os.environ | _environment(backend, devices),
-            text=True,
+            encoding="utf-8",
             bufsize=1,
         )
         self._lines: queue.Queue[str] = queue.Queue()
@@ -112,7 +112,7 @@ class _Worker:
         if line:  # it still runs, but does not speak the protocol
             self._process.kill()
         how = ending(self._process.wait())
-        said = self._log.read_text(errors="replace").splitlines()
+        said = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         last = [text.strip() for text in (*said, line) if text.strip()][-1:]
         return ": ".join([f"the process that ran it ended with {how}", *last])
 

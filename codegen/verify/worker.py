@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 
-from shardwright.codegen.processes import own_stdout
+from shardwright.codegen.processes import only_sources, own_stdout
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
@@ -32,6 +32,7 @@ def main(backend: str, log: Path) -> None:
     answers = own_stdout(log)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     runner = importlib.import_module(f"shardwright.codegen.verify.{backend}")
+    only_sources()
     answers.write(json.dumps({"ready": backend}) + "\n")
     for line in sys.stdin:
         start = time.perf_counter()
