@@ -1,23 +1,42 @@
 # Each verb sets up its own environment in .venv first. PYTHON chooses the interpreter.
+# EXTRAS is what is installed; `make demo EXTRAS=tpu` is the light way, without torch and triton.
 PYTHON ?= python3.11
 VENV ?= .venv
+EXTRAS ?= test
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+STAMP := $(VENV)/.installed-$(EXTRAS)
 JOBS ?= 2
 
-.PHONY: demo test sweep check golden style bench clean
+# A later triton than the one that torch asks for, in an environment of its own: that of .venv with
+# this package in front.
+LATER_TRITON := 3.9.0
+LATER := $(VENV)/triton-$(LATER_TRITON)
+GPU_TESTS := tests/test_gpu_kernel.py tests/test_gpu_groups.py tests/test_gpu_assembly.py
+
+.PHONY: demo test gpu-test sweep check golden style bench clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	touch $@
+
+$(LATER)/.installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(LATER) \
+		triton==$(LATER_TRITON)
 	touch $@
 
 demo: $(STAMP)  ## emit reshards of the corpus, run them against the oracle, print a table
-	$(BIN)/shardwright demo corpus/reshards.toml -o build/demo
+	$(BIN)/shardwright demo corpus/reshards.toml -o build/demo --extras $(EXTRAS)
 
 test: $(STAMP)  ## the tests
 	$(BIN)/python -m pytest -n $(JOBS)
+
+gpu-test: export PYTHONPATH := $(abspath $(LATER))
+gpu-test: $(LATER)/.installed  ## tests of the Triton modules, and generated/, with the later triton
+	$(BIN)/python -c 'import triton; assert triton.__version__ == "$(LATER_TRITON)", triton'
+	$(BIN)/python -m pytest -n $(JOBS) $(GPU_TESTS)
+	$(BIN)/shardwright verify generated --backends triton_gpu
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(BIN)/python -m pytest -n $(JOBS) -m slow

@@ -23,7 +23,7 @@ from shardwright.ir.plan import Plan
 from shardwright.ir.printers import TRITON
 
 NAME = "triton_gpu"
-TESTED = "Tested with triton 3.9.0 and torch 2.13.0."
+TESTED = "Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0."
 TURNS = (
     "# The source shard to read: the device's own first, and on from there, so that devices that",
     "# start together do not all read from one.",

@@ -2,7 +2,8 @@
 
 The interpreter gives every load and store to its builder as arrays of addresses with a mask; the
 methods here stand in for its own, refuse an access to memory that is nobody's before it happens,
-and record the stores. Imported in a worker only.
+and record the stores. How caches are to be used follows the mask, in one argument or several by
+version, and is passed on. Imported in a worker only.
 """
 
 from __future__ import annotations
@@ -99,18 +100,18 @@ class Memory:
         return launch
 
     def _store(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def store(ptrs: Any, value: Any, mask: Any, policy: Any) -> Any:
+        def store(ptrs: Any, value: Any, mask: Any, *how: Any) -> Any:
             touched = _touched(ptrs, mask)
             self._require("stores to", touched)
             self._stored.append(touched)
-            return original(ptrs, value, mask, policy)
+            return original(ptrs, value, mask, *how)
 
         return store
 
     def _load(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def load(ptrs: Any, mask: Any, other: Any, policy: Any, volatile: Any) -> Any:
+        def load(ptrs: Any, mask: Any, other: Any, *how: Any) -> Any:
             self._require("loads from", _touched(ptrs, mask))
-            return original(ptrs, mask, other, policy, volatile)
+            return original(ptrs, mask, other, *how)
 
         return load
 

@@ -151,10 +151,10 @@ class _Copies:
         return sorted(ends | between)
 
     def _load(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def load(ptrs: Any, mask: Any, other: Any, policy: Any, volatile: Any) -> Any:
+        def load(ptrs: Any, mask: Any, other: Any, *how: Any) -> Any:
             addresses, enabled = accessed(ptrs, mask)
             if _within(self._arguments, addresses[enabled]):
-                return original(ptrs, mask, other, policy, volatile)
+                return original(ptrs, mask, other, *how)
             if not _within(self._reserved, addresses[enabled]):
                 self._refuse("a kernel loads from memory outside every shard")
             element = ptrs.get_element_ty()
@@ -164,8 +164,8 @@ class _Copies:
 
         return load
 
-    def _store(self, ptrs: Any, value: Any, mask: Any, policy: Any) -> None:
-        del policy
+    def _store(self, ptrs: Any, value: Any, mask: Any, *how: Any) -> None:
+        del how
         addresses, enabled = accessed(ptrs, mask)
         if not enabled.any():
             return

@@ -27,7 +27,7 @@ Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
 Made by
     shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --name attention_seq_to_heads -o generated  # triton_gpu_backward.py, the backward
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

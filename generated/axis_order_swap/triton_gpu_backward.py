@@ -26,7 +26,7 @@ Bytes sent: 262144 by the busiest device (the least possible is 262144).
 Made by
     shardwright emit --mesh x=2,y=4 --shape 1024x512 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y", "x"}, {}]' --name axis_order_swap -o generated  # triton_gpu_backward.py, the backward
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

@@ -24,7 +24,7 @@ Bytes sent: 12 by the busiest device (the least possible is 12).
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x"}]' --target '[{}]' --name gather_2x3 -o generated
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

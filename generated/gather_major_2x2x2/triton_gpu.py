@@ -26,7 +26,7 @@ Bytes sent: 32 by the busiest device (the least possible is 32).
 Made by
     shardwright emit --mesh x=2,y=2,z=2 --shape 4x8 --dtype int32 --source '[{"x"}, {"y", "z"}]' --target '[{"x"}, {"z"}]' --name gather_major_2x2x2 -o generated
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ Bytes sent: 8 by the busiest device (the least possible is 8).
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y"}]' --name gather_major_2x3 -o generated
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

@@ -28,7 +28,7 @@ Bytes sent: 19301376 by the busiest device (the least possible is 19301376).
 Made by
     shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --name gpt2_vocab_uneven -o generated
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

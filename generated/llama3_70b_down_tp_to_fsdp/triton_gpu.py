@@ -26,7 +26,7 @@ Bytes sent: 58720256 by the busiest device (the least possible is 58720256).
 Made by
     shardwright emit --mesh data=2,model=4 --shape 28672x8192 --dtype bfloat16 --source '[{"model"}, {"data"}]' --target '[{"data", "model"}, {}]' --name llama3_70b_down_tp_to_fsdp -o generated
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

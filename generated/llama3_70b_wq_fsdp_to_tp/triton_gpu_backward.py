@@ -27,7 +27,7 @@ Bytes sent: 12582912 by the busiest device (the least possible is 12582912).
 Made by
     shardwright emit --mesh data=2,model=4 --shape 8192x8192 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"model"}]' --name llama3_70b_wq_fsdp_to_tp -o generated  # triton_gpu_backward.py, the backward
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

@@ -35,7 +35,7 @@ Bytes sent: 32 by the busiest device (the least possible is 32).
 Made by
     shardwright emit --mesh x=2,y=2,z=2,w=2 --shape 4x4x4 --dtype int32 --source '[{"w", "z"}, {}, {"x", "y"}]' --target '[{"x"}, {"y", "z"}, {}]' --name move_four_axes -o generated
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ Bytes sent: 4 by the busiest device (the least possible is 4).
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y", "x"}]' --name swap_axes_2x3 -o generated
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

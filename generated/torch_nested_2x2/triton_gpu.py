@@ -24,7 +24,7 @@ Bytes sent: 12 by the busiest device (the least possible is 12).
 Made by
     shardwright emit --mesh x=2,y=2 --shape 5x3 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"x", "y"}, {}]' --source-split nested --name torch_nested_2x2 -o generated
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

@@ -24,7 +24,7 @@ Bytes sent: 24 by the busiest device (the least possible is 24).
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_2x3 -o generated  # triton_gpu_backward.py, the backward
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

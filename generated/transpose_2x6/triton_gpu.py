@@ -30,7 +30,7 @@ Bytes sent: 12 by the busiest device (the least possible is 12).
 Made by
     shardwright emit --mesh x=2,y=6 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_2x6 -o generated
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib

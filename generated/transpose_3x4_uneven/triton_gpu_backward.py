@@ -32,7 +32,7 @@ Bytes sent: 128 by the busiest device (the least possible is 128).
 Made by
     shardwright emit --mesh x=3,y=4 --shape 16x23 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_3x4_uneven -o generated  # triton_gpu_backward.py, the backward
 
-Tested with triton 3.9.0 and torch 2.13.0.
+Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import contextlib
