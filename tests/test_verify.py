@@ -198,6 +198,34 @@ PALLAS: Faults = {
         r"pad\(x\): 20 of 20 elements are wrong; element \[0, 0\]: "
         r"got: bits 0x00000000, expected: t\[0, 0\]",
     ),
+    "a kernel of another name": (
+        (("_kernel", "_kern"),),
+        "the module has no _kernel",
+    ),
+    "no form": (
+        (('FORM = "direct"', 'FROM = "direct"'),),
+        "the module has no FORM",
+    ),
+    "an unknown form": (
+        (('FORM = "direct"', 'FORM = "other"'),),
+        "FORM: got: 'other', expected: one of direct, windows, slots, routed, spread",
+    ),
+    "a form whose names it has not": (
+        (('FORM = "direct"', 'FORM = "slots"'),),
+        "the module has no SLOT",
+    ),
+    "another kernel than the one that is checked": (
+        (("_kernel", "_other"), ("def _other(", "def _kernel(x, y):\n    pass\n\n\ndef _other(")),
+        "the kernel's events bring device 0 0 elements, expected: the 4 that it lacks, or more",
+    ),
+    "a kernel that cannot be read": (
+        (("    row, row_end, _, _ =", "    pltpu.sync_copy\n    row, row_end, _, _ ="),),
+        "the kernel's events cannot be read: .* has no attribute 'sync_copy'",
+    ),
+    "a division that is not checked": (
+        (("def source_box", "def halved(n):\n    return lax.div(n, 2)\n\n\ndef source_box"),),
+        r"halved divides by lax\.div, of which dividends are not checked: expected in _div only",
+    ),
     "unpad that drops a row": (
         (("    return y\n", "    return y[:4]\n"),),
         r"unpad\(y\): shape of the result: got: \(4, 4\), expected: \(5, 4\)",

@@ -42,11 +42,13 @@ class _Program:
 
 def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """What the compiler makes of `reshard`; with `job.files`, the program is saved too."""
-    memory.check(module, job.target, getattr(module, "STAGING_BYTES", 0))
+    # A module in plain JAX has no staging areas of its own.
+    is_kernel = job.backend == "pallas_tpu"
+    memory.check(module, job.target, module.STAGING_BYTES if is_kernel else 0)
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        code = _with_stated(_compiled(program), module)
+        code = _with_stated(_compiled(program), module, is_kernel)
     own = [str(each.message) for each in said if each.filename == module.__file__]
     code = replace(code, warning="; ".join(dict.fromkeys(own)))
     if job.files is not None:
@@ -54,14 +56,14 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     return code
 
 
-def _with_stated(code: TpuCode, module: ModuleType) -> TpuCode:
+def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:
     """The code with what only the module says: what its kernels move, beside XLA's collectives, of
     which a module should have none, or all where these do not say what they move."""
+    if is_kernel:
+        return replace(code, wire_bytes=module.WIRE_BYTES + (code.wire_bytes or 0))
+    # In plain JAX the collectives are all that moves; some modules state it.
     stated = getattr(module, "WIRE_BYTES", None)
-    if not hasattr(module, "_kernel"):  # plain JAX: the collectives are all that moves
-        return code if code.wire_bytes is not None else replace(code, wire_bytes=stated)
-    moved = None if stated is None else stated + (code.wire_bytes or 0)
-    return replace(code, wire_bytes=moved)
+    return code if code.wire_bytes is not None else replace(code, wire_bytes=stated)
 
 
 def compile_xla(module: ModuleType, job: Job) -> TpuCode:

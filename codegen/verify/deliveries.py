@@ -1,21 +1,39 @@
-"""Whether what a kernel forwards comes to where its module looks for it, on devices' events."""
+"""Whether what a kernel sends comes to where its module looks for it, on devices' events."""
 
 from __future__ import annotations
 
+from collections import Counter
 from types import ModuleType
 
+from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.contract import form_of, lacking
 from shardwright.codegen.verify.kernel_trace import Copy, Event
 from shardwright.codegen.verify.running import Counts, Traces, carry_out, count
+
+
+def check_received(traces: Traces, case: Case) -> None:
+    """Raises MismatchError where a device gets fewer elements than it lacks of its target shard."""
+    received: Counter[int] = Counter()
+    for rank, own in enumerate(traces):
+        for event in own:
+            if isinstance(event, Copy) and event.to != rank:
+                received[event.to] += event.write.elements
+    for rank, (device, needed) in enumerate(lacking(case).items()):
+        if received[rank] < needed:
+            raise MismatchError(
+                f"the kernel's events bring device {device} {received[rank]} elements, "
+                f"expected: the {needed} that it lacks, or more"
+            )
 
 
 def check_deliveries(module: ModuleType, traces: Traces) -> None:
     """Raises MismatchError where, in the end, a slot does not hold what another device had for this
     one. Modules that forward nothing have no such slots."""
-    if not hasattr(module, "ARRIVES"):
+    form = form_of(module)
+    if form not in ("routed", "spread"):
         return
-    held = _held(traces, module.SLOTS)
-    spreads = hasattr(module, "HELD")
+    held, spreads = _held(traces, module.SLOTS), form == "spread"
     for sender in range(len(traces)):
         for number, (offset, slot) in enumerate(zip(module.OFFSETS, module.ARRIVES, strict=True)):
             receiver = _farther(sender, offset, module.DIGITS)

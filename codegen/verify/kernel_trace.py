@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.contract import form_of
 
 BARRIER = "barrier"
 
@@ -78,27 +79,31 @@ class Copy:
 Event = Signal | Wait | Copy
 
 
-def trace(module: ModuleType, devices: int) -> tuple[tuple[Event, ...], ...]:
+def trace(module: ModuleType, devices: int, sends: bool = True) -> tuple[tuple[Event, ...], ...]:
     """The events of every device (by rank), in the order of its program.
 
-    Raises MismatchError for a false hint of divisibility, a window outside its buffer, an index
-    that 32 bits do not hold, and a negative number that is divided.
+    `sends`: whether any device lacks part of its target shard. Raises MismatchError for a false
+    hint of divisibility, a window outside its buffer, an index that 32 bits do not hold, a negative
+    number that is divided, and a kernel that cannot be run so.
     """
-    return tuple(_run(module, rank) for rank in range(devices))
+    return tuple(_run(module, rank, sends) for rank in range(devices))
 
 
-def _run(module: ModuleType, rank: int) -> tuple[Event, ...]:
+def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
     held = [{*module.SOURCE_IDS}, {*module.TARGET_IDS}]
     device_id = sorted(held[0] | held[1])[rank]
     recorder = _Recorder(rank, outside=not all(device_id in ids for ids in held))
     try:
         # Where a device is not in a mesh, its position there may divide by zero: it is not used.
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
-            if hasattr(module, "_kernel"):
+            unpacks = form_of(module) == "windows"
+            if sends or not unpacks:
                 module._kernel(**_arguments(module, module._kernel))
-            for block in np.ndindex(getattr(module, "BLOCKS", (0,))):
+            for block in np.ndindex(module.BLOCKS) if unpacks else ():
                 recorder.block = block
                 module._unpack_kernel(**_arguments(module, module._unpack_kernel))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise MismatchError(f"the kernel's events cannot be read: {error}") from error
     except (FloatingPointError, OverflowError) as error:
         raise MismatchError(f"an index does not fit 32 bits: {error}") from error
     return tuple(recorder.events)
@@ -119,21 +124,22 @@ def _arguments(module: ModuleType, kernel: Callable[..., None]) -> dict[str, Any
 
 def _shapes(module: ModuleType) -> dict[str, tuple[int, ...]]:
     """The shapes of the kernels' buffers; of those in HBM what memory has room for."""
-    if hasattr(module, "SLOTS"):
+    form = form_of(module)
+    if form in ("routed", "spread"):
         return dict.fromkeys(("x", "slots"), (module.SLOTS, *module.SLOT))
-    if hasattr(module, "SLOT"):
+    if form == "slots":
         return {"x": (module.OUT_SLOTS, *module.SLOT), "y": (module.IN_SLOTS, *module.SLOT)}
     x, y = (
         tuple((shape or (1,))[axis] for axis in module.VIEW)
         for shape in (module.LOCAL_SOURCE_SHAPE, module.LOCAL_TARGET_SHAPE)
     )
-    if not hasattr(module, "UNIT"):
+    if form == "direct":
         return {"x": x, "y": y}
     units = zip(x, module.UNIT, strict=True)
     return {
         "x": tuple(-(-extent // unit) * unit for extent, unit in units),
         "y": module.CHUNK,
-        "stage": getattr(module, "STAGE", ()),
+        "stage": getattr(module, "STAGE", ()),  # there is none where nothing is sent
         "windows": _two(module.WINDOW),
         "chunks": _two(module.CHUNK),
     }

@@ -14,11 +14,15 @@ from typing import Any
 from shardwright.codegen.verify import poison
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import Run
-from shardwright.codegen.verify.deliveries import check_deliveries
+from shardwright.codegen.verify.contract import check_names, lacking
+from shardwright.codegen.verify.deliveries import check_deliveries, check_received
 from shardwright.codegen.verify.interpreter import observed
 from shardwright.codegen.verify.jax_devices import Execution, wide_types
 from shardwright.codegen.verify.kernel_trace import trace
+from shardwright.codegen.verify.planted_pallas import missed
 from shardwright.codegen.verify.protocol import check_protocol
+
+__all__ = ["inspect", "missed", "run"]
 
 PROTOCOL = ("hints", "windows", "protocol")
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
@@ -28,15 +32,16 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Execute the module on every bit plane; the names of the checks passed."""
     with wide_types(case.dtype):
         derivative = _Interpreted(module, case).passed()
-    # Last, so that what the interpreter sees is said in its words. A module without our kernel has
-    # no events that we could read.
-    return (*CHECKS, *derivative, *(inspect(module, case) if hasattr(module, "_kernel") else ()))
+    # Last, so that what the interpreter sees is said in its words.
+    return (*CHECKS, *derivative, *inspect(module, case))
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     """The kernel's events at full size: hints, windows and protocol; nothing is moved."""
-    events = trace(module, len(case.devices()))
+    check_names(module, case)
+    events = trace(module, len(case.devices()), any(lacking(case).values()))
     check_protocol(events)
+    check_received(events, case)
     check_deliveries(module, events)
     return PROTOCOL
 

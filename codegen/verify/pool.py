@@ -20,8 +20,8 @@ from shardwright.codegen.verify.report import Progress, Report
 TIME_LIMIT = 300.0
 """Seconds that one case may take, by default."""
 
-START_LIMIT = 120.0
-"""Seconds that a worker may take to import its runtime."""
+START_LIMIT = 240.0
+"""Seconds that a worker may take to import its runtime and to find the faults planted in it."""
 
 REQUIRES = {
     "pallas_tpu": (("jax",), "tpu"),
@@ -121,11 +121,11 @@ def _environment(backend: str, devices: int) -> dict[str, str]:
     """What must be set before the runtime is imported.
 
     One more device than any mesh has: with exactly as many, JAX's interpreter deadlocks on
-    buffers over about 100 KB.
+    buffers over about 100 KB. At least two, between which faults are planted.
     """
     if backend == "triton_gpu":
         return {"TRITON_INTERPRET": "1"}
-    forced = f"--xla_force_host_platform_device_count={devices + 1}"
+    forced = f"--xla_force_host_platform_device_count={max(devices, 1) + 1}"
     flags = [
         flag
         for flag in os.environ.get("XLA_FLAGS", "").split()

@@ -21,7 +21,10 @@ from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
 from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.launch import quick_launches
 from shardwright.codegen.verify.memory import Memory, guarded
+from shardwright.codegen.verify.planted_triton import missed
 from shardwright.codegen.verify.sample import sample
+
+__all__ = ["inspect", "missed", "run", "run_group"]
 
 Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
 """From source shards, by tensor and in the order of device ids, to target shards."""

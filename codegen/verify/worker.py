@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ from shardwright.codegen.processes import only_sources, own_stdout
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.pool import REQUIRES
 from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.verify.routes import routes
 
@@ -31,14 +33,36 @@ def main(backend: str, log: Path) -> None:
     """Serve cases until stdin ends."""
     answers = own_stdout(log)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    runner = importlib.import_module(f"shardwright.codegen.verify.{backend}")
+    unfit = _unfit(backend)
     only_sources()
     answers.write(json.dumps({"ready": backend}) + "\n")
     for line in sys.stdin:
         start = time.perf_counter()
-        answer = _verdict(runner, case_of(line))
+        case = case_of(line)
+        answer = _failed(unfit) if unfit else _verdict(_runner(backend), case)
         answer["seconds"] = time.perf_counter() - start
         answers.write(json.dumps(answer) + "\n")
+
+
+def _runner(backend: str) -> ModuleType:
+    return importlib.import_module(f"shardwright.codegen.verify.{backend}")
+
+
+def _unfit(backend: str) -> str:
+    """Why nothing can be checked with what is installed, or the empty string: what a backend's
+    checks stand on is gone, or a fault that is planted in every process is not found."""
+    try:
+        missed = "; ".join(_runner(backend).missed())
+    except Exception as error:
+        missed = brief(error)
+    if not missed:
+        return ""
+    versions = " and ".join(f"{name} {version(name)}" for name in REQUIRES[backend][0])
+    return f"nothing can be verified with {versions}: {missed}"
+
+
+def _failed(detail: str, fresh: bool = False) -> dict[str, object]:
+    return {"verdict": "failed", "detail": detail, "checks": [], "fresh": fresh}
 
 
 def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
@@ -50,9 +74,9 @@ def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
         else:
             checks = _checks(runner, module, case)
     except MismatchError as error:
-        return {"verdict": "failed", "detail": str(error), "checks": [], "fresh": error.fresh}
+        return _failed(str(error), error.fresh)
     except Exception as error:
-        return {"verdict": "failed", "detail": brief(error), "checks": [], "fresh": True}
+        return _failed(brief(error), fresh=True)
     detail = BY_DEFINITION if BY_DEFINITION in checks else ""
     return {"verdict": "ok", "detail": detail, "checks": checks, "fresh": False}
 

@@ -20,6 +20,10 @@ SOURCE = '[{"x"}, {}]'
 TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (3, 4)
 LOCAL_TARGET_SHAPE = (5, 2)
+SOURCE_IDS = TARGET_IDS = range(2)
+VIEW = (0, 1)
+FORM = "direct"
+LOGICAL = pl.DeviceIdType.LOGICAL
 
 
 def source_box(position):
@@ -62,11 +66,11 @@ def unpad(y):
     return y
 
 
-def kernel(x, y, send, receive):
+def _kernel(x, y, send, receive):
     """Push the tile of every peer's columns; wait until all of one's own has come."""
     me = lax.axis_index("x")
     barrier = pltpu.get_barrier_semaphore()
-    pl.semaphore_signal(barrier, 1, device_id=1 - me, device_id_type=pl.DeviceIdType.LOGICAL)
+    pl.semaphore_signal(barrier, 1, device_id=1 - me, device_id_type=LOGICAL)
     pl.semaphore_wait(barrier, 1)
     row, row_end, _, _ = source_box(me)
     rows = row_end - row
@@ -78,7 +82,7 @@ def kernel(x, y, send, receive):
             send,
             receive,
             device_id=peer,
-            device_id_type=pl.DeviceIdType.LOGICAL,
+            device_id_type=LOGICAL,
         ).start()
     sent = x.at[pl.ds(0, rows), pl.ds(0, 4)]
     pltpu.make_async_copy(sent, sent, send).wait()
@@ -94,7 +98,7 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False):
     )
     def exchange(shard):
         return pl.pallas_call(
-            kernel,
+            _kernel,
             out_shape=jax.ShapeDtypeStruct(LOCAL_TARGET_SHAPE, shard.dtype),
             in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
             out_specs=pl.BlockSpec(memory_space=pl.ANY),
