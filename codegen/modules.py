@@ -93,7 +93,7 @@ def backward_of(plan: Plan, backend: str) -> Backward | None:
     reshard = plan.reshard
     if backend not in DIFFERENTIABLE or not is_floating(reshard.dtype):
         return None
-    adds = reshard.source.unreduced != reshard.target.unreduced
+    adds = reshard.adds
     try:
         back = _planned_back(plan)
         BACKENDS[backend].refuse(back)

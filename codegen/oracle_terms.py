@@ -45,17 +45,22 @@ def array_of(placement: Placement) -> Placement:
 
 def array_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of the array of terms, that of the tensor where there are none."""
-    terms = math.prod(placement.ref_size(ref) for ref in placement.unreduced)
-    return (terms, *shape) if placement.unreduced else tuple(shape)
+    return (terms_of(placement), *shape) if placement.unreduced else tuple(shape)
+
+
+def terms_of(placement: Placement) -> int:
+    """How many terms a tensor is the sum of."""
+    return math.prod(placement.ref_size(ref) for ref in placement.unreduced)
 
 
 def parts_of_sums(source: Placement, target: Placement) -> tuple[int, ...]:
-    """For every term of the source the number of the target's term that it is a part of."""
+    """For every term of the source the number of the target's term that it is a part of: the one
+    with its coordinates along the axes, by name, that stay unreduced."""
     numbers = []
     for side in (source, target):
-        held = shard_numbers(array_of(side)) if side.unreduced else {}
-        numbers.append({device: held[device][0] if held else 0 for device in side.device_ids})
-    pairs = {numbers[0][device]: numbers[1][device] for device in source.device_ids}
+        held = shard_numbers(replace(source, dims=(side.unreduced,)))
+        numbers.append([held[device][0] for device in source.device_ids])
+    pairs = dict(zip(*numbers, strict=True))
     return tuple(pairs[term] for term in sorted(pairs))
 
 

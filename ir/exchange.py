@@ -50,10 +50,14 @@ class Exchange:
 
     @staticmethod
     def of(reshard: Reshard, rule: HolderRule) -> Exchange:
-        """The exchange of a reshard under a holder rule."""
+        """The exchange of a reshard under a holder rule.
+
+        Axes that stay unreduced are the same by name: hidden dimensions of both sides in the order
+        of the source's mesh, so that the term at a coordinate stays the one at that coordinate.
+        """
         return Exchange(
             Layout.of(reshard.source, reshard.shape, reshard.source_split),
-            Layout.of(reshard.target, reshard.shape, reshard.target_split),
+            Layout.of(reshard.target, reshard.shape, reshard.target_split, reshard.source.mesh),
             rule,
         )
 

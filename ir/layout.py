@@ -202,11 +202,15 @@ class Layout:
     hidden: int = 0
 
     @staticmethod
-    def of(sharding: Sharding, shape: tuple[int, ...], split: str) -> Layout:
-        """The layout of a tensor shape under a sharding."""
+    def of(
+        sharding: Sharding, shape: tuple[int, ...], split: str, terms: Mesh | None = None
+    ) -> Layout:
+        """The layout of a tensor shape under a sharding; `terms`: a mesh that has its unreduced
+        axes, in whose order they are hidden dimensions, by default its own."""
         mesh = sharding.mesh
         hidden = tuple(
-            DimLayout(mesh.digit(ref).size, (mesh.digit(ref),)) for ref in sharding.unreduced
+            DimLayout(mesh.digit(ref).size, (mesh.digit(ref),))
+            for ref in (mesh if terms is None else terms).ordered(sharding.unreduced)
         )
         dims = tuple(
             DimLayout(extent, _digits(mesh, dim.axes), "nested" if split == "nested" else "flat")

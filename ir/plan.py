@@ -62,10 +62,11 @@ class Traffic:
 class Prediction:
     """What a cost model says of a plan. Seconds; bytes of the largest shards.
 
-    `least_seconds`: no sequence of basis steps takes less, so that it is below `seconds` where the
-    search was not exact (None for a direct plan). `peak_bytes`: the most that a device holds of the
-    tensor at once, before and after a step. `memory_bytes`: the most that it may (None: no shard in
-    between is larger than the larger one of source and target). `why`: where that could not be met.
+    `least_seconds`: no sequence of basis steps takes less, whatever memory it takes; a hair below
+    `seconds` where there is none (None for a direct plan). `peak_bytes`: the most that a device
+    holds of the tensor at once, before and after a step. `memory_bytes`: the most it may hold
+    (None: no shard in between is larger than the larger one of source and target). `why`: where
+    that could not be met.
     """
 
     topology: str

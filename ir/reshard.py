@@ -48,6 +48,11 @@ class Reshard:
         return itemsize(self.dtype)
 
     @property
+    def adds(self) -> bool:
+        """Whether partial sums are added: some axes are unreduced before and not after."""
+        return set(self.source.unreduced) != set(self.target.unreduced)
+
+    @property
     def nbytes(self) -> int:
         """Bytes the whole tensor takes."""
         return math.prod(self.shape) * self.itemsize

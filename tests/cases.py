@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding
+from shardwright.ir import axes as algebra
 from shardwright.ir.dtypes import DTYPES
 
 
@@ -52,6 +54,48 @@ def random_reshard(seed: int) -> Reshard:
         source_split=rng.choice(["flat", "flat", "nested"]),
         target_split=rng.choice(["flat", "flat", "nested"]),
     )
+
+
+def kept_reshard(seed: int) -> Reshard:
+    """A random reshard with axes or sub-axes, some or all that both meshes have by name, unreduced
+    before and after; they split no dimension then. Where the meshes share none, the axes are none.
+    """
+    rng, reshard = random.Random(seed), random_reshard(seed)
+    sides = reshard.source, reshard.target
+    common = sorted({*sides[0].mesh.axes} & {*sides[1].mesh.axes})
+    refs = [ref for name, size in common for ref in _pieces(rng, name, size)]
+    kept = tuple(rng.sample(refs, rng.randint(1, len(refs)))) if refs else ()
+    source, target = (with_unreduced(side, kept) for side in sides)
+    return replace(reshard, source=source, target=target)
+
+
+def kept_pairs(axes: dict[str, int], shape: tuple[int, ...]) -> list[Reshard]:
+    """The reshards between all ordered pairs of shardings that leave one axis unreduced."""
+    found = []
+    for name in axes:
+        rest = {other: size for other, size in axes.items() if other != name}
+        for pair in all_pairs(rest, shape):
+            source, target = (
+                Sharding(Mesh(axes), side.dims, unreduced=(AxisRef(name),))
+                for side in (pair.source, pair.target)
+            )
+            found.append(replace(pair, source=source, target=target))
+    return found
+
+
+def with_unreduced(sharding: Sharding, refs: tuple[AxisRef, ...]) -> Sharding:
+    """The sharding with axes unreduced that split no dimension then."""
+    sizes = sharding.mesh.sizes
+
+    def stays(used: AxisRef) -> bool:
+        return not any(
+            algebra.overlaps(used, ref, sizes) or not algebra.can_coexist(used, ref, sizes)
+            for ref in refs
+            if ref.name == used.name
+        )
+
+    dims = (DimSharding(tuple(filter(stays, dim.axes))) for dim in sharding.dims)
+    return replace(sharding, dims=tuple(dims), unreduced=refs)
 
 
 def _random_mesh(rng: random.Random, count: int, ids: list[int] | None = None) -> Mesh:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen import oracle
+from shardwright.codegen import oracle, oracle_terms
+from shardwright.codegen.verify import case
 from shardwright.ir import Mesh, Reshard, Sharding
 from shardwright.ir.plan import Plan
 
@@ -51,12 +52,15 @@ def before(reshard: Reshard) -> Shards:
 
 
 def after(reshard: Reshard) -> Shards:
-    """What every device shall hold where no sum is left to be made."""
-    assert not reshard.target.unreduced
-    total = values(reshard).sum(axis=0)
-    side = placement(reshard.target.mesh, reshard.target, reshard.target_split)
-    shards = oracle.shards(side, total.view(np.uint64))
-    return {device: shard.view(np.int64) for device, shard in shards.items()}
+    """What every device shall hold: of sums, with the terms that stay unreduced apart."""
+    side = case.placement(reshard.target, reshard.target_split)
+    parts = oracle_terms.parts_of_sums(case.placement(reshard.source, "flat"), side)
+    sums = np.zeros((1 + max(parts), *reshard.shape), dtype=np.int64)
+    np.add.at(sums, list(parts), values(reshard))
+    given = sums if reshard.target.unreduced else sums[0]
+    shards = oracle.shards(oracle_terms.array_of(side), given.view(np.uint64))
+    held = {device: shard.view(np.int64) for device, shard in shards.items()}
+    return {d: shard[0] for d, shard in held.items()} if reshard.target.unreduced else held
 
 
 def run(plan: Plan) -> Shards:

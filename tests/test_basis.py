@@ -7,7 +7,14 @@ import random
 from dataclasses import replace
 
 import pytest
-from cases import all_pairs, describe, random_reshard, random_sharding
+from cases import (
+    all_pairs,
+    describe,
+    kept_reshard,
+    random_reshard,
+    random_sharding,
+    with_unreduced,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulate import check
@@ -46,7 +53,8 @@ def test_all_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[i
 
 
 def reduction(seed: int) -> Reshard:
-    """A reshard whose source has unreduced axes, or sub-axes, and whose target has none."""
+    """A reshard whose source has unreduced axes, or sub-axes, and whose target has none of them,
+    some or all."""
     rng = random.Random(seed)
     axes = rng.choice([{"x": 2, "y": 3}, {"x": 4, "y": 2}, {"x": 2, "y": 2, "z": 2}, {"x": 6}])
     mesh, rank = Mesh(axes), rng.randint(0, 3)
@@ -56,7 +64,9 @@ def reduction(seed: int) -> Reshard:
         unreduced = tuple(rng.sample(free, rng.randint(1, len(free))))
         source = Sharding(mesh, source.dims, unreduced=unreduced)
     shape = tuple(rng.randint(1, 9) for _ in range(rank))
-    return Reshard(shape, "int64", source, random_sharding(rng, mesh, rank))
+    target = random_sharding(rng, mesh, rank)
+    kept = tuple(ref for ref in source.unreduced if rng.random() < 0.4)
+    return Reshard(shape, "int64", source, with_unreduced(target, kept))
 
 
 @settings(max_examples=120, deadline=None)
@@ -83,6 +93,20 @@ def test_random_reductions(seed: int) -> None:
         check(plan(reshard, "basis"))
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {describe(reshard)}") from error
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**9))
+def test_random_terms(seed: int) -> None:
+    """Axes that stay unreduced, as they are; where the basis refuses, the exchange does not."""
+    reshard = kept_reshard(seed)
+    check(plan(reshard, "direct"))
+    try:
+        made = plan(reshard, "basis")
+    except InputError:  # of other devices, or terms to other places
+        assert reshard.source.mesh != reshard.target.mesh
+        return
+    check(made)
 
 
 SIXTEEN = [{"x": 4, "y": 4}, {"x": 16}, {"x": 2, "y": 8}, {"x": 3, "y": 4}, {"x": 2, "y": 5},

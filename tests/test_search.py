@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import math
@@ -15,6 +16,7 @@ import pytest
 from cases import all_pairs, describe, random_sharding
 from simulate import check
 
+from shardwright.codegen.cli.plan import _rounded_down
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.basis import Basis, State, product_of
 from shardwright.codegen.planner.choose import network_of
@@ -22,7 +24,7 @@ from shardwright.codegen.planner.estimate import Estimates
 from shardwright.codegen.planner.hosts import Hosts
 from shardwright.codegen.planner.permutes import Permutes
 from shardwright.codegen.planner.search import Search
-from shardwright.ir import AxisRef, Mesh, Reshard, Sharding
+from shardwright.ir import AxisRef, InputError, Mesh, Reshard, Sharding
 from shardwright.ir.layout import Layout
 from shardwright.ir.steps import MoveStep
 
@@ -72,7 +74,8 @@ def test_the_search_is_exact(topology: str) -> None:
         path = search.run()
         assert path is not None
         assert path.seconds == pytest.approx(dijkstra(search), rel=1e-9), describe(reshard)
-        assert path.bound == pytest.approx(path.seconds, rel=1e-9)
+        assert path.bound == pytest.approx(path.seconds, rel=1e-4)
+        assert path.bound <= path.seconds
         # No estimate is above what is left.
         left = path.seconds
         for move, cost in zip(path.steps, path.costs, strict=True):
@@ -110,7 +113,8 @@ def test_the_search_is_exact_on_odd_links(
     search = searched(Reshard(shape, "float32", *sides), topology)
     path = search.run()
     assert path is not None
-    assert path.seconds == path.bound == pytest.approx(dijkstra(search), rel=1e-9)
+    assert path.seconds == pytest.approx(dijkstra(search), rel=1e-9)
+    assert path.bound <= path.seconds <= path.bound * (1 + 1e-4)
 
 
 def test_a_search_of_some_shardings_slices_before_it_permutes() -> None:
@@ -211,6 +215,76 @@ def test_the_exact_search_is_quick(sizes: tuple[int, ...], topology: str) -> Non
         counts.append(len(search.expanded))
     assert sorted(times)[4] < 0.25
     assert sum(counts) < 0.3 * 9 * 685, counts
+
+
+BOUNDED = (
+    # Memory for all of the tensor once more, and gathering it first, is a step less.
+    ("switch,latency=1e-6", {"x": 6, "y": 2}, (100, 100, 1), '[{"x":(3)2, "y"}, {}, {}]',
+     '[{}, {"x"}, {}]', 12),
+    ("torus:8", {"x": 4, "y": 2}, (17, 1001, 100), '[{}, {"y", "x"}, {}]',
+     '[{"x":(1)2}, {}, {"y", "x":(2)2}]', 8),
+)  # fmt: skip
+
+
+def least_found(reshard: Reshard, topology: str) -> tuple[float, float]:
+    """The largest bound of all basis plans that there are with some limits of memory and without
+    one, and the seconds of the quickest."""
+    found = []
+    for limit in (None, 1000, reshard.nbytes, 2 * reshard.nbytes, 3 * reshard.nbytes, 1 << 40):
+        with contextlib.suppress(InputError):
+            found.append(plan(reshard, "basis", topology=topology, memory_limit=limit).prediction)
+    said = [(each.least_seconds, each.seconds) for each in found if each is not None]
+    return max(least for least, _ in said if least is not None), min(took for _, took in said)
+
+
+@pytest.mark.parametrize(("topology", "axes", "shape", "source", "target", "count"), BOUNDED)
+def test_a_bound_is_one_whatever_the_memory(
+    topology: str,
+    axes: dict[str, int],
+    shape: tuple[int, ...],
+    source: str,
+    target: str,
+    count: int,
+) -> None:
+    turned = Mesh(axes, random.Random(count).sample(range(count), count))
+    sides = Mesh(axes).sharding(source), turned.sharding(target)
+    least, seconds = least_found(Reshard(shape, "float32", *sides), topology)
+    assert 0 < least <= seconds
+
+
+def bounded(seed: int) -> None:
+    """A random reshard, sums too, on a random topology: no plan beats the bound of another."""
+    rng = random.Random(seed)
+    axes = rng.choice([{"x": 2, "y": 4}, {"x": 12}, {"x": 6, "y": 2}, {"x": 4, "y": 4}, {"x": 30},
+                       {"x": 4, "y": 4, "z": 2}, {"x": 16, "y": 4}])  # fmt: skip
+    mesh, rank = Mesh(axes), rng.randint(1, 3)
+    order = range(mesh.size) if rng.random() < 0.7 else rng.sample(range(mesh.size), mesh.size)
+    source = random_sharding(rng, mesh, rank)
+    free = mesh.refs_free_of(source.used())
+    if free and rng.random() < 0.3:
+        source = Sharding(mesh, source.dims, unreduced=tuple(rng.sample(free, 1)))
+    target = random_sharding(rng, Mesh(axes, order), rank)
+    shape = tuple(rng.choice([1, 3, 8, 17, 64, 100, 1001]) for _ in range(rank))
+    reshard = Reshard(shape, "float32", source, target)
+    n = mesh.size
+    topology = rng.choice(["switch,latency=1e-6", f"torus:{n}", f"hierarchical:2x{n // 2}"])
+    least, seconds = least_found(reshard, topology)
+    assert least <= seconds, f"seed {seed}: {topology}, {describe(reshard)}"
+
+
+def test_bounds_of_random_reshards() -> None:
+    for seed in range(12):
+        bounded(seed)
+
+
+@pytest.mark.slow
+def test_bounds_of_more_random_reshards() -> None:
+    for seed in range(100, 250):
+        bounded(seed)
+
+
+def test_a_printed_bound_is_rounded_down() -> None:
+    assert [_rounded_down(s) for s in (1.23999e-5, 2.0, 0.0)] == ["1.23e-05", "2", "0"]
 
 
 def test_large_meshes_say_what_is_proven() -> None:

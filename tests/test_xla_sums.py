@@ -7,21 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import describe, random_sharding
+from cases import describe, kept_pairs, kept_reshard, random_sharding
 from strategies import exactly, message
-from test_basis import reduction
+from test_basis import ids_differ, reduction
 from test_emitted_edges import output, started
 from test_xla_steps import SIX, check, make, of_steps
 
 import shardwright as sw
 from shardwright.codegen import oracle_terms
 from shardwright.codegen.backends import jax_xla
+from shardwright.codegen.backends.xla_blocks import Change
+from shardwright.codegen.backends.xla_changes import Moves
 from shardwright.codegen.modules import parts
 from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.digits import Digits
 from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.case import placement
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES, is_floating
+from shardwright.ir.plan import Plan
 
 
 def test_sums_of_random_reshards(tmp_path: Path) -> None:
@@ -62,6 +66,85 @@ def test_axes_that_stay_unreduced(reshard: Reshard, tmp_path: Path) -> None:
     (report,) = verify(tmp_path)
     assert (report.verdict, report.detail) == ("ok", "")
     assert {"derivative", "backward"} <= set(report.checks)
+
+
+CUBE = {"x": 2, "y": 2, "z": 2}
+REPRODUCER = make(
+    '[{"y", "z"}, {}], unreduced={"x"}', '[{}, {"y"}], unreduced={"x"}', mesh=Mesh(CUBE)
+)
+
+
+def direct(reshards: list[Reshard]) -> list[Plan]:
+    """The exchanges of reshards, but for those that `jax_xla` refuses: to other devices."""
+    plans = [plan(reshard, "direct") for reshard in reshards]
+    return [made for made in plans if not ids_differ(made.reshard)]
+
+
+def test_an_axis_that_stays_unreduced_beside_any_pair(tmp_path: Path) -> None:
+    """Among them a dimension that gains an axis from within the longer run that another loses."""
+    check(direct([REPRODUCER, *kept_pairs(CUBE, (16, 8))[::13]]), tmp_path)
+
+
+@pytest.mark.slow
+def test_an_axis_that_stays_unreduced_beside_all_pairs(tmp_path: Path) -> None:
+    pairs = kept_pairs(CUBE, (16, 8))
+    assert len(pairs) == 363
+    check(direct(pairs), tmp_path)
+
+
+def test_random_reshards_of_terms(tmp_path: Path) -> None:
+    """Some or all axes and sub-axes stay unreduced, on one mesh and from one to another, by both
+    strategies."""
+    reshards = [kept_reshard(seed) for seed in range(32)]
+    check(direct(reshards) + of_steps(reshards), tmp_path)
+
+
+@pytest.mark.slow
+def test_more_random_reshards_of_terms(tmp_path: Path) -> None:
+    reshards = [kept_reshard(seed) for seed in range(200, 400)]
+    check(direct(reshards) + of_steps(reshards), tmp_path)
+
+
+def test_terms_are_the_same_by_the_names_of_axes(tmp_path: Path) -> None:
+    """On a mesh of the same axes in another order, of the same devices in another."""
+    first, second = Mesh({"x": 2, "y": 3}), Mesh({"y": 3, "x": 2})
+    turned = Mesh({"x": 2, "y": 3}, (5, 3, 1, 4, 2, 0))
+    both = '[{}], unreduced={"x", "y"}'
+    reshards = [
+        Reshard((5,), "float16", first.sharding(both), mesh.sharding(both))
+        for mesh in (first, second, turned)
+    ]
+    check(direct(reshards), tmp_path)
+    one = second.sharding('[{}], unreduced={"y"}')
+    assert message(lambda: plan(Reshard((5,), "int8", first.sharding(both), one))) == exactly(
+        """
+        target_mesh: what stays a partial sum stays in its order of devices
+        got: another order, and [{}], unreduced={"y"}
+        expected: the source's order of devices, then a reshard to the other
+        """
+    )
+
+
+APART = [
+    # gained by one dimension, lost by another, and whether one collective each makes it
+    (((4, 2),), ((1, 2),), True),
+    (((2, 2),), ((2, 2),), True),
+    (((2, 2),), ((1, 4),), False),
+    (((1, 2),), ((4, 2), (1, 2)), False),
+    (((3, 2),), ((2, 3),), False),
+    (((3, 2),), ((1, 2),), False),
+    (((2, 4), (12, 2)), ((1, 2),), True),
+]
+
+
+@pytest.mark.parametrize(("gained", "lost", "apart"), APART)
+def test_changes_that_are_collectives(gained: Digits, lost: Digits, apart: bool) -> None:
+    changes = [Change(0, lost, False, True), Change(1, gained, True, True)]
+    moves = Moves.of(changes)
+    assert (moves is not None) == apart
+    if moves is not None:
+        counts = len(moves.slices), len(moves.all_to_alls), len(moves.all_gathers)
+        assert counts == ((0, 1, 0) if gained == lost else (1, 0, 1))
 
 
 def test_sums_of_every_dtype(tmp_path: Path) -> None:

@@ -65,11 +65,6 @@ class JaxText(HostText, ModuleText):
         return False
 
     @property
-    def lacks_on_cpu(self) -> str:
-        """A collective that the program takes and XLA on CPU does not have."""
-        return ""
-
-    @property
     def scalar_source(self) -> str:
         """What a source shard's shape takes where a scalar is a vector of one element."""
         return "[:0]" if self.scalar and not self.source_terms else ""

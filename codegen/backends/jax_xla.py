@@ -50,7 +50,7 @@ from shardwright.ir.sharding import Sharding
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
 TESTED = "Tested with jax 0.10.2 on CPU devices."
-RAGGED_TESTED = f"{TESTED[:-1]}, with ragged_all_to_all by its definition."
+RAGGED_TESTED = f"{TESTED[:-1]}, which go in rounds, and with ragged_all_to_all by its definition."
 How = Collectives | Groups | Fetches | Rounds | Ragged | Steps
 
 
@@ -116,11 +116,6 @@ class XlaText(JaxText):
             statements = "".join(self.how.lines)
         padding = self.target_short or self.source_nested or self.target_nested
         return "lax." in statements or bool(padding)
-
-    @property
-    def lacks_on_cpu(self) -> str:
-        """The collective of the module that XLA on CPU does not have."""
-        return "ragged_all_to_all" if isinstance(self.how, Ragged) else ""
 
     @property
     def is_rounds(self) -> bool:
@@ -353,7 +348,7 @@ def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
             steps += [f"one lax.all_gather among groups of {size}" for size in sizes]
             first = f"Transport: {', then '.join(steps)}, senders as FETCHES has them."
         case Ragged():
-            first = "Transport: one lax.ragged_all_to_all, which XLA on CPU does not have."
+            first = "Transport: one lax.ragged_all_to_all; on CPU, rounds of lax.ppermute."
         case Rounds():
             shapes = "boxes of one shape in each" if how.exact else "padded to one shape in each"
             table = ", senders as ROUNDS has them" * (how.kind == "table")

@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwright.codegen.backends.xla_axes import ProgramAxes
 from shardwright.codegen.backends.xla_boxes import MOST_PADDING
+from shardwright.codegen.backends.xla_changes import Moves
 from shardwright.codegen.planner.digits import Digits, tail
 from shardwright.codegen.planner.traffic import moved
 from shardwright.codegen.render import INDENT, WIDTH
@@ -89,31 +90,28 @@ class Blocks:
         if isinstance(step, ReduceStep):
             return self._summed(number, step)
         before, after = step.exchange.source, step.exchange.target
-        changes = changes_of(before, after)
-        if changes is None or self.axes is None or not all(change.fits for change in changes):
+        moves = None if self.axes is None else _moves(before, after)
+        if moves is None:
             return self._by_boxes(number, step)
-        lines, received = self._collectives(before, after, changes)
+        lines, received = self._collectives(before, after, moves)
         lines = lines or ["x = x"]
         return self._tight(number, step, lines, received * self.itemsize, step.is_even)
 
     def _collectives(
-        self, before: Layout, after: Layout, changes: tuple[Change, ...]
+        self, before: Layout, after: Layout, moves: Moves[Change]
     ) -> tuple[list[str], int]:
         """Statements and the elements that arrive at a device."""
         shape, lines, received = list(before.local_shape), [], 0
-        lost = {change.digits: change for change in changes if not change.is_new}
-        for change in changes:
-            pair = lost.pop(change.digits, None) if change.is_new else None
-            if change.is_new and pair is None:
-                shape[change.axis] //= change.count
-                lines += self._slice(change, shape[change.axis])
-            elif pair is not None:
-                received += math.prod(shape) // change.count * (change.count - 1)
-                shape[change.axis] //= change.count
-                shape[pair.axis] *= change.count
-                how = [f"split_axis={change.axis}", f"concat_axis={pair.axis}", "tiled=True"]
-                lines += self._collective("all_to_all", change.digits, how)
-        for change in lost.values():
+        for change in moves.slices:
+            shape[change.axis] //= change.count
+            lines += self._slice(change, shape[change.axis])
+        for new, old in moves.all_to_alls:
+            received += math.prod(shape) // new.count * (new.count - 1)
+            shape[new.axis] //= new.count
+            shape[old.axis] *= new.count
+            how = [f"split_axis={new.axis}", f"concat_axis={old.axis}", "tiled=True"]
+            lines += self._collective("all_to_all", new.digits, how)
+        for change in moves.all_gathers:
             received += math.prod(shape) * (change.count - 1)
             shape[change.axis] *= change.count
             how = [f"axis={change.axis}", "tiled=True"]
@@ -184,8 +182,18 @@ class Blocks:
         return Block(tuple(called("x = _moved", named)), self._received(step), boxes)
 
 
+def _moves(before: Layout, after: Layout) -> Moves[Change] | None:
+    """The collectives that an exchange is; None where shards do not fit into one another, or where
+    terms of sums change places too."""
+    changes = changes_of(before, after)
+    terms = before.dims[: before.hidden], after.dims[: after.hidden]
+    if changes is None or terms[0] != terms[1] or not all(change.fits for change in changes):
+        return None
+    return Moves.of(changes)
+
+
 def changes_of(before: Layout, after: Layout) -> tuple[Change, ...] | None:
-    """The tensor dimensions that are cut otherwise, those that gain digits first.
+    """The tensor dimensions that are cut otherwise, in order.
 
     None where more changes than minor-most digits.
     """
@@ -196,7 +204,7 @@ def changes_of(before: Layout, after: Layout) -> tuple[Change, ...] | None:
         if change is None:
             return None
         found += [change] if change.digits else []
-    return tuple(sorted(found, key=lambda change: not change.is_new))
+    return tuple(found)
 
 
 def _change(axis: int, before: DimLayout, after: DimLayout) -> Change | None:

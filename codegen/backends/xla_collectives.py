@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from shardwright.codegen.backends.xla_changes import Moves
+from shardwright.codegen.planner.digits import Digits
 from shardwright.ir.axes import AxisRef, contains
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.mesh import Mesh
@@ -22,10 +24,11 @@ Refs = tuple[AxisRef, ...]
 
 @dataclass(frozen=True)
 class Change:
-    """The minor-most axes that one dimension has gained (`is_new`) or lost."""
+    """The minor-most axes that one dimension has gained (`is_new`) or lost, and their digits."""
 
     axis: int
     refs: Refs
+    digits: Digits
     is_new: bool
 
 
@@ -47,23 +50,18 @@ def collectives_of(
     changes = _changes(reshard)
     if changes is None or not _is_aligned(exchange, changes):
         return None
-    new = {change.refs: change.axis for change in changes if change.is_new}
-    gone = {change.refs: change.axis for change in changes if not change.is_new}
-    alone = [refs for refs in (*new, *gone) if not (refs in new and refs in gone)]
-    if len({ref for refs in alone for ref in refs}) < sum(map(len, alone)):
-        return None  # some axes of a slice are among those of a gather
+    moves = Moves.of(changes)
+    if moves is None:
+        return None
     program = _Program(reshard, list(exchange.source.local_shape), named)
-    for refs in new:
-        if refs not in gone:
-            program.slice(new[refs], refs)
-    for refs in gone:
-        if refs in new:
-            program.all_to_all(new[refs], gone[refs], refs)
+    for change in moves.slices:
+        program.slice(change.axis, change.refs)
+    for new, gone in moves.all_to_alls:
+        program.all_to_all(new.axis, gone.axis, gone.refs)
     # Last the dimension along which parts lie one after the other in memory: the most is gathered
     # by the last step, and there it takes no transpose.
-    for refs in sorted(gone, key=lambda refs: -gone[refs]):
-        if refs not in new:
-            program.all_gather(gone[refs], refs)
+    for change in sorted(moves.all_gathers, key=lambda change: -change.axis):
+        program.all_gather(change.axis, change.refs)
     program.cut(exchange.target.local_shape)
     *first, last = program.lines or ["x = x"]
     wire = program.wire, program.wire * reshard.source.mesh.size
@@ -86,7 +84,9 @@ def _changes(reshard: Reshard) -> tuple[Change, ...] | None:
             return None
         if len(before) != len(after):
             longer = max(before, after, key=len)
-            found.append(Change(axis, longer[shared:], len(after) > len(before)))
+            refs = longer[shared:]
+            digits = tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
+            found.append(Change(axis, refs, digits, len(after) > len(before)))
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from shardwright.codegen.planner.permutes import Permutes
 from shardwright.codegen.planner.search import Allowed, Path, Search
 from shardwright.codegen.planner.traffic import traffic_of
 from shardwright.ir.errors import InputError
-from shardwright.ir.exchange import ids_of
+from shardwright.ir.exchange import ids_of, same_devices
 from shardwright.ir.plan import Plan, Prediction
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import MoveStep, Step
@@ -32,6 +32,8 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     """
     _check_sums(reshard)
     _check_devices(reshard)
+    if not _keeps_terms(reshard):
+        raise _none(reshard, None)
     check_limit(reshard, memory_limit)
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
@@ -75,7 +77,7 @@ def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
 
 
 def _check_sums(reshard: Reshard) -> None:
-    if reshard.dtype == "bool" and reshard.source.unreduced != reshard.target.unreduced:
+    if reshard.dtype == "bool" and reshard.adds:
         raise InputError(
             "partial sums are added, and booleans have no sum",
             argument="dtype",
@@ -90,7 +92,7 @@ def _check_devices(reshard: Reshard) -> None:
         return
     shared = np.intersect1d(source, target).size
     sizes = f"meshes of {source.size} and {target.size} devices that share {shared}"
-    if reshard.source.unreduced != reshard.target.unreduced:
+    if reshard.adds:
         raise InputError(
             "partial sums are added among one set of devices",
             argument="target",
@@ -105,8 +107,15 @@ def _check_devices(reshard: Reshard) -> None:
     )
 
 
+def _keeps_terms(reshard: Reshard) -> bool:
+    """Whether what stays unreduced is the same digits of a device's position on both sides."""
+    sides, kept = (reshard.source.mesh, reshard.target.mesh), reshard.target.unreduced
+    digits = [tuple(map(mesh.digit, kept)) for mesh in sides]
+    return not kept or (same_devices(*sides) and digits[0] == digits[1])
+
+
 def _none(reshard: Reshard, memory_limit: int | None) -> InputError:
-    if memory_limit is None and reshard.source.unreduced != reshard.target.unreduced:
+    if memory_limit is None and reshard.adds:
         return InputError(
             "what stays a partial sum stays in its order of devices",
             argument="target_mesh",

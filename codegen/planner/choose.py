@@ -78,7 +78,7 @@ def plan(
         return plan_direct(reshard, network=network, memory_limit=memory_limit)
     if strategy == "basis":
         return plan_basis(reshard, network or default_network(reshard), memory_limit)
-    if reshard.source.unreduced != reshard.target.unreduced:
+    if reshard.adds:
         return plan_basis(reshard, network or default_network(reshard), memory_limit)
     if network is None:
         return plan_direct(reshard, memory_limit=memory_limit)

@@ -25,7 +25,7 @@ def plan_direct(
     Raises InputError where the target lacks an unreduced axis of the source: an exchange moves
     values, it does not add them.
     """
-    if reshard.source.unreduced != reshard.target.unreduced:
+    if reshard.adds:
         raise InputError(
             "an exchange moves values and cannot add partial sums",
             argument="source",

@@ -13,8 +13,10 @@ A mesh of many prime factors is cut only between its axes and where source and t
 (`Basis.borders`). Where there still are too many shardings (`Basis.is_thorough`), only permutes
 that swap two sub-axes or end at the target are tried, the estimate counts GREED times, and
 EXPANSIONS shardings are looked at.
-`Path.bound` is what no sequence of basis steps can beat: the cost itself where all of them were
-looked at as far as need be, else the first estimate.
+`Path.bound` is what no sequence of basis steps can beat, whatever memory it takes. In a search of
+all shardings, cut at all sub-axes, it is the least of the cost and of what the steps that memory
+does not allow lead to at least; less what steps count beyond their cost. In any other search it is
+what the source lacks at least.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ EXPANSIONS = 1000
 GREED = 3.0
 # What a step counts beyond its cost, as a part of the least latency.
 TIE = 1e-6
+# What sums of seconds may be off by, as a part of them.
+ROUNDING = 1e-9
 # Shardings that are looked on from before the estimate is told in whole, which takes a while.
 EARLY = 12
 
@@ -81,6 +85,7 @@ class Search:
     _best: dict[State, float] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
     _entered: int = 0
+    _refused: float = math.inf  # what no path by a step that memory does not allow can beat
 
     @cached_property
     def _tie(self) -> float:
@@ -120,14 +125,19 @@ class Search:
 
     def _expand(self, state: State, cost: float) -> None:
         for move in self.basis.moves(state):
-            if self._improves(move.after, cost + self._tie) and self.allowed(state, move.after):
-                seconds = self.estimates.seconds(state, move)
+            if not self._improves(move.after, cost + self._tie):
+                continue
+            seconds = self.estimates.seconds(state, move)
+            if self.allowed(state, move.after):
                 self._reach(move.after, cost + seconds + self._tie, (state, move, seconds))
+            else:
+                self._refuse(cost + seconds + self.estimates.lacking(move.after))
         self._push(self._ahead(state, True), cost, state, True)
 
     def _every_permute(self, entry: _Entry) -> None:
         state = entry.state
         if not self.allowed(state, state):  # as large as what any permute leads to
+            self._refuse(entry.key)
             return
         choice = (
             self.permutes.all_of(state) if self.basis.is_thorough else self.permutes.swaps(state)
@@ -144,6 +154,9 @@ class Search:
             other = choice.states[better[i]]
             came = state, Move("permute", (), other), float(seconds[i])
             self._reach(other, float(total[i]), came)
+
+    def _refuse(self, least: float) -> None:
+        self._refused = min(self._refused, least)
 
     def _improves(self, state: State, cost: float) -> bool:
         return cost < self._best.get(state, math.inf)
@@ -176,9 +189,24 @@ class Search:
             found.append((move, seconds))
         found.reverse()
         steps, costs = _slices_joined(found)
-        exact = self.basis.is_fine and self.basis.is_thorough
-        bound = sum(costs) if exact else self.estimates.ahead(self.basis.start)
-        return Path(steps, costs, bound)
+        return Path(steps, costs, self._bound(sum(costs)))
+
+    def _bound(self, seconds: float) -> float:
+        if not (self.basis.is_fine and self.basis.is_thorough):
+            return (1 - ROUNDING) * self.estimates.lacking(self.basis.start)
+        least = min(self._best[self.basis.goal], self._refused)
+        proven = least - self._tie * self._most_steps(least)
+        return max(0.0, (1 - ROUNDING) * min(seconds, proven))
+
+    def _most_steps(self, seconds: float) -> float:
+        """More steps than any sequence has that takes no longer and comes by no sharding twice.
+
+        All but slices, and permutes to another order of devices, take a latency; slices between
+        two of them are no more than there are atoms.
+        """
+        latency = self.estimates.network.topology.least_latency
+        taken = self.basis.layers + (seconds / latency if latency else 0.0)
+        return taken + (taken + 1) * max(map(len, self.basis.atoms))
 
 
 def _slices_joined(

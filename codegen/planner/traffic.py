@@ -62,7 +62,7 @@ def _reduced(step: ReduceStep) -> tuple[tuple[Integers, Integers], tuple[Integer
 def _bounds(reshard: Reshard) -> tuple[int, int, int]:
     """Elements received by the busiest device, in total, and sent by the busiest."""
     target = Layout.of(reshard.target, reshard.shape, reshard.target_split)
-    if reshard.source.unreduced == reshard.target.unreduced:
+    if not reshard.adds:
         loads = Loads.of(reshard)
         received = loads.received()
         return int(received.max()), int(received.sum()), loads.bound_sent_max()

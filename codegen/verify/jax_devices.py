@@ -146,9 +146,9 @@ def runs(case: Case) -> Iterator[Run]:
 
 
 def _adds(case: Case) -> bool:
-    """Whether what the target leaves unreduced is no more than what the source does."""
-    ends = (case.target_shape, case.source_shape)
-    return len(ends[0]) < len(ends[1]) or (len(ends[0]) == len(ends[1]) and ends[0] <= ends[1])
+    """Whether the target leaves less unreduced than the source does."""
+    counts = [oracle_terms.terms_of(side) for side in (case.source, case.target)]
+    return counts[0] > counts[1]
 
 
 def _copies(case: Case) -> Iterator[Run]:

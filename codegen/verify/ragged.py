@@ -1,8 +1,11 @@
-"""`lax.ragged_all_to_all` by its definition, for devices that do not have it. In a worker only."""
+"""`lax.ragged_all_to_all` by its definition, for devices that do not have it. In a worker only.
+
+On such devices a module takes another way (`lax.platform_dependent`); here it takes this one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -13,9 +16,17 @@ from jax import lax
 
 @contextmanager
 def by_definition() -> Iterator[mock.Mock]:
-    """Inside, `lax.ragged_all_to_all` is what its documentation says; gives what counts calls."""
-    with mock.patch.object(lax, "ragged_all_to_all", side_effect=_defined) as stand_in:
+    """Inside, `lax.ragged_all_to_all` is what its documentation says, and on every platform what is
+    for no particular one; gives what counts calls."""
+    with (
+        mock.patch.object(lax, "ragged_all_to_all", side_effect=_defined) as stand_in,
+        mock.patch.object(lax, "platform_dependent", side_effect=_default),
+    ):
         yield stand_in
+
+
+def _default(*given: Any, default: Callable[..., Any], **_platforms: Callable[..., Any]) -> Any:
+    return default(*given)
 
 
 def _defined(
