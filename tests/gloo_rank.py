@@ -163,6 +163,7 @@ def faults(rank: int, case: dict) -> dict:
         "shape": shard[:, :1].contiguous(),
         "dtype": shard.double(),
         "order": shard.T.contiguous().T,
+        "negated": torch._neg_view(shard),
         "none": None,
         "device": shard.to("meta"),
     }
@@ -194,7 +195,7 @@ def gradients(rank: int, case: dict) -> dict:
     device = module.RANKS[rank]
     shard = torch.ones(module.source_shape(device), requires_grad=True)
     weights = given_as(module.target_shape(device), case["weights"][str(device)])
-    (module.reshard(shard) * weights).sum().backward()
+    module.reshard(shard).backward(torch._neg_view(-weights))
     refused = said(lambda: module.reshard(shard, out=torch.empty(module.target_shape(device))))
     return {"device": device, "gradient": shard.grad.tolist(), "said": refused}
 
@@ -239,6 +240,16 @@ def dtensors(rank: int, case: dict) -> dict:
     moved, x.grad = x.grad.full_tensor(), None
     (x.redistribute(mesh, after) * weights).sum().backward()
     assert moved.equal(x.grad.full_tensor())
+    negated = DTensor.from_local(
+        torch._neg_view(-x.to_local().detach()),
+        mesh,
+        before,
+        run_check=False,
+        shape=whole.shape,
+        stride=whole.stride(),
+    )
+    assert negated.to_local().is_neg()
+    assert module.reshard_dtensor(negated).to_local().equal(wanted.to_local())
     other = init_device_mesh("cpu", (4,), mesh_dim_names=("z",))
     replicated = distribute_tensor(whole, mesh, [Replicate(), Replicate()])
     return {

@@ -18,7 +18,8 @@ from shardwright.codegen.check import check
 from shardwright.codegen.cli import app
 from shardwright.codegen.groups import Group
 from shardwright.codegen.planner import plan
-from shardwright.ir import InputError, Reshard
+from shardwright.codegen.verify.worker import load
+from shardwright.ir import InputError, Mesh, Reshard
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -173,6 +174,24 @@ def test_the_kernel_moves_sixteen_bytes_at_once(refits: Refits) -> None:
         assert set(resources.widths(text, "ld")) - {8} == {16, module.UNIT}
         assert set(resources.widths(text, "st")) == {16, module.UNIT}
         assert resources.divisions(text)[0] == 0
+
+
+def test_lazily_negated_tensors_of_a_group_are_refused(tmp_path: Path) -> None:
+    """A source shard and a tensor to fill, of one process; those of many are checked alike."""
+    import torch
+
+    mesh = Mesh({"x": 2})
+    sides = mesh.sharding('[{"x"}]'), mesh.sharding("[{}]")
+    module = load(written({"a": Reshard((4,), "float32", *sides)}, tmp_path))
+    shards, out = ([torch.ones(size) for _ in range(2)] for size in (2, 4))
+    negated = "got a lazily negated view, expected its resolve_neg()"
+    for given, to, what in (
+        ([shards[0], torch._neg_view(shards[1])], out, "source shard of device 1"),
+        (shards, [torch._neg_view(out[0]), out[1]], "out of device 0"),
+    ):
+        with pytest.raises(ValueError, match="negated") as caught:
+            module.reshard_local({"a": given}, out={"a": to})
+        assert str(caught.value) == f"a: {what}: {negated}"
 
 
 def test_a_member_emitted_anew(tmp_path: Path) -> None:

@@ -289,6 +289,8 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
     said.append(refused(module, shards, given(out, 5, out[2])))
     said.append(refused(module, given(shards, 3, None), None))
     said.append(refused(module, given(shards, 3, shards[3].float().numpy()), None))
+    said.append(refused(module, given(shards, 3, torch._neg_view(shards[3])), None))
+    said.append(refused(module, shards, given(out, 5, torch._neg_view(out[5]))))
     assert said == [
         "got 7 source shards, expected 8",
         "got 7 tensors in out, expected 8",
@@ -305,6 +307,8 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
         "out of device 5: shares memory with another of out",
         "source shard of device 3: got NoneType, expected a torch.Tensor",
         "source shard of device 3: got ndarray, expected a torch.Tensor",
+        "source shard of device 3: got a lazily negated view, expected its resolve_neg()",
+        "out of device 5: got a lazily negated view, expected its resolve_neg()",
     ]
 
 
@@ -333,6 +337,18 @@ def test_the_gradient_is_the_reverse_reshard(tmp_path: Path) -> None:
         assert torch.equal(shard.grad, weights[first : first + rows])
     there = module._backward()._backward()
     assert (there.SOURCE, there.TARGET, there.PLAN) == (module.SOURCE, module.TARGET, module.PLAN)
+
+
+def test_gradients_that_are_lazily_negated(tmp_path: Path) -> None:
+    """As that of the imaginary part of a conjugate is: memory holds what is still to be negated."""
+    module = pair(tmp_path)
+    weights = [torch.randn(module.target_shape(d)) for d in (2, 5, 9)]
+    found = []
+    for given in (weights, [torch._neg_view(-each) for each in weights]):
+        shards = [torch.randn(module.source_shape(d), requires_grad=True) for d in range(8)]
+        torch.autograd.backward(module.reshard_local(shards), given)
+        found.append([shard.grad for shard in shards])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def test_integers_have_no_gradient(tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
         "shape": f"rank 2: source shard of device 2: got (3, 1) of torch.float32, {shape}",
         "dtype": f"rank 2: source shard of device 2: got (3, 4) of torch.float64, {shape}",
         "order": "rank 2: source shard of device 2: expected a contiguous tensor",
+        "negated": "rank 2: source shard of device 2: got a lazily negated view, "
+        "expected its resolve_neg()",
         "none": "rank 2: source shard of device 2: got None, expected a tensor",
         "device": "rank 2: source shard of device 2: got a tensor on meta, "
         "expected one where the group communicates, cpu:gloo,cuda:gloo",

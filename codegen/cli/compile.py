@@ -40,7 +40,8 @@ _FLAGS = {"targets": "--for", "save": "--save"}
 def compile(folders: Folders, targets: Targets, save: Save = None, xla: Xla = True) -> None:
     """Compile emitted modules for TPUs and GPUs.
 
-    Runs here, without an accelerator. Exit code 1 if a module does not compile.
+    Runs here, without an accelerator. For a TPU with `jax_enable_x64` off and on; figures are those
+    with it off, unless elements have 64 bits. Exit code 1 if a module does not compile.
     """
     try:
         reports = _compiled(tuple(folders), tuple(targets), save, xla)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwright.codegen.compile.job import Job
+from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.process import outcomes
 from shardwright.codegen.compile.report import Code, Outcome, Progress, Report, Verdict
 from shardwright.codegen.compile.targets import REQUIRES, Target, parse_targets, require
@@ -14,10 +14,13 @@ from shardwright.codegen.describe import Description
 from shardwright.codegen.groups import BACKEND as GROUP_BACKEND
 from shardwright.codegen.manifest import described, grouped
 from shardwright.codegen.planner import plan
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 
 PORTABLE = {"pallas_tpu": ("jax_xla",)}
 """Backends whose modules the compiler of another one takes too."""
+
+Outcomes = Mapping[What, Outcome]
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,15 @@ class _BundleTask:
         return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """What to ask a worker: the module, and XLA's reshard where that is wanted."""
+        """What to ask a worker: the module, with 64-bit types in JAX and without, and XLA's reshard
+        where that is wanted."""
         name, backend = self.name, self.target.backend
         module = str(self.root / name / f"{self.backend}.py")
         files = None if save is None else str(save / name / self.target.stem)
         jobs: tuple[Job, ...] = (Job("module", backend, module, self.target.name, files),)
+        # A tensor of 64-bit elements is there with 64-bit types only.
+        if backend == "pallas_tpu" and DTYPES[self.description.dtype] < 8:
+            jobs += (Job("x64", backend, module, self.target.name),)
         # XLA's own reshard is the identity, which adds nothing.
         adds = bool(self.description.reshard().source.unreduced)
         if xla and backend == "pallas_tpu" and not adds:
@@ -59,10 +66,13 @@ class _BundleTask:
             jobs += (Job("xla", backend, module, self.target.name, nested="nested" in splits),)
         return jobs
 
-    def report(self, outcome: Outcome, xla: Outcome | None) -> Report:
+    def report(self, outcomes: Outcomes) -> Report:
         """The report, once the jobs are done."""
+        outcome, wide, xla = outcomes["module"], outcomes.get("x64"), outcomes.get("xla")
         if outcome.code is None:
             return self._report("failed", outcome.error, None, xla)
+        if wide is not None and wide.code is None:
+            return self._report("failed", f"with jax_enable_x64: {wide.error}", outcome.code, xla)
         warning = getattr(outcome.code, "warning", "")
         return self._report("ok", warning and f"warns: {warning}", outcome.code, xla)
 
@@ -96,8 +106,9 @@ class _GroupTask:
         files = None if save is None else str(save / self.name / self.target.stem)
         return (Job("module", backend, module, self.target.name, files),)
 
-    def report(self, outcome: Outcome, xla: Outcome | None) -> Report:
+    def report(self, outcomes: Outcomes) -> Report:
         """The report, once the job is done."""
+        outcome = outcomes["module"]
         verdict: Verdict = "ok" if outcome.code else "failed"
         target = self.target
         return Report(self.name, target.name, target.backend, verdict, outcome.error, outcome.code)
@@ -182,5 +193,4 @@ def _run(
     jobs = {task: task.jobs(save, xla) for task in tasks}
     done = outcomes([job for listed in jobs.values() for job in listed], time_limit)
     for task, listed in jobs.items():
-        module, *others = (next(done) for _ in listed)
-        yield task, task.report(module, others[0] if others else None)
+        yield task, task.report({job.what: next(done) for job in listed})

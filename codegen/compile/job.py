@@ -7,17 +7,19 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+What = Literal["module", "x64", "xla"]
+
 
 @dataclass(frozen=True)
 class Job:
     """Compile one program.
 
-    `what`: the emitted module, or XLA's own reshard of the same arrays. `module` is the file;
-    `files` the path below which to save the results, without its ending, or None; `nested`
-    whether a side is split as torch does.
+    `what`: the emitted module; that module with `jax_enable_x64` on, where it is off otherwise; or
+    XLA's own reshard of the same arrays. `module` is the file; `files` the path below which to save
+    the results, without its ending, or None; `nested` whether a side is split as torch does.
     """
 
-    what: Literal["module", "xla"]
+    what: What
     backend: str
     module: str
     target: str

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +22,7 @@ from shardwright.codegen.compile import hlo, memory
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.compile.saving import lines_of, save
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 
 
@@ -43,8 +45,9 @@ class _Program:
 def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """What the compiler makes of `reshard`; with `job.files`, the program is saved too."""
     # A module in plain JAX has no staging areas of its own.
-    is_kernel = job.backend == "pallas_tpu"
+    is_kernel = Path(job.module).stem.startswith(job.backend)
     memory.check(module, job.target, module.STAGING_BYTES if is_kernel else 0)
+    _set_widths(module, job)
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -71,6 +74,7 @@ def compile_xla(module: ModuleType, job: Job) -> TpuCode:
     if job.nested:
         raise InputError("XLA knows no nested split")
     memory.check(module, job.target, 0)
+    _set_widths(module, job)
     source, target = _meshes(module, job.target)
     shape, padded = module.SHAPE, module.PADDED_TARGET_SHAPE
 
@@ -104,8 +108,12 @@ def _inner(module: ModuleType, topology: str) -> _Program:
     return _Program(lambda x: module._program(x, union, False), _argument(module, shape, rows))
 
 
+def _set_widths(module: ModuleType, job: Job) -> None:
+    """Let JAX have 64-bit types where the module's is one, or where the job asks for them."""
+    jax.config.update("jax_enable_x64", job.what == "x64" or DTYPES[module.DTYPE] == 8)
+
+
 def _argument(module: ModuleType, shape: tuple[int, ...], sharding: Any) -> jax.ShapeDtypeStruct:
-    jax.config.update("jax_enable_x64", module.DTYPE in ("int64", "float64"))
     return jax.ShapeDtypeStruct(shape, module.DTYPE, sharding=sharding)
 
 

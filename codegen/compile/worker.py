@@ -44,7 +44,7 @@ def main(log: Path, limit: float) -> None:
 def _answer(job: Job) -> dict[str, object]:
     compiler = importlib.import_module(f"{__package__}.{job.backend}")
     only_sources()
-    compiled = compiler.compile_module if job.what == "module" else compiler.compile_xla
+    compiled = compiler.compile_xla if job.what == "xla" else compiler.compile_module
     try:
         return {"code": asdict(compiled(_module(job.module), job))}
     except InputError as error:

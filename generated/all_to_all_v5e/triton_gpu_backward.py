@@ -348,6 +348,8 @@ def _check(tensor, shape, what):
         )
     if not tensor.is_contiguous():
         raise ValueError(f"{what}: expected a contiguous tensor")
+    if tensor.is_neg():
+        raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
 
 
 def _check_out(out, device_id, home, shards):
@@ -401,7 +403,12 @@ class _ReshardLocal(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        return tuple(_backward().reshard_local([each.contiguous() for each in gradients]))
+        return tuple(_backward().reshard_local([_plain(each) for each in gradients]))
+
+
+def _plain(tensor):
+    """The tensor as a kernel can take it: without gaps, no negation left to be done."""
+    return tensor.resolve_neg().contiguous()
 
 
 @functools.cache
@@ -664,8 +671,7 @@ class _Reshard(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        reverse = _backward().reshard
-        gradient = gradient.contiguous()
+        reverse, gradient = _backward().reshard, _plain(gradient)
         moved = reverse(gradient, ctx.group, transport=ctx.transport, check=ctx.check)
         return moved, None, None, None, None
 
@@ -904,7 +910,8 @@ def reshard_dtensor(x, target_mesh=None, group=None, *, transport=None):
         )
     _check_mesh(x.device_mesh, (2, 4), SOURCE_IDS, group, "source")
     _check_mesh(target_mesh, (2, 4), TARGET_IDS, group, "target")
-    shard = x.to_local().contiguous() if x.device_mesh.get_coordinate() is not None else None
+    inside = x.device_mesh.get_coordinate() is not None
+    shard = x.to_local().resolve_neg().contiguous() if inside else None
     moved = reshard(shard, group, transport=transport)
     local = torch.empty(0, dtype=TORCH_DTYPE) if moved is None else moved
     stride = tuple(math.prod(SHAPE[axis + 1 :]) for axis in range(len(SHAPE)))

@@ -357,6 +357,8 @@ def _check(tensor, shape, what):
         )
     if not tensor.is_contiguous():
         raise ValueError(f"{what}: expected a contiguous tensor")
+    if tensor.is_neg():
+        raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
 
 
 def _check_out(out, device_id, home, shards):
@@ -410,7 +412,12 @@ class _ReshardLocal(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        return tuple(_backward().reshard_local([each.contiguous() for each in gradients]))
+        return tuple(_backward().reshard_local([_plain(each) for each in gradients]))
+
+
+def _plain(tensor):
+    """The tensor as a kernel can take it: without gaps, no negation left to be done."""
+    return tensor.resolve_neg().contiguous()
 
 
 @functools.cache
@@ -673,8 +680,7 @@ class _Reshard(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        reverse = _backward().reshard
-        gradient = gradient.contiguous()
+        reverse, gradient = _backward().reshard, _plain(gradient)
         moved = reverse(gradient, ctx.group, transport=ctx.transport, check=ctx.check)
         return moved, None, None, None, None
 

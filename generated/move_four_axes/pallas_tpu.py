@@ -369,7 +369,7 @@ def _number(shard, counted, piece):
 def _filled(ref, number, box):
     """The granules of a slot that a tile takes."""
     size = (box[1] - box[0]) * math.prod(WINDOW[1:])
-    return ref.at[number, pl.ds(0, (size + 127) // 128), :, :]
+    return ref.at[_operand(number), pl.ds(0, (size + 127) // 128), :, :]
 
 
 def _kernel(x, y, copied, sent, received):

@@ -651,11 +651,13 @@ def _moved(order, x, interpret, collective_id):
     )(order, x)
     if not interpret:
         stage = pltpu.with_memory_space_constraint(stage, pltpu.HBM)
+    # Without an index of its own a grid's block has one of 64 bits where JAX has those.
+    in_smem = pl.BlockSpec(order.shape, lambda *_: (np.int32(0),), memory_space=pltpu.SMEM)
     return pl.pallas_call(
         _unpack_kernel,
         grid=BLOCKS,
         out_shape=jax.ShapeDtypeStruct((4, 3), x.dtype),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), in_hbm],
+        in_specs=[in_smem, in_hbm],
         out_specs=pl.BlockSpec(CHUNK, lambda *block: block),
         scratch_shapes=[pltpu.VMEM((2, *WINDOW), x.dtype), pltpu.SemaphoreType.DMA((2,))],
         # One block after another: each starts to read what the next one needs.

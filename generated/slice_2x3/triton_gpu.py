@@ -320,6 +320,8 @@ def _check(tensor, shape, what):
         )
     if not tensor.is_contiguous():
         raise ValueError(f"{what}: expected a contiguous tensor")
+    if tensor.is_neg():
+        raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
 
 
 def _check_out(out, device_id, home, shards):
@@ -829,7 +831,8 @@ def reshard_dtensor(x, target_mesh=None, group=None, *, transport=None):
         )
     _check_mesh(x.device_mesh, (2, 3), SOURCE_IDS, group, "source")
     _check_mesh(target_mesh, (2, 3), TARGET_IDS, group, "target")
-    shard = x.to_local().contiguous() if x.device_mesh.get_coordinate() is not None else None
+    inside = x.device_mesh.get_coordinate() is not None
+    shard = x.to_local().resolve_neg().contiguous() if inside else None
     moved = reshard(shard, group, transport=transport)
     local = torch.empty(0, dtype=TORCH_DTYPE) if moved is None else moved
     stride = tuple(math.prod(SHAPE[axis + 1 :]) for axis in range(len(SHAPE)))

@@ -319,6 +319,8 @@ def _check(tensor, shape, what):
         )
     if not tensor.is_contiguous():
         raise ValueError(f"{what}: expected a contiguous tensor")
+    if tensor.is_neg():
+        raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
 
 
 def _check_out(out, device_id, home, shards):

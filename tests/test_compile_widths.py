@@ -1,0 +1,116 @@
+"""The TPU compiler with 64-bit types in JAX and without: every form, on one mesh and on two."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cases import describe, random_reshard
+
+import shardwright as sw
+from shardwright.codegen.backends.pallas_tpu import UNSUPPORTED, _printed
+from shardwright.codegen.backends.tpu_forms import candidates
+from shardwright.codegen.backends.tpu_grid import grid_of
+from shardwright.codegen.compile import compile_bundles, targets
+from shardwright.codegen.compile.job import Job, What
+from shardwright.codegen.compile.process import outcomes
+from shardwright.codegen.module import as_vectors
+from shardwright.codegen.planner import plan
+from shardwright.ir import InputError, Mesh, Reshard
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.plan import Plan
+
+TOPOLOGY = "v5e:4x4"  # has the devices of two meshes of eight
+FOUR = Mesh({"x": 4})
+# A table of ids, and closed forms of ids that are consecutive.
+OTHERS = (Mesh({"x": 4}, [2, 0, 3, 1]), Mesh({"x": 4}, [3, 4, 5, 6]))
+ROWS, COLUMNS = '[{"x"}, {}]', '[{}, {"x"}]'
+
+
+def skip_without_the_compiler() -> None:
+    try:
+        targets.require(targets.parse_targets([TOPOLOGY]), saving=False)
+    except InputError as error:
+        pytest.skip(" ".join(str(error).split()))
+
+
+def between(
+    target: Mesh, dtype: str, shape: tuple[int, int] = (64, 512), source: str = ROWS
+) -> Reshard:
+    return Reshard(shape, dtype, FOUR.sharding(source), target.sharding(COLUMNS))
+
+
+def texts(made: Plan) -> Iterator[tuple[str, str]]:
+    """The name and the text of a plan's module in every form that it may have."""
+    exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
+    for number, choice in enumerate(candidates(exchange, itemsize, grid_of(made))):
+        yield f"{choice.form.name}{number}", _printed(made, "shardwright emit", choice)
+
+
+def check_compile(plans: list[Plan], folder: Path) -> set[str]:
+    """Compile every form of every plan in both widths; the forms that there were."""
+    skip_without_the_compiler()
+    jobs, said, forms = [], [], set()
+    for number, made in enumerate(plans):
+        for form, text in texts(made):
+            path = folder / f"{number}_{form}.py"
+            path.write_text(text)
+            forms.add(form.rstrip("0123456789"))
+            wide = DTYPES[made.reshard.dtype] == 8
+            asked: tuple[What, ...] = ("x64",) if wide else ("module", "x64")
+            for what in asked:
+                jobs.append(Job(what, "pallas_tpu", str(path), TOPOLOGY))
+                said.append(f"{form} {what} {describe(made.reshard)}")
+    done = zip(said, outcomes(jobs, 120), strict=True)
+    failed = [f"{each}: {outcome.error}" for each, outcome in done if outcome.error]
+    assert not failed, "\n".join(failed)
+    return forms
+
+
+def test_every_form_compiles_in_both_widths(tmp_path: Path) -> None:
+    reshards = [
+        between(FOUR, "float32"),
+        between(OTHERS[0], "bfloat16"),
+        between(OTHERS[1], "int64", (5, 31), "[{}, {}]"),
+        between(FOUR, "int64", (1, 5)),
+    ]
+    plans = [*map(plan, reshards), plan(between(OTHERS[0], "int8"), topology="v5e:2x2")]
+    assert check_compile(plans, tmp_path) == {"direct", "windows", "slots", "routed", "spread"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype not in UNSUPPORTED])
+def test_every_dtype_compiles_in_both_widths(dtype: str, tmp_path: Path) -> None:
+    plans = [
+        plan(between(target, dtype, shape), strategy="direct", topology=topology)
+        for target in (FOUR, *OTHERS)
+        for shape in ((64, 512), (37, 300))
+        for topology in ((None,) if target is OTHERS[1] else (None, "v5e:2x2"))
+    ]
+    check_compile(plans, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_random_reshards_compile_in_both_widths(seed: int, tmp_path: Path) -> None:
+    check_compile([plan(random_reshard(seed))], tmp_path)
+
+
+def test_a_module_that_compiles_in_one_width_only_fails(tmp_path: Path) -> None:
+    skip_without_the_compiler()
+    sw.emit(between(OTHERS[0], "bfloat16"), ("pallas_tpu",)).write(tmp_path / "a")
+    path = tmp_path / "a" / "pallas_tpu.py"
+    text = path.read_text()
+    call = "def _moved(order, x, interpret, collective_id):\n"
+    assert text.count(call) == 1
+    planted = "    assert not jax.config.jax_enable_x64, 'no room for 64 bits'\n"
+    path.write_text(text.replace(call, f"{call}{planted}"))
+    (report,) = compile_bundles(tmp_path / "a", (TOPOLOGY,), xla=False)
+    assert (report.verdict, report.detail) == (
+        "failed",
+        "with jax_enable_x64: no room for 64 bits",
+    )
+    assert report.code is not None
+    assert dataclasses.asdict(report.code)["code_bytes"] > 0
