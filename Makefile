@@ -7,6 +7,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(EXTRAS)
 JOBS ?= 2
 
+# Certificates are the system's, as for pip from 24.2 on, unless pip is told otherwise; that of
+# Python 3.11 trusts only those it brings.
+CERTS := $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt))
+TRUST := $(BIN)/python -m pip config get global.cert >/dev/null 2>&1 \
+	|| export PIP_CERT="$${PIP_CERT-$(CERTS)}"
+
 # A later triton than the one that torch asks for, in an environment of its own: that of .venv with
 # this package in front.
 LATER_TRITON := 3.9.0
@@ -18,11 +24,11 @@ GPU_TESTS := tests/test_gpu_kernel.py tests/test_gpu_groups.py tests/test_gpu_as
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	$(TRUST); $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
 
 $(LATER)/.installed: $(STAMP)
-	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(LATER) \
+	$(TRUST); $(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(LATER) \
 		triton==$(LATER_TRITON)
 	touch $@
 

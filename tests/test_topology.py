@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from strategies import exactly, message
 
+from shardwright.codegen.chips import TOPOLOGIES, chip_of
 from shardwright.codegen.planner.links import Flows, Network
 from shardwright.codegen.planner.presets import check_devices, topology_of
 from shardwright.codegen.planner.topology import Hierarchical, Switch, Torus
@@ -31,13 +35,13 @@ def routed(torus: Torus, moved: list[tuple[int, int, float]]) -> np.ndarray:
     """What every link carries, by walking every transfer from device to device."""
     links = np.zeros((len(torus.dims), 2, torus.size))
     for sender, receiver, weight in moved:
-        place = list(np.unravel_index(sender, torus.dims))
-        goal = np.unravel_index(receiver, torus.dims)
+        place = list(np.unravel_index(sender, torus.dims, "F"))
+        goal = np.unravel_index(receiver, torus.dims, "F")
         for axis in range(len(torus.dims)):
             for direction, count, share in hops(torus, axis, place[axis], goal[axis]):
                 at = list(place)
                 for _ in range(count):
-                    device = np.ravel_multi_index(at, torus.dims)
+                    device = np.ravel_multi_index(at, torus.dims, order="F")
                     links[axis, int(direction < 0), device] += weight * share
                     at[axis] = (at[axis] + direction) % torus.dims[axis]
             place[axis] = goal[axis]
@@ -89,7 +93,7 @@ def test_all_pairs_in_closed_form() -> None:
 def test_only_powers_of_two_are_direct_on_v5e() -> None:
     """Three hops along an axis are relayed once, seven twice; others are one message."""
     line = topology_of("v5e:16x2")
-    away = np.array([2, 6, 8, 14])  # 1, 3, 4, 7 hops along the first axis
+    away = np.array([1, 3, 4, 7])  # 1, 3, 4, 7 hops along the first axis
     assert line.messages(np.zeros_like(away), away).tolist() == [1, 2, 1, 3]
     assert topology_of("v6e:16x2").messages(np.zeros_like(away), away).tolist() == [1] * 4
 
@@ -240,3 +244,43 @@ def test_steps_routed_at_once_take_what_each_takes(text: str) -> None:
         flows = Flows(s[moves], r[moves], np.ones(int(moves.sum())))
         expected = network.seconds(network.load(flows).scaled(1e5)) if moves.any() else 0.0
         assert seconds == pytest.approx(expected, rel=1e-12)
+
+
+PLACES = """
+import json, os
+os.environ.update(JAX_PLATFORMS="cpu", ALLOW_MULTIPLE_LIBTPU_LOAD="1", TPU_SKIP_MDS_QUERY="1")
+from jax.experimental.topologies import get_topology_desc
+from shardwright.codegen.chips import TOPOLOGIES
+for name in TOPOLOGIES:
+    found = get_topology_desc(platform="tpu", topology_name=name).devices
+    print(name, json.dumps([[d.id, d.core_on_chip, *d.coords] for d in found]))
+"""
+
+
+def test_devices_are_numbered_as_jax_numbers_those_of_a_tpu() -> None:
+    """On every slice that the compiler knows. Where a chip is two devices a topology has chips,
+    whose numbers are half of their devices'."""
+    for package in ("jax", "libtpu"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    run = [sys.executable, "-c", PLACES]
+    lines = subprocess.run(run, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert len(lines) == len(TOPOLOGIES)
+    for line in lines:
+        name, _, listed = line.partition(" ")
+        rows = np.array(sorted(json.loads(listed)))
+        torus, cores = topology_of(name), chip_of(name).devices
+        assert isinstance(torus, Torus)
+        assert rows[:, 0].tolist() == list(range(torus.size * cores)), name
+        np.testing.assert_array_equal(rows[:, 0] % cores, rows[:, 1])
+        at = torus.coordinates(rows[:, 0] // cores)
+        np.testing.assert_array_equal(at, rows[:, 2 : 2 + len(torus.dims)], name)
+        assert not rows[:, 2 + len(torus.dims) :].any()
+
+
+def test_a_mesh_in_another_order_is_said_by_its_device_ids() -> None:
+    """Along the axis of two: neighbours in JAX's order; the other way round they are two apart."""
+    network = Network(topology_of("v5p:2x4x1"), 8)
+    ids = np.arange(8).reshape(4, 2)
+    for along, distance in ((ids[:, 0], ids[:, 1]), 1), ((ids.ravel()[:4], ids.ravel()[4:]), 2):
+        load = network.load(Flows(*along, np.ones(4)))
+        assert load.nbytes.sum() == 4 * distance

@@ -265,7 +265,7 @@ def test_a_wrong_route_gives_wrong_values(tmp_path: Path) -> None:
 
 
 def test_every_copy_is_one_hop_of_a_torus(tmp_path: Path) -> None:
-    """At full size, with ids filling a 4x4 torus either axis first; nothing else is sent."""
+    """At full size, with ids filling a 4x4 torus; nothing else is sent."""
     pytest.importorskip("jax")
     mesh = Mesh({"x": 16})
     made = planned(mesh, (4096, 4096), "float32", '[{"x"}, {}]', '[{}, {"x"}]', "v5e:4x4")

@@ -74,7 +74,7 @@ def _kind(form: Form) -> tuple[object, ...]:
 def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[Choice]:
     """Every form that can move the tiles of an exchange. 64-bit elements travel as two of 32."""
     sums = Sums(exchange)
-    if grid is not None and not all(grid.is_direct(*grid.pairs(exchange))):
+    if grid is not None and not grid.is_direct(*grid.pairs(exchange)):
         for form in Routed.every(exchange, itemsize, grid):
             yield Choice(form, form.figures(sums))
         return

@@ -57,26 +57,20 @@ class Grid:
         np.maximum.at(widest, group, widths)
         return dict(zip(offsets.tolist(), map(tuple, widest.tolist()), strict=True))
 
-    def is_direct(self, sender: Integers, receiver: Integers) -> tuple[bool, bool]:
-        """Whether all these pairs may send, device ids counting up the last axis of the torus
-        first, as topologies do here, and the first axis first, as those of TPUs do."""
-        ids = self.ids[sender], self.ids[receiver]
-        dims = self.torus.dims
-        turned = [np.ravel_multi_index(np.unravel_index(i, dims, "F"), dims) for i in ids]
-        return (
-            bool((self.torus.messages(*ids) == 1).all()),
-            bool((self.torus.messages(*turned) == 1).all()),
-        )
+    def is_direct(self, sender: Integers, receiver: Integers) -> bool:
+        """Whether all these pairs may send."""
+        messages = self.torus.messages(self.ids[sender], self.ids[receiver])
+        return bool((messages == 1).all())
 
     def reaches(self) -> bool:
-        """Whether hops may be sent, in one of both orders of the axes, and lead everywhere."""
+        """Whether hops may be sent and lead everywhere."""
         if not is_routed(self.digits):
             return False
         device = np.arange(self.ids.size)
         hops = [Hop(*digit, by) for digit in self.digits for by in steps(digit[1])]
         sender = np.tile(device, len(hops))
         receiver = np.concatenate([hop.to(device) for hop in hops] or [device])
-        return not hops or any(self.is_direct(sender, receiver))
+        return not hops or self.is_direct(sender, receiver)
 
 
 def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
@@ -109,7 +103,7 @@ def refuse_unreached(plan: Plan) -> None:
     grid = grid_of(plan)
     if grid is None or grid.reaches():
         return
-    if not all(grid.is_direct(*grid.pairs(as_vectors(plan.exchange)))):
+    if not grid.is_direct(*grid.pairs(as_vectors(plan.exchange))):
         raise InputError(
             "some tiles go farther than a device sends directly, over a power of two of hops along "
             "one axis, and devices in this order cannot forward them",

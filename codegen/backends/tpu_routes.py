@@ -6,7 +6,7 @@ Devices are numbered, and a number is written in digits, the twos minor:
     hop       one digit of the number changes: every device sends to the one so much farther on
 
 On a torus whose extents are powers of two, filled axis by axis, a digit of extent 2 is a distance
-of 1, 2, 4, ... along one axis, whichever axis comes first. A digit of extent 3 is where its stride
+of 1, 2, 4, ... along one axis. A digit of extent 3 is where its stride
 is such a distance too: one up, or two down. What is done at a hop is the same on every device, so
 that a schedule names no device: it is found once for the offsets that occur.
 

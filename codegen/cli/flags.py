@@ -37,7 +37,7 @@ _HELP = {
     "backends": "pallas_tpu, triton_gpu, jax_xla, with commas between (default: the first two).",
     "strategy": "How to move it: auto (default), direct or basis.",
     "topology": "Hardware that a plan is priced on and made for: v5e:4x4, h100:2x8, …, or a file; "
-    "device ids count along its last axis first.",
+    "device ids are JAX's: they count along the first axis of a torus first, and host by host.",
     "memory_limit": "Bytes of the tensor that a device may hold at once.",
 }
 _OVERRIDES = (

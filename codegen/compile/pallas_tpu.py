@@ -195,9 +195,10 @@ def _placed(module: ModuleType, topology: str) -> list[Any]:
 
 @cache
 def _devices(topology: str) -> list[Any]:
-    """The devices of a topology, whose compiler has been started, so that the first program's
-    seconds are its own."""
-    devices = list(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+    """The devices of a topology by id (they are listed host by host), whose compiler has been
+    started, so that the first program's seconds are its own."""
+    listed = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    devices = sorted(listed, key=lambda device: device.id)
     one = NamedSharding(Mesh(np.array(devices[:1]), ("device",)), PartitionSpec())
     argument = jax.ShapeDtypeStruct((8, 128), "float32", sharding=one)
     jax.jit(lambda x: x + 1).lower(argument).compile()

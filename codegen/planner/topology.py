@@ -5,12 +5,14 @@ A link goes one way and carries its messages one after another: each costs a lat
 it is linear in the weights, so the same call counts bytes and messages.
 
     switch        a link out of and a link into every device; full bisection between (NVSwitch)
-    torus         devices row-major in a grid of two or three axes, links to the neighbours along
-                  each, with or without wrap; a transfer goes the shorter way, axis by axis, and
-                  half of it each way where both are as long
+    torus         devices in a grid of up to three axes, links to the neighbours along each, with or
+                  without wrap; a transfer goes the shorter way, axis by axis, and half of it each
+                  way where both are as long
     hierarchical  hosts of equal size; a switch within each, a link out of and into every host
 
-Devices are numbered 0 to size - 1, hosts and grids row-major.
+Devices are numbered 0 to size - 1: those of a host one after another, those of a grid along its
+first axis first, as JAX numbers a TPU's. A mesh whose devices are in another order says so by its
+`device_ids`.
 
 `ragged` says whether XLA has a ragged all-to-all there: it moves rows in whole multiples of so many
 bytes; 0 where it has none, or where a text does not name the platform.

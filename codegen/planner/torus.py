@@ -1,4 +1,8 @@
-"""A torus: devices in a grid with links to their neighbours (`topology.py` says how it routes)."""
+"""A torus: devices in a grid with links to their neighbours (`topology.py` says how it routes).
+
+Devices are numbered along the first axis first, as JAX numbers those of a TPU: of a 2x4 grid device
+1 is at (1, 0), device 2 at (0, 1).
+"""
 
 from __future__ import annotations
 
@@ -72,7 +76,7 @@ class Torus:
 
     def coordinates(self, device: Integers) -> Integers:
         """The coordinates in the grid."""
-        return np.stack(np.unravel_index(device, self.dims), axis=1).astype(np.int64)
+        return np.stack(np.unravel_index(device, self.dims, "F"), axis=1).astype(np.int64)
 
     def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
         """What every link carries; the first axis is travelled first."""
@@ -80,7 +84,7 @@ class Torus:
         grid = self.coordinates(np.arange(self.size))
         place = sender
         for axis, size in enumerate(self.dims):
-            stride = math.prod(self.dims[axis + 1 :])
+            stride = math.prod(self.dims[:axis])
             stop = grid[:, axis][receiver]
             at, to, carried = place, stop, weight
             if place.size > self.size * size:  # many go the same way: add them up first
@@ -101,7 +105,7 @@ class Torus:
         device = np.arange(size)
         sender, receiver = device[:, None, None], device[None, :, None]
         for axis, extent in enumerate(self.dims):
-            stride = math.prod(self.dims[axis + 1 :])
+            stride = math.prod(self.dims[:axis])
             link = np.arange(extent)
             start, stop = sender // stride % extent, receiver // stride % extent
             up, down = self.hops(axis, start, stop)
@@ -109,7 +113,7 @@ class Torus:
             if self.wrap[axis]:
                 share = np.where(up < down, 1.0, np.where(up > down, 0.0, 0.5))
             # Axes before this one are travelled, those after it not yet.
-            line = receiver // (stride * extent) * (stride * extent) + sender % stride
+            line = sender // (stride * extent) * (stride * extent) + receiver % stride
             at = line + link * stride
             upwards = ((link - start) % extent < up) * share
             downwards = ((start - link) % extent < down) * (1.0 - share)
@@ -127,7 +131,7 @@ class Torus:
     def copies(self, count: int, devices: int) -> tuple[Torus, Integers]:
         """So many of these beside each other, devices numbered on, and which one a link is of."""
         links = np.tile(np.repeat(np.arange(count), self.size), 2 * len(self.dims) + 2)
-        return replace(self, dims=(count, *self.dims), wrap=(False, *self.wrap)), links
+        return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
         """How many messages each transfer takes."""

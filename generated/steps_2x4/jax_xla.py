@@ -6,12 +6,12 @@ Target: [{"y"}, {}] on <["x"=2, "y"=4]>, shards of 4 x 24.
     d2(x, y)[k0, k1] -> t[y * 4 + k0, k1]
 
 Steps, with the bytes that each brings to the busiest device:
-    1. permute over "x", "y": [{"x"}, {"y"}] -> [{"y":(1)2}, {"y":(2)2, "x"}]; 192 bytes
-    2. all_gather over "x": [{"y":(1)2}, {"y":(2)2, "x"}] -> [{"y":(1)2}, {"y":(2)2}]; 192 bytes
-    3. all_to_all over "y":(2)2: [{"y":(1)2}, {"y":(2)2}] -> [{"y"}, {}]; 192 bytes
+    1. all_to_all over "y":(2)2: [{"x"}, {"y"}] -> [{"x", "y":(2)2}, {"y":(1)2}]; 96 bytes
+    2. all_gather over "y":(1)2: [{"x", "y":(2)2}, {"y":(1)2}] -> [{"x", "y":(2)2}, {}]; 192 bytes
+    3. permute over "x", "y": [{"x", "y":(2)2}, {}] -> [{"y"}, {}]; 384 bytes
 
-Bytes received: 576 by the busiest device (the least possible is 384), 4224 in all.
-Bytes sent: 576 by the busiest device (the least possible is 384).
+Bytes received: 672 by the busiest device (the least possible is 384), 3840 in all.
+Bytes sent: 480 by the busiest device (the least possible is 384).
 Memory: 768 bytes of the tensor on a device at most, the shards
 before and after one step together; what XLA takes within a step is beside that.
 
@@ -25,7 +25,7 @@ before and after one step together; what XLA takes within a step is beside that.
     6       [8, 16) x [12, 18)  [8, 12) x [0, 24)
     7       [8, 16) x [18, 24)  [12, 16) x [0, 24)
 
-On the wire 576 bytes into the busiest device.
+On the wire 672 bytes into the busiest device.
 
 Made by
     shardwright emit --mesh x=2,y=4 --shape 16x24 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {}]' --backends jax_xla --strategy basis --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512 --name steps_2x4 -o generated
@@ -98,7 +98,7 @@ AXES = ("x", "y:(1)2", "y:(2)2")
 DEVICES = 8
 
 # What arrives at the busiest device, padding included.
-WIRE_BYTES = 576
+WIRE_BYTES = 672
 
 
 def source_box(position):
@@ -137,9 +137,9 @@ def _number(digits, position):
 # (stride, size) of a device's position that cut it, cut by cut. SENDERS: the digits that number the
 # holders of a shard, those that number its receivers, into how many pieces holders cut a box, along
 # which dimension, and what the pieces' starts are multiples of.
-BEFORE_1 = ((16, (((4, 2),),)), (24, (((1, 4),),)))
-AFTER_1 = ((16, (((2, 2),),)), (24, (((1, 2), (4, 2)),)))
-SENDERS_1 = ((), (), 1, 0, 1)
+BEFORE_3 = ((16, (((4, 2), (1, 2)),)), (24, ((),)))
+AFTER_3 = ((16, (((1, 4),),)), (24, ((),)))
+SENDERS_3 = (((2, 2),), ((4, 2),), 2, 1, 1)
 
 
 def _range(dim, position):
@@ -255,12 +255,12 @@ def _moved(x, before, after, *how, adds=False):
 
 def _exchange(x):
     """The target shard of this device from its source shard, inside shard_map."""
-    # 1. permute over "x", "y": [{"x"}, {"y"}] -> [{"y":(1)2}, {"y":(2)2, "x"}]
-    x = _moved(x, BEFORE_1, AFTER_1, SENDERS_1)
-    # 2. all_gather over "x": [{"y":(1)2}, {"y":(2)2, "x"}] -> [{"y":(1)2}, {"y":(2)2}]
-    x = lax.all_gather(x, "x", axis=1, tiled=True)
-    # 3. all_to_all over "y":(2)2: [{"y":(1)2}, {"y":(2)2}] -> [{"y"}, {}]
-    y = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=1, tiled=True)
+    # 1. all_to_all over "y":(2)2: [{"x"}, {"y"}] -> [{"x", "y":(2)2}, {"y":(1)2}]
+    x = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=1, tiled=True)
+    # 2. all_gather over "y":(1)2: [{"x", "y":(2)2}, {"y":(1)2}] -> [{"x", "y":(2)2}, {}]
+    x = lax.all_gather(x, "y:(1)2", axis=1, tiled=True)
+    # 3. permute over "x", "y": [{"x", "y":(2)2}, {}] -> [{"y"}, {}]
+    y = _moved(x, BEFORE_3, AFTER_3, SENDERS_3)
     return y[None]
 
 

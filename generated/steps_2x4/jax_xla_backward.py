@@ -6,13 +6,11 @@ Target: [{"x"}, {"y"}] on <["x"=2, "y"=4]>, shards of 8 x 6.
     d2(x, y)[k0, k1] -> t[x * 8 + k0, y * 6 + k1]
 
 Steps, with the bytes that each brings to the busiest device:
-    1. all_to_all over "y":(2)2: [{"y"}, {}] -> [{"y":(1)2}, {"y":(2)2}]; 192 bytes
-    2. permute over "y": [{"y":(1)2}, {"y":(2)2}] -> [{"y":(2)2}, {"y":(1)2}]; 384 bytes
-    3. all_to_all over "y":(2)2: [{"y":(2)2}, {"y":(1)2}] -> [{}, {"y"}]; 192 bytes
-    4. slice over "x": [{}, {"y"}] -> [{"x"}, {"y"}]; 0 bytes
+    1. all_to_all over "y": [{"y"}, {}] -> [{}, {"y"}]; 288 bytes
+    2. slice over "x": [{}, {"y"}] -> [{"x"}, {"y"}]; 0 bytes
 
-Bytes received: 768 by the busiest device (the least possible is 192), 4608 in all.
-Bytes sent: 768 by the busiest device (the least possible is 144).
+Bytes received: 288 by the busiest device (the least possible is 192), 2304 in all.
+Bytes sent: 288 by the busiest device (the least possible is 144).
 Memory: 768 bytes of the tensor on a device at most, the shards
 before and after one step together; what XLA takes within a step is beside that.
 
@@ -26,7 +24,7 @@ before and after one step together; what XLA takes within a step is beside that.
     6       [8, 12) x [0, 24)   [8, 16) x [12, 18)
     7       [12, 16) x [0, 24)  [8, 16) x [18, 24)
 
-On the wire 768 bytes into the busiest device.
+On the wire 288 bytes into the busiest device.
 
 Made by
     shardwright emit --mesh x=2,y=4 --shape 16x24 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {}]' --backends jax_xla --strategy basis --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512 --name steps_2x4 -o generated  # jax_xla_backward.py, the backward
@@ -36,7 +34,6 @@ Tested with jax 0.10.2 on CPU devices.
 
 import functools
 import importlib.util
-import itertools
 import math
 import os
 
@@ -85,9 +82,9 @@ SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
 
 # The meshes with their axes refined into the sub-axes in use, and the shardings on them.
-SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
+SOURCE_AXES = (("x", 2), ("y", 4))
 TARGET_AXES = (("x", 2), ("y", 4))
-SOURCE_SPEC = P(("y:(1)2", "y:(2)2"), None)
+SOURCE_SPEC = P("y", None)
 TARGET_SPEC = P("x", "y")
 
 # Shards are padded at their ends to the largest: the shapes of the global arrays.
@@ -95,11 +92,11 @@ PADDED_SOURCE_SHAPE = (16, 24)
 PADDED_TARGET_SHAPE = (16, 24)
 
 # The axes over which devices are ranked for the exchange, and how many devices they have.
-AXES = ("x", "y:(1)2", "y:(2)2")
+AXES = ("x", "y")
 DEVICES = 8
 
 # What arrives at the busiest device, padding included.
-WIRE_BYTES = 768
+WIRE_BYTES = 288
 
 
 def source_box(position):
@@ -119,150 +116,11 @@ def _ranges(box):
     return tuple(zip(box[::2], box[1::2], strict=True))
 
 
-def _at(table, me):
-    """The row of a rank in a table; the row itself where all are the same."""
-    if (table == table[0]).all():
-        return table[0]
-    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
-
-
-def _number(digits, position):
-    """The number that digits (stride, size) of a position make, major to minor."""
-    number = 0
-    for stride, size in digits:
-        number = number * size + position // stride % size
-    return number
-
-
-# Steps by boxes, by their number. BEFORE, AFTER: of each dimension its extent, and the digits
-# (stride, size) of a device's position that cut it, cut by cut. SENDERS: the digits that number the
-# holders of a shard, those that number its receivers, into how many pieces holders cut a box, along
-# which dimension, and what the pieces' starts are multiples of.
-BEFORE_2 = ((16, (((2, 2),),)), (24, (((1, 2),),)))
-AFTER_2 = ((16, (((1, 2),),)), (24, (((2, 2),),)))
-SENDERS_2 = (((4, 2),), ((4, 2),), 1, 0, 1)
-
-
-def _range(dim, position):
-    """The range of a dimension at a position: a part of the whole, of that a part, and so on."""
-    extent, cuts = dim
-    low, high = 0, extent
-    for digits in cuts:
-        width = -(-(high - low) // math.prod(size for _, size in digits))
-        low = min(low + _number(digits, position) * width, high)
-        high = min(low + width, high)
-    return low, high
-
-
-def _turn(senders, after, receiver, piece):
-    """The number, among the holders of a shard, of the one that sends a receiver a piece of it."""
-    holders, receivers, pieces, cut, _ = senders
-    turns = math.prod(size for _, size in holders) // pieces
-    number = _number(receivers, receiver)
-    if pieces == 1:
-        return number % turns
-    shift = number // turns + _number(itertools.chain(*after[cut][1]), receiver)
-    return number % turns + turns * ((piece + shift) % pieces)
-
-
-def _piece(box, piece, senders):
-    """The piece of a box that one holder sends."""
-    *_, pieces, cut, unit = senders
-    low, high = box[cut]
-    step, extra = divmod(max(high - low, 0) // unit, pieces)
-    start, end = (low + (n * step + min(n, extra)) * unit for n in (piece, piece + 1))
-    return [*box[:cut], (start, end), *box[cut + 1 :]]
-
-
-def _boxes(before, after, senders, adds):
-    """Every box of a step: (sender, receiver, read, write, shape), both ends as ranks.
-
-    read, write: where it starts in the shards of its sender and its receiver. What a receiver
-    holds itself it keeps, but for sums, which take the box of every term.
-    """
-    held = [[_range(dim, position) for dim in before] for position in range(DEVICES)]
-    holders = {}
-    for position in range(DEVICES):
-        holders.setdefault(_number(senders[0], position), []).append(position)
-    for receiver, piece in itertools.product(range(DEVICES), range(senders[2])):
-        me = receiver
-        wanted = [_range(dim, receiver) for dim in after]
-        for sender in holders[_turn(senders, after, receiver, piece)]:
-            pairs = zip(held[sender], wanted, strict=True)
-            box = [(max(a, c), min(b, d)) for (a, b), (c, d) in pairs]
-            stays = not adds and held[sender] == held[me]
-            if not stays:
-                box = _piece(box, piece, senders)
-            if any(low >= high for low, high in box) or (stays and piece):
-                continue
-            read = [low - start for (low, _), (start, _) in zip(box, held[sender], strict=True)]
-            write = [low - start for (low, _), (start, _) in zip(box, wanted, strict=True)]
-            shape = tuple(high - low for low, high in box)
-            yield me if stays else sender, receiver, read, write, shape
-
-
-@functools.cache
-def _rounds(*step):
-    """The rounds of a step, boxes of one shape each: (pairs, window, reads, writes, takes).
-
-    pairs: the ranks (sender, receiver), each at most once on either side, maybe both the same;
-    window: the shape of the boxes; by rank, reads and writes: where the box starts in the source
-    shard of a sender and in the target shard of a receiver; takes: who receives.
-    """
-    rounds = []
-    boxes = sorted(_boxes(*step), key=lambda box: (box[1] - box[0]) % DEVICES)
-    for sender, receiver, *box, shape in boxes:
-        for window, sent, taken in rounds:
-            if window == shape and sender not in sent and receiver not in taken:
-                break
-        else:
-            sent, taken = {}, {}
-            rounds.append((shape, sent, taken))
-        sent[sender], taken[receiver] = receiver, (sender, *box)
-    return [_round(*each) for each in rounds]
-
-
-def _round(window, sent, taken):
-    reads = np.zeros((DEVICES, len(window)), np.int32)
-    writes = np.zeros((DEVICES, len(window)), np.int32)
-    takes = np.zeros(DEVICES, bool)
-    for receiver, (sender, read, write) in taken.items():
-        reads[sender], writes[receiver], takes[receiver] = read, write, True
-    return list(sent.items()), window, reads, writes, takes
-
-
-def _largest(dim):
-    """The extent of the largest shard along a dimension."""
-    ranges = (_range(dim, position) for position in range(DEVICES))
-    return max(high - low for low, high in ranges)
-
-
-def _moved(x, before, after, *how, adds=False):
-    """The shard after a step by boxes, of the shard before it; `adds`: the sum of what arrives."""
-    me = lax.axis_index(AXES)
-    # Unreduced axes are dimensions of the boxes, and not of the shards.
-    hidden = len(before) - x.ndim
-    y = jnp.zeros([_largest(dim) for dim in after[hidden:]], x.dtype)
-    for pairs, window, reads, writes, takes in _rounds(before, after, how[0], adds, *how[1:]):
-        box = lax.dynamic_slice(x, _at(reads[:, hidden:], me), window[hidden:])
-        if any(sender != receiver for sender, receiver in pairs):
-            box = lax.ppermute(box, AXES, pairs)
-        start = _at(writes[:, hidden:], me)
-        own = lax.dynamic_slice(y, start, window[hidden:])
-        arrived = own + box if adds else box
-        y = lax.dynamic_update_slice(y, jnp.where(_at(takes, me), arrived, own), start)
-    return y
-
-
 def _exchange(x):
     """The target shard of this device from its source shard, inside shard_map."""
-    # 1. all_to_all over "y":(2)2: [{"y"}, {}] -> [{"y":(1)2}, {"y":(2)2}]
-    x = lax.all_to_all(x, "y:(2)2", split_axis=1, concat_axis=0, tiled=True)
-    # 2. permute over "y": [{"y":(1)2}, {"y":(2)2}] -> [{"y":(2)2}, {"y":(1)2}]
-    x = _moved(x, BEFORE_2, AFTER_2, SENDERS_2)
-    # 3. all_to_all over "y":(2)2: [{"y":(2)2}, {"y":(1)2}] -> [{}, {"y"}]
-    x = lax.all_to_all(x, "y:(2)2", split_axis=1, concat_axis=0, tiled=True)
-    # 4. slice over "x": [{}, {"y"}] -> [{"x"}, {"y"}]
+    # 1. all_to_all over "y": [{"y"}, {}] -> [{}, {"y"}]
+    x = lax.all_to_all(x, "y", split_axis=1, concat_axis=0, tiled=True)
+    # 2. slice over "x": [{}, {"y"}] -> [{"x"}, {"y"}]
     y = lax.dynamic_slice_in_dim(x, lax.axis_index("x") * 8, 8, axis=0)
     return y[None]
 
