@@ -65,7 +65,7 @@ class Mesh:
         return parse_mesh(text)
 
     def sharding(self, text: str) -> Sharding:
-        """A sharding on this mesh from its text, as `[{"x"}, {"y", ?}p2]`."""
+        """A sharding on this mesh from its text, Shardy's or HLO's, as `[{"x"}, {"y", ?}p2]`."""
         from shardwright.ir.text import parse_sharding
 
         return parse_sharding(text, self)
