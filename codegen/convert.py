@@ -69,6 +69,12 @@ def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = Non
     """
     jax = _imported("jax", "jax", "jax")
     numpy = importlib.import_module("numpy")
+    if sharding.mesh.is_empty:
+        raise InputError(
+            "a jax mesh has devices, and the empty mesh none of its own",
+            got=sharding.mesh,
+            expected="a sharding on a mesh of devices, replicated on them",
+        )
     pieces = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
     refined = Mesh([(_axis_name(ref), sharding.mesh.full_size(ref)) for ref in pieces])
     by_id = {device.id: device for device in (jax.devices() if devices is None else devices)}

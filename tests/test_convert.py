@@ -364,6 +364,17 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_the_empty_mesh_is_none_of_jax() -> None:
+    pytest.importorskip("jax")
+    assert message(lambda: convert.to_named_sharding(Mesh({}).sharding("[]"))) == exactly(
+        """
+        a jax mesh has devices, and the empty mesh none of its own
+        got: <[]>
+        expected: a sharding on a mesh of devices, replicated on them
+        """
+    )
+
+
 def test_neither_jax_nor_torch_is_imported_before_it_is_needed() -> None:
     code = (
         "import sys, shardwright.ir, shardwright.codegen.convert\n"
