@@ -7,10 +7,11 @@ the `id`s of jax devices, or the ranks of torch processes.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardwright.ir.axes import AxisRef, contains
+from shardwright.ir.axes import AxisRef, between, contains
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import DimSharding, Sharding
@@ -68,6 +69,12 @@ def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = Non
     """
     jax = _imported("jax", "jax", "jax")
     numpy = importlib.import_module("numpy")
+    if sharding.mesh.is_empty:
+        raise InputError(
+            "a jax mesh has devices, and the empty mesh none of its own",
+            got=sharding.mesh,
+            expected="a sharding on a mesh of devices, replicated on them",
+        )
     pieces = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
     refined = Mesh([(_axis_name(ref), sharding.mesh.full_size(ref)) for ref in pieces])
     by_id = {device.id: device for device in (jax.devices() if devices is None else devices)}
@@ -117,10 +124,14 @@ def _device(by_id: Mapping[int, Device], wanted: int) -> Device:
 
 
 def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: int) -> Sharding:
-    """The sharding of a torch DTensor: `Shard`, `Replicate`, and `Partial` as an unreduced axis.
+    """The sharding of a torch DTensor: `Shard`, `Replicate`, and `Partial` as an unreduced axis;
+    `_StridedShard`, by which FSDP shards what is sharded already, as an axis that is more minor
+    than axes after it.
 
     torch cuts extents that do not divide chunk by chunk, so a reshard of such a tensor names the
-    split `nested`. Mesh dimensions without names become `dim_0`, `dim_1`, …
+    split `nested`. (Where the split factor of a strided placement is that of several axes, or of a
+    part of one, torch's shards are those of no split unless the extent divides.) Mesh dimensions
+    without names become `dim_0`, `dim_1`, …
     """
     mesh = _from_device_mesh(device_mesh)
     if len(placements) != len(mesh.axes):
@@ -133,9 +144,13 @@ def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: i
     axes: list[list[AxisRef]] = [[] for _ in range(rank)]
     unreduced: list[AxisRef] = []
     types = _imported("torch.distributed.tensor.placement_types", "torch", "gpu")
-    for name, placement in zip(mesh.names, placements, strict=True):
+    # From the last placement, which is of the most minor axis, unless later ones are strided.
+    for name, placement in reversed(list(zip(mesh.names, placements, strict=True))):
         if type(placement) is types.Shard:
-            axes[_dim(placement.dim, rank)].append(AxisRef(name))
+            axes[_dim(placement.dim, rank)].insert(0, AxisRef(name))
+        elif type(placement) is types._StridedShard:
+            dim = _dim(placement.dim, rank)
+            axes[dim] = _strided(mesh, axes[dim], name, placement)
         elif type(placement) is types.Partial and placement.reduce_op == "sum":
             unreduced.append(AxisRef(name))
         elif type(placement) is not types.Replicate:
@@ -146,6 +161,32 @@ def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: i
                 expected="Shard(dim), Replicate() or Partial('sum')",
             )
     return Sharding(mesh, tuple(DimSharding(tuple(refs)) for refs in axes), (), tuple(unreduced))
+
+
+def _strided(mesh: Mesh, refs: list[AxisRef], name: str, placement: Any) -> list[AxisRef]:
+    """The axes of a dimension with one more, after the major-most ones, or parts of them, that make
+    as many shards as the placement's split factor says."""
+    left, before, after = int(placement.split_factor), list[AxisRef](), list(refs)
+    while left > 1 and after:
+        first = after.pop(0)
+        size, pre = mesh.full_size(first), first.pre or 1
+        cut = math.gcd(left, size)
+        if cut < size and cut < left:
+            break
+        left //= cut
+        whole = mesh.axis_size(first.name)
+        before.append(between(first.name, pre, pre * cut, whole))
+        if cut < size:
+            after.insert(0, between(first.name, pre * cut, pre * size, whole))
+    if left == 1:
+        return [*before, AxisRef(name), *after]
+    count = math.prod(map(mesh.full_size, refs))
+    raise InputError(
+        "the shards of a strided placement must be cut by the placements after it",
+        argument="placements",
+        got=f"{placement!r} along {name}, before placements that make {count} shards",
+        expected="a split factor of as many shards as some of the major ones make",
+    )
 
 
 def _from_device_mesh(device_mesh: DeviceMesh) -> Mesh:

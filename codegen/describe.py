@@ -169,12 +169,13 @@ def _reshard(given: Mapping[str, object]) -> Reshard:
     target_mesh = given.get("target_mesh")
     other = mesh if target_mesh is None else _mesh("target_mesh", target_mesh)
     texts = {key: _text(key, given.get(key, "flat")) for key in _TEXTS}
+    shape = _shape(given["shape"])
     try:
         return Reshard(
-            shape=_shape(given["shape"]),
+            shape=shape,
             dtype=texts["dtype"],
-            source=parse_sharding(texts["source"], mesh, "source"),
-            target=parse_sharding(texts["target"], other, "target"),
+            source=parse_sharding(texts["source"], mesh, "source", len(shape)),
+            target=parse_sharding(texts["target"], other, "target", len(shape)),
             source_split=texts["source_split"],
             target_split=texts["target_split"],
         )

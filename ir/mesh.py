@@ -40,7 +40,9 @@ class Digit:
 class Mesh:
     """Named axes over devices; `str` gives Shardy's text, `<["x"=2, "y"=3]>`.
 
-    A mesh without axes is maximal: one device, `<[], device_ids=[3]>`.
+    A mesh without axes is maximal: one device, `<[], device_ids=[3]>`; or, where no device is said,
+    the empty mesh `<[]>`, which has none of its own: a tensor on it is replicated on all devices of
+    the other side of its reshard.
     """
 
     axes: Axes
@@ -65,14 +67,14 @@ class Mesh:
         return parse_mesh(text)
 
     def sharding(self, text: str) -> Sharding:
-        """A sharding on this mesh from its text, as `[{"x"}, {"y", ?}p2]`."""
+        """A sharding on this mesh from its text, Shardy's or HLO's, as `[{"x"}, {"y", ?}p2]`."""
         from shardwright.ir.text import parse_sharding
 
         return parse_sharding(text, self)
 
     @property
     def size(self) -> int:
-        return math.prod(size for _, size in self.axes)
+        return len(self.device_ids)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,6 +89,11 @@ class Mesh:
     def is_maximal(self) -> bool:
         """Is this a mesh of no axes: one device that holds everything?"""
         return not self.axes
+
+    @property
+    def is_empty(self) -> bool:
+        """Has this mesh no devices of its own?"""
+        return not self.device_ids
 
     @functools.cached_property
     def sizes(self) -> dict[str, int]:
@@ -156,7 +163,7 @@ class Mesh:
 
     def __str__(self) -> str:
         axes = ", ".join(f'"{name}"={size}' for name, size in self.axes)
-        if self.is_iota and not self.is_maximal:
+        if self.is_empty or (self.is_iota and not self.is_maximal):
             return f"<[{axes}]>"
         return f"<[{axes}], device_ids=[{', '.join(map(str, self.device_ids))}]>"
 
@@ -226,7 +233,7 @@ def as_integer(value: object) -> int | None:
 def _checked_ids(device_ids: Iterable[int] | None, axes: Axes) -> range | tuple[int, ...]:
     size = math.prod(size for _, size in axes)
     if device_ids is None:
-        return range(size)
+        return range(size if axes else 0)
     if not isinstance(device_ids, Iterable):
         raise InputError(
             "device_ids must be a sequence of integers",

@@ -35,6 +35,7 @@ class Reshard:
             check_type(sharding, Sharding, """mesh.sharding('[{"x"}, {}]')""", side)
             object.__setattr__(self, side, _of_rank(sharding, self.rank, side))
             _check_split(getattr(self, f"{side}_split"), f"{side}_split")
+        _give_devices(self)
         _check_unreduced(self.source, self.target)
         _check_bytes(self)
 
@@ -97,6 +98,21 @@ def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
         return sharding.for_rank(rank)
     except InputError as error:
         raise error.named(argument) from None
+
+
+def _give_devices(reshard: Reshard) -> None:
+    """A side on the empty mesh is replicated on the devices of the other side."""
+    sides = (("source", reshard.source, reshard.target), ("target", reshard.target, reshard.source))
+    for side, own, other in sides:
+        if own.mesh.is_empty and other.mesh.is_empty:
+            raise InputError(
+                "the empty mesh has no devices of its own, so that one side needs others",
+                argument=side,
+                got=f"{own.mesh} on both sides",
+                expected="a mesh of devices on either side, as <[], device_ids=[0]>",
+            )
+        if own.mesh.is_empty:
+            object.__setattr__(reshard, side, Sharding(other.mesh, own.dims))
 
 
 def _check_split(split: str, argument: str) -> None:

@@ -124,7 +124,7 @@ class Sharding:
     def to_sdy(self) -> str:
         """Shardy's attribute; the mesh by its name, or written out if it has none."""
         mesh = f"@{self.mesh.name}" if self.mesh.name else f"mesh{self.mesh}"
-        return f"#sdy.sharding<{mesh}, {'[]' if self.mesh.is_maximal else self}>"
+        return f"#sdy.sharding<{mesh}, {self if self.mesh.axes or self.mesh.is_empty else '[]'}>"
 
     def __str__(self) -> str:
         named = (("replicated", self.replicated), ("unreduced", self.unreduced))

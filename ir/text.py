@@ -14,6 +14,7 @@ from lark import Token, Tree
 
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.errors import Span, Where, one_of
+from shardwright.ir.hlo_sharding import hlo_sharding, is_hlo
 from shardwright.ir.located import Located, Spans, span_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import check_shape
@@ -53,15 +54,22 @@ def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
     return tuple(meshes.values())
 
 
-def parse_sharding(text: str, meshes: Meshes = None, argument: str | None = None) -> Sharding:
+def parse_sharding(
+    text: str, meshes: Meshes = None, argument: str | None = None, rank: int | None = None
+) -> Sharding:
     """A sharding, on the mesh given, on the one it names of several, or on the one it spells out.
+
+    HLO's notation is read too (`ir/hlo_sharding.py`), on the one mesh that is given; `rank`: of the
+    tensor, which `{replicated}` does not say.
 
     >>> print(parse_sharding('<@m, [{"x", ?}p1], replicated={}>', Mesh({"x": 2}, name="m")))
     [{"x", ?}p1]
     """
     source = Located(text, argument)
-    tree = source.tree("sharding_text", "a sharding")
     known = (meshes,) if isinstance(meshes, Mesh) else tuple(meshes or ())
+    if len(known) == 1 and is_hlo(text):
+        return hlo_sharding(source, known[0], rank)
+    tree = source.tree("sharding_text", "a sharding")
     node = next(child for child in tree.children if isinstance(child, Tree))
     bare = _child(node, "bare") if node.data == "bound" else node
     mesh = _mesh_of(source, node, known, only=isinstance(meshes, Mesh))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,7 +12,8 @@ import sys
 import pytest
 from strategies import exactly, message
 
-from shardwright.codegen import convert
+from shardwright.codegen import convert, oracle
+from shardwright.codegen.verify.case import placement
 from shardwright.ir import Mesh, Reshard
 
 IN_ORDER = '<["x"=4, "y"=2]>'
@@ -261,17 +264,64 @@ def test_uneven_shards_of_torch_are_the_nested_split(tensor) -> None:
     assert [len(part) for half in halves for part in torch.chunk(half, 2)] == [2, 1, 1, 1]
 
 
+STRIDED = (
+    # sizes of the mesh, split factors of the placements (1 for Shard), the axes, major to minor,
+    # and whether a factor is always that of one axis, so that extents need not divide
+    ((2, 2), (2, 1), '"b", "a"', True),
+    ((2, 3), (3, 1), '"b", "a"', True),
+    ((2, 4), (2, 1), '"b":(1)2, "a", "b":(2)2', False),
+    ((2, 2, 2), (4, 1, 1), '"b", "c", "a"', False),
+    ((2, 2, 2), (2, 2, 1), '"c", "a", "b"', True),
+    ((2, 2, 3), (1, 3, 1), '"a", "c", "b"', True),
+    ((2, 3, 2), (6, 2, 1), '"c", "b", "a"', False),
+)
+
+
+@pytest.mark.parametrize(("sizes", "factors", "axes", "any_extent"), STRIDED)
+def test_strided_shards_are_axes_in_another_order(
+    tensor, sizes: tuple[int, ...], factors: tuple[int, ...], axes: str, any_extent: bool
+) -> None:
+    """What torch's own placements leave on every device, of extents that divide and that do not."""
+    import torch
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    ranks = torch.arange(math.prod(sizes)).reshape(sizes)
+    mesh = device_mesh(ranks.tolist(), tuple("abc"[: len(sizes)]))
+    placements = [
+        tensor.Shard(0) if factor == 1 else _StridedShard(0, split_factor=factor)
+        for factor in factors
+    ]
+    sharding = convert.from_torch(mesh, placements, 1)
+    assert str(sharding) == f"[{{{axes}}}]"
+    for extent in (5, 7, 24, 31) if any_extent else (24, 48):
+        held = oracle.holdings(placement(sharding, "nested"), (extent,))
+        for place in itertools.product(*map(range, sizes)):
+            part = torch.arange(extent)
+            for each, count, own in zip(placements, sizes, place, strict=True):
+                parts, _ = each._split_tensor(part, count, with_padding=False, contiguous=True)
+                part = parts[own]
+            assert part.tolist() == list(held[int(ranks[place])][0]), (extent, place)
+
+
 def test_mistakes_with_torch(tensor) -> None:
     from torch.distributed.tensor.placement_types import _StridedShard
 
     mesh, whole = device_mesh([[0, 1], [2, 3]]), tensor.Replicate()
     cases = [
         (
-            [_StridedShard(0, split_factor=2), tensor.Shard(0)],
+            [_StridedShard(0, split_factor=3), tensor.Shard(0)],
             """
-            placements: a placement must be one this representation has
-            got: _StridedShard(dim=0, sf=2) along a
-            expected: Shard(dim), Replicate() or Partial('sum')
+            placements: the shards of a strided placement must be cut by the placements after it
+            got: _StridedShard(dim=0, sf=3) along a, before placements that make 2 shards
+            expected: a split factor of as many shards as some of the major ones make
+            """,
+        ),
+        (
+            [_StridedShard(0, split_factor=2), tensor.Shard(1)],
+            """
+            placements: the shards of a strided placement must be cut by the placements after it
+            got: _StridedShard(dim=0, sf=2) along a, before placements that make 1 shards
+            expected: a split factor of as many shards as some of the major ones make
             """,
         ),
         (
@@ -310,6 +360,17 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         this conversion needs jax, which is not installed
         got: no module named jax
         expected: pip install 'shardwright[jax]'
+        """
+    )
+
+
+def test_the_empty_mesh_is_none_of_jax() -> None:
+    pytest.importorskip("jax")
+    assert message(lambda: convert.to_named_sharding(Mesh({}).sharding("[]"))) == exactly(
+        """
+        a jax mesh has devices, and the empty mesh none of its own
+        got: <[]>
+        expected: a sharding on a mesh of devices, replicated on them
         """
     )
 

@@ -176,7 +176,8 @@ def test_properties() -> None:
         (Mesh({"x": 2}, [0, 1]), '<["x"=2]>'),
         (Mesh({"a": 1}), '<["a"=1]>'),
         (Mesh({}, [3]), "<[], device_ids=[3]>"),
-        (Mesh({}), "<[], device_ids=[0]>"),
+        (Mesh({}), "<[]>"),
+        (Mesh({}, [0]), "<[], device_ids=[0]>"),
     ],
 )
 def test_canonical_text(mesh: Mesh, text: str) -> None:

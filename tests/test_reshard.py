@@ -228,3 +228,19 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
 def test_invalid(case: str) -> None:
     changed, expected = INVALID[case]
     assert message(lambda: make(**changed)) == exactly(expected)
+
+
+def test_a_side_on_the_empty_mesh_is_replicated_on_the_devices_of_the_other() -> None:
+    empty, mesh = Mesh.parse("<[]>"), Mesh({"x": 2, "y": 2}, (3, 1, 0, 2))
+    split = mesh.sharding('[{"x"}, {}]')
+    whole = mesh.sharding("[{}, {}]")
+    for nowhere in (empty.sharding("[]"), empty.sharding("[{}, {?}]")):
+        assert Reshard((4, 4), "int8", split, nowhere).target.mesh == mesh
+        assert Reshard((4, 4), "int8", nowhere, split).source.used() == whole.used() == ()
+    assert message(lambda: Reshard((4,), "int8", *[empty.sharding("[{}]")] * 2)) == exactly(
+        """
+        source: the empty mesh has no devices of its own, so that one side needs others
+        got: <[]> on both sides
+        expected: a mesh of devices on either side, as <[], device_ids=[0]>
+        """
+    )

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from shardwright.codegen.backends.jax_text import axis_name
 from shardwright.codegen.planner.digits import Digits
-from shardwright.codegen.planner.named import refs_of
 from shardwright.ir.mesh import Mesh
+from shardwright.ir.refs import refs_of
 from shardwright.ir.sharding import Sharding
 
 

@@ -28,7 +28,7 @@ _HELP = {
     "mesh": """Axes and sizes, major to minor: x=2,y=3 or '<["x"=2, "y"=3]>'.""",
     "shape": "Shape of the tensor: 6x6.",
     "dtype": "Element type: float32, bfloat16, int8, …",
-    "source": """Sharding before: '[{"x"}, {"y"}]'.""",
+    "source": """Sharding before: '[{"x"}, {"y"}]', or as HLO has it.""",
     "target": "Sharding after.",
     "target_mesh": "Mesh of the target, where it is another one.",
     "source_split": "How an uneven source is split: flat (default) or nested, as torch does.",

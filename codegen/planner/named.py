@@ -16,6 +16,7 @@ from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.layout import DimLayout, Layout, Split
 from shardwright.ir.mesh import Digit, Mesh
 from shardwright.ir.reduction import Reduction
+from shardwright.ir.refs import refs_of
 from shardwright.ir.sharding import DimSharding, Sharding
 from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 
@@ -104,28 +105,6 @@ class Naming:
         meshes = self.basis.meshes(layer)
         one = Mesh({"devices": self.basis.size}, meshes[0].device_ids)
         return (*meshes, one)
-
-
-def refs_of(mesh: Mesh, digits: Digits) -> tuple[AxisRef, ...] | None:
-    """Digits of a mesh position as axis references, major to minor; None where an axis would have
-    to be cut where it has no sub-axis."""
-    found: list[AxisRef] = []
-    for stride, size in digits:
-        refs, at, top = [], stride, stride * size
-        minor = 1
-        for name, extent in reversed(mesh.axes):
-            major = minor * extent
-            if at < top and minor <= at < major:
-                end = min(top, major)
-                if at % minor or end % at or major % end:
-                    return None
-                refs.append(algebra.between(name, major // end, major // at, extent))
-                at = end
-            minor = major
-        if at != top:
-            return None
-        found += reversed(refs)
-    return tuple(found)
 
 
 def _places(digits: Digits) -> tuple[Digit, ...]:
