@@ -27,8 +27,8 @@ from rich.table import Table
 import shardwright as sw
 from bench.balance import shardings
 from bench.chart import Chart, Series, written
-from shardwright.codegen.describe import Description
 from shardwright.codegen.planner.compare import why_not_xla
+from shardwright.codegen.spec.description import Description
 
 TOPOLOGY = "h100"
 CASES = (
@@ -40,7 +40,7 @@ CASES = (
     ({"x": 2, "y": 2, "z": 2}, (2051, 1027)),
 )
 CORPUS = ("corpus/reshards.toml", "corpus/examples.toml")
-XLA = "from shardwright.codegen.planner.hlo import main; main()"
+XLA = "from shardwright.codegen.planner.xla import main; main()"
 
 
 @dataclass(frozen=True)

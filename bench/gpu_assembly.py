@@ -14,13 +14,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from shardwright.codegen.backends import triton_gpu
-from shardwright.codegen.backends.gpu_moves import LINE, Moves
-from shardwright.codegen.compile import GpuCode, resources
-from shardwright.codegen.compile.triton_gpu import code_of, compiled, kinds
-from shardwright.codegen.module import as_vectors
+from shardwright.codegen.backends.triton_gpu import context as triton_gpu
+from shardwright.codegen.backends.triton_gpu.compile import resources
+from shardwright.codegen.backends.triton_gpu.compile.run import code_of, compiled, kinds
+from shardwright.codegen.backends.triton_gpu.rows import LINE, Moves
+from shardwright.codegen.compile import GpuCode
+from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
-from shardwright.codegen.toml import load_toml
+from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.verify.worker import load
 from shardwright.ir import Reshard
 from shardwright.ir.dtypes import DTYPES

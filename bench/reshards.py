@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import shardwright as sw
-from shardwright.codegen.toml import load_toml
+from shardwright.codegen.spec.config import load_toml
 from shardwright.ir import AxisRef, DimSharding, Sharding
 from shardwright.ir.dtypes import DTYPES
 

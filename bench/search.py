@@ -16,12 +16,12 @@ from rich.table import Table
 
 import shardwright as sw
 from bench.reshards import random_sharding
-from shardwright.codegen.planner.basis import Basis
-from shardwright.codegen.planner.basis_plan import within
-from shardwright.codegen.planner.choose import network_of
-from shardwright.codegen.planner.estimate import Estimates
-from shardwright.codegen.planner.permutes import Permutes
-from shardwright.codegen.planner.search import Search
+from shardwright.codegen.planner.basis.bound import Estimates
+from shardwright.codegen.planner.basis.graph import Basis
+from shardwright.codegen.planner.basis.permutes import Permutes
+from shardwright.codegen.planner.basis.plan import within
+from shardwright.codegen.planner.basis.search import Search
+from shardwright.codegen.planner.plan import network_of
 
 SHAPE = (512, 256, 128)
 PAIRS = 24

@@ -16,11 +16,11 @@ from rich.table import Table
 
 import shardwright as sw
 from bench.reshards import corpus, random_reshard, random_reshards
-from shardwright.codegen.backends.tpu_forms import Choice, choose
-from shardwright.codegen.backends.tpu_traffic import Figures
+from shardwright.codegen.backends.pallas_tpu.figures import Figures
+from shardwright.codegen.backends.pallas_tpu.strategy import Choice, choose
 from shardwright.codegen.cli.tables import console
 from shardwright.codegen.compile import Report, TpuCode, compile_bundles
-from shardwright.codegen.module import as_vectors
+from shardwright.codegen.emit.context import as_vectors
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 

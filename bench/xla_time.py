@@ -31,8 +31,8 @@ from rich.table import Table
 import shardwright as sw
 from bench import reshards
 from bench.chart import Chart, Series, written
-from shardwright.codegen.backends import jax_xla
-from shardwright.codegen.describe import Description, describe
+from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.spec.description import Description, describe
 from shardwright.ir import AxisRef, DimSharding, Sharding
 from shardwright.ir.dtypes import DTYPES
 
@@ -118,7 +118,7 @@ class Case:
 
     def figures(self) -> dict[str, Any]:
         """Medians in milliseconds, and the bytes of the busiest device of ours and XLA's."""
-        from shardwright.codegen.planner.hlo import received
+        from shardwright.codegen.planner.xla import received
 
         texts = [program.as_text() for program in self.programs[:2]]
         nbytes = [max(received(text, self.mesh.size)[0]) for text in texts]

@@ -1,6 +1,6 @@
 """What is said: meshes, shardings, reshards, and the integer algebra of their layouts.
 
-The text forms are Shardy's. One screen of grammar stands in `text.lark`; the meaning:
+The text forms are Shardy's. One screen of grammar stands in `text/grammar.lark`; the meaning:
 
     mesh       <["x"=2, "y"=3]>               six devices viewed as 2 x 3, ids 0 to 5
                <["x"=2], device_ids=[1, 0]>   the same view, another order of devices
@@ -21,7 +21,7 @@ from shardwright.ir.mesh import Digit, Mesh
 from shardwright.ir.placement import places_equally
 from shardwright.ir.reshard import SPLITS, Reshard
 from shardwright.ir.sharding import DimSharding, Sharding
-from shardwright.ir.text import parse_mesh, parse_meshes, parse_shape, parse_sharding
+from shardwright.ir.text.parse import parse_mesh, parse_meshes, parse_shape, parse_sharding
 
 __all__ = [
     "DTYPES",

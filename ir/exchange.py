@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from shardwright.ir.index import Value, floor_div, minimum, mod
+from shardwright.ir.algebra.index import Value, floor_div, minimum, mod
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard

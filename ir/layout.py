@@ -1,9 +1,9 @@
 """Layouts: which interval of a tensor each mesh position holds, and who holds an element.
 
 Every formula here is written once, over Python integers, numpy arrays and sympy expressions alike
-(`ir/index.py`). A mesh position is the row-major number of a device in its mesh; an axis reference
-is one digit of it, `(position floordiv stride) mod size`. Along a tensor dimension of size K split
-over digits of sizes k_1..k_r (major to minor), N = k_1*...*k_r:
+(`ir/algebra/index.py`). A mesh position is the row-major number of a device in its mesh; an axis
+reference is one digit of it, `(position floordiv stride) mod size`. Along a tensor dimension of
+size K split over digits of sizes k_1..k_r (major to minor), N = k_1*...*k_r:
 
     shard index   s = sum_i c_i * prod_{j>i} k_j              S = K ceildiv N
     flat          interval [s*S, min(s*S + S, K))             owner of element i: i floordiv S
@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from shardwright.ir.index import Value, ceil_div, floor_div, maximum, minimum, mod
+from shardwright.ir.algebra.index import Value, ceil_div, floor_div, maximum, minimum, mod
 from shardwright.ir.mesh import AxisRef, Digit, Mesh
 from shardwright.ir.sharding import Sharding
 

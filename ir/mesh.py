@@ -62,13 +62,13 @@ class Mesh:
     @classmethod
     def parse(cls, text: str) -> Mesh:
         """A mesh from Shardy's text or the shorthand `x=2,y=3`; `str` is the inverse."""
-        from shardwright.ir.text import parse_mesh
+        from shardwright.ir.text.parse import parse_mesh
 
         return parse_mesh(text)
 
     def sharding(self, text: str) -> Sharding:
         """A sharding on this mesh from its text, Shardy's or HLO's, as `[{"x"}, {"y", ?}p2]`."""
-        from shardwright.ir.text import parse_sharding
+        from shardwright.ir.text.parse import parse_sharding
 
         return parse_sharding(text, self)
 

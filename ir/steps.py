@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from shardwright.ir.algebra.identities import simplify
+from shardwright.ir.algebra.index import Index, Value
+from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.identities import simplify
-from shardwright.ir.index import Index, Value
 from shardwright.ir.layout import Layout
-from shardwright.ir.printers import PYTHON
 from shardwright.ir.reduction import Reduction
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.transfers import Transfers, enumerate_transfers

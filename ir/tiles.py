@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.ir.index import Integers, Value, maximum, minimum
+from shardwright.ir.algebra.index import Integers, Value, maximum, minimum
 from shardwright.ir.layout import DimLayout
 
 

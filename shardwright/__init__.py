@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardwright.codegen.bundle import Bundle, emit
-    from shardwright.codegen.check import Problem, check
-    from shardwright.codegen.convert import from_named_sharding, from_torch, to_named_sharding
-    from shardwright.codegen.describe import Description
+    from shardwright.codegen.emit.bundle import Bundle
+    from shardwright.codegen.emit.check import Problem, check
+    from shardwright.codegen.emit.emit import emit
     from shardwright.codegen.planner import plan
     from shardwright.codegen.show import derivation, pictures, svg, tile_table
-    from shardwright.codegen.toml import load_toml
+    from shardwright.codegen.spec.config import load_toml
+    from shardwright.codegen.spec.description import Description
+    from shardwright.codegen.spec.interop import from_named_sharding, from_torch, to_named_sharding
     from shardwright.codegen.verify import Report, verify
     from shardwright.ir.errors import InputError
     from shardwright.ir.mesh import AxisRef, Mesh
@@ -42,13 +43,14 @@ if not Path(__file__).with_name("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
 _HOMES = {
-    "shardwright.codegen.bundle": ("Bundle", "emit"),
-    "shardwright.codegen.check": ("Problem", "check"),
-    "shardwright.codegen.convert": ("from_named_sharding", "from_torch", "to_named_sharding"),
-    "shardwright.codegen.describe": ("Description",),
+    "shardwright.codegen.emit.bundle": ("Bundle",),
+    "shardwright.codegen.emit.emit": ("emit",),
+    "shardwright.codegen.emit.check": ("Problem", "check"),
+    "shardwright.codegen.spec.interop": ("from_named_sharding", "from_torch", "to_named_sharding"),
+    "shardwright.codegen.spec.description": ("Description",),
     "shardwright.codegen.planner": ("plan",),
     "shardwright.codegen.show": ("derivation", "pictures", "svg", "tile_table"),
-    "shardwright.codegen.toml": ("load_toml",),
+    "shardwright.codegen.spec.config": ("load_toml",),
     "shardwright.codegen.verify": ("Report", "verify"),
     "shardwright.ir.errors": ("InputError",),
     "shardwright.ir.mesh": ("AxisRef", "Mesh"),

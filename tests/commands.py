@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import shardwright as sw
 from shardwright.codegen.cli import app
-from shardwright.codegen.describe import describe
+from shardwright.codegen.spec.description import describe
 
 TRANSPOSE = {
     "--mesh": "x=2,y=3",

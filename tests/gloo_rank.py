@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 import triton  # noqa: F401  # imported before the processes fork
 
-from shardwright.codegen.verify.launch import quick_launches
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 
 SENT: list[int] = []
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

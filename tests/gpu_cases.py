@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.backends.gpu_moves import Moves
-from shardwright.codegen.module import as_vectors
+from shardwright.codegen.backends.triton_gpu.rows import Moves
+from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES

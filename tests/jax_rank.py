@@ -24,14 +24,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardwright.codegen import oracle
-from shardwright.codegen.oracle import Bits, Placement
-from shardwright.codegen.processes import own_stdout
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.jax_devices import to_bits, to_jax, wide_types
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.definition import Bits, Placement
 from shardwright.codegen.verify.worker import brief, load
+from shardwright.codegen.workers.process import own_stdout
 
 
 def main(rank: int, processes: int, port: int, log: Path) -> None:

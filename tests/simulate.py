@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen import oracle, oracle_terms
 from shardwright.codegen.verify import case
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir import Mesh, Reshard, Sharding
 from shardwright.ir.plan import Plan
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from shardwright.codegen.backends.triton_gpu.compile import resources
 from shardwright.codegen.cli import app
 from shardwright.codegen.compile import (
     ARCHITECTURES,
@@ -21,7 +22,6 @@ from shardwright.codegen.compile import (
     Report,
     TpuCode,
     compile_bundles,
-    resources,
     targets,
 )
 from shardwright.codegen.compile.process import _environment

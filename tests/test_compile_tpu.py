@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 import shardwright as sw
-from shardwright.codegen.backends.tpu_view import FLAT_UNIT, default_view, tile_rows
-from shardwright.codegen.chips import CHIPS, GIB, torus_of
+from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, default_view, tile_rows
 from shardwright.codegen.cli.compile import _tpu
 from shardwright.codegen.cli.tables import LOG_WIDTH
 from shardwright.codegen.compile import Outcome, Report, TpuCode, compile_bundles, memory, targets
 from shardwright.codegen.compile.process import _environment
+from shardwright.codegen.planner.network.chips import CHIPS, GIB, torus_of
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 

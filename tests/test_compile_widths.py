@@ -10,13 +10,13 @@ import pytest
 from cases import describe, random_reshard
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu import UNSUPPORTED, _printed
-from shardwright.codegen.backends.tpu_forms import candidates
-from shardwright.codegen.backends.tpu_grid import grid_of
+from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED, _printed
+from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
+from shardwright.codegen.backends.pallas_tpu.strategy import candidates
 from shardwright.codegen.compile import compile_bundles, targets
 from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.process import outcomes
-from shardwright.codegen.module import as_vectors
+from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES

@@ -12,8 +12,9 @@ import sys
 import pytest
 from strategies import exactly, message
 
-from shardwright.codegen import convert, oracle
+from shardwright.codegen.spec import interop as convert
 from shardwright.codegen.verify.case import placement
+from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Mesh, Reshard
 
 IN_ORDER = '<["x"=4, "y"=2]>'
@@ -377,7 +378,7 @@ def test_the_empty_mesh_is_none_of_jax() -> None:
 
 def test_neither_jax_nor_torch_is_imported_before_it_is_needed() -> None:
     code = (
-        "import sys, shardwright.ir, shardwright.codegen.convert\n"
+        "import sys, shardwright.ir, shardwright.codegen.spec.interop\n"
         "print([m for m in ('jax', 'torch', 'triton', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from test_emitted_edges import output, started
 
-from shardwright.codegen.bundle import emit
-from shardwright.codegen.modules import parts, reverse
+from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.emit.modules import parts, reverse
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Report, verify
 from shardwright.codegen.verify.case import Case
@@ -332,7 +332,7 @@ def test_a_missing_backward_is_caught(tmp_path: Path) -> None:
 def test_a_bundle_whose_reverse_is_refused_has_no_backward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from shardwright.codegen.backends import BACKENDS
+    from shardwright.codegen.backends.registry import BACKENDS
     from shardwright.ir import InputError
 
     def refuse(refused: object) -> None:

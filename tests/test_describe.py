@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import exactly, fields, meshes, message
 
-from shardwright.codegen.describe import LONGEST_COMMAND, Description, describe
-from shardwright.codegen.toml import load_toml
+from shardwright.codegen.spec.config import load_toml
+from shardwright.codegen.spec.description import LONGEST_COMMAND, Description, describe
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard

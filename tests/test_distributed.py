@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from cases import all_pairs, describe, devices, random_reshard
 
-from shardwright.codegen import oracle
-from shardwright.codegen.backends import triton_gpu
+from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.case import placement
+from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Reshard
 
 RANK = Path(__file__).with_name("gloo_rank.py")

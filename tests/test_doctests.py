@@ -10,15 +10,15 @@ import pytest
 
 import shardwright.ir
 
-MODULES = [module.name for module in pkgutil.iter_modules(shardwright.ir.__path__)]
+MODULES = [m.name for m in pkgutil.walk_packages(shardwright.ir.__path__, "shardwright.ir.")]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
-    module = importlib.import_module(f"shardwright.ir.{name}")
+    module = importlib.import_module(name)
     assert doctest.testmod(module).failed == 0
 
 
 def test_there_are_examples() -> None:
-    text = importlib.import_module("shardwright.ir.text")
+    text = importlib.import_module("shardwright.ir.text.parse")
     assert doctest.testmod(text).attempted >= 3

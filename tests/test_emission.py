@@ -14,12 +14,12 @@ from cases import describe, random_reshard
 from strategies import exactly, message
 
 import shardwright as sw
-from shardwright.codegen.backends import BACKENDS
-from shardwright.codegen.forms import index_functions
+from shardwright.codegen.backends.registry import BACKENDS
+from shardwright.codegen.emit.index_functions import index_functions
+from shardwright.codegen.emit.python_text import function_lines
 from shardwright.codegen.planner import plan
-from shardwright.codegen.render import function_lines
 from shardwright.ir import InputError, Mesh, Reshard
-from shardwright.ir.printers import PYTHON
+from shardwright.ir.algebra.printers import PYTHON
 
 GOLDEN = Path(__file__).with_name("golden")
 FORMATTED = ["ruff", "format", "--line-length", "100", "--check", "--isolated"]

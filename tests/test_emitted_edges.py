@@ -16,8 +16,8 @@ import jax
 import pytest
 from cases import random_reshard
 
-from shardwright.codegen.backends import BACKENDS
-from shardwright.codegen.modules import reverse
+from shardwright.codegen.backends.registry import BACKENDS
+from shardwright.codegen.emit.modules import reverse
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard
 
@@ -237,7 +237,7 @@ def test_kernels_compile_for_positions_that_triton_makes_constants(
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from shardwright.codegen.compile import launch
+    from shardwright.codegen.backends.triton_gpu.compile import launch
 
     module = loaded(random_reshard(seed), "triton_gpu", tmp_path)
     names = module.pull_kernel.arg_names

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from cases import all_pairs, describe, random_reshard
 
-from shardwright.codegen.backends import BACKENDS, tpu_windows
+from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
+from shardwright.codegen.backends.registry import BACKENDS
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.ir import Mesh, Reshard, Sharding

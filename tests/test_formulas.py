@@ -15,7 +15,7 @@ from strategies import meshes, shardings
 from shardwright.codegen.show.formulas import layout_map
 from shardwright.codegen.show.proof import prove_roundtrip
 from shardwright.ir import AxisRef, DimSharding, Mesh, Sharding
-from shardwright.ir.index import FloorDiv, Index, evaluate
+from shardwright.ir.algebra.index import FloorDiv, Index, evaluate
 from shardwright.ir.layout import DimLayout, Layout
 
 XY = Mesh({"x": 2, "y": 3})

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.codegen.backends.pallas_tpu import CHECKED
-from shardwright.codegen.check import check
-from shardwright.codegen.toml import load_toml
+from shardwright.codegen.backends.pallas_tpu.context import CHECKED
+from shardwright.codegen.emit.check import check
+from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.pool import REQUIRES
 

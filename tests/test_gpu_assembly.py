@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gpu_cases import CASES
 
-from shardwright.codegen.toml import load_toml
+from shardwright.codegen.spec.config import load_toml
 from shardwright.ir import Reshard
 
 pytest.importorskip("torch")

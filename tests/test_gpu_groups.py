@@ -13,11 +13,11 @@ from test_distributed import run_group
 from test_gpu_processes import sides
 from typer.testing import CliRunner
 
-from shardwright.codegen.bundle import emit
-from shardwright.codegen.check import check
 from shardwright.codegen.cli import app
-from shardwright.codegen.groups import Group
+from shardwright.codegen.emit.check import check
+from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.planner import plan
+from shardwright.codegen.spec.group import Group
 from shardwright.codegen.verify.worker import load
 from shardwright.ir import InputError, Mesh, Reshard
 
@@ -152,7 +152,7 @@ def test_the_kernel_moves_sixteen_bytes_at_once(refits: Refits) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from shardwright.codegen.compile import resources
+    from shardwright.codegen.backends.triton_gpu.compile import resources
 
     module = loaded(refits["apart"][1])
     names = module.copy_kernel.arg_names

@@ -15,8 +15,8 @@ from cases import random_reshard
 from gpu_cases import CASES, FORMS, make
 from test_emission import FORMATTED, LINTED
 
-from shardwright.codegen.backends import BACKENDS
-from shardwright.codegen.bundle import emit
+from shardwright.codegen.backends.registry import BACKENDS
+from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.ir import Mesh, Reshard
@@ -135,7 +135,7 @@ def assembly(module: ModuleType, kernel: str, aligned: bool = True) -> str:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from shardwright.codegen.compile import launch
+    from shardwright.codegen.backends.triton_gpu.compile import launch
 
     made = getattr(module, kernel)
     names = made.arg_names
@@ -161,7 +161,7 @@ def assembly(module: ModuleType, kernel: str, aligned: bool = True) -> str:
 
 def widths(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Bytes of the loads after that of the address, and of the stores."""
-    from shardwright.codegen.compile import resources
+    from shardwright.codegen.backends.triton_gpu.compile import resources
 
     return resources.widths(text, "ld")[1:], resources.widths(text, "st")
 
@@ -169,7 +169,7 @@ def widths(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 @pytest.mark.parametrize("name", CASES)
 def test_sixteen_bytes_where_they_are_proven(name: str, tmp_path: Path) -> None:
     """All loads and stores of `lines`, some of `mixed`, none of `units`; no loop, no division."""
-    from shardwright.codegen.compile import resources
+    from shardwright.codegen.backends.triton_gpu.compile import resources
 
     module = loaded(written(CASES[name], tmp_path))
     text = assembly(module, "pull_kernel")

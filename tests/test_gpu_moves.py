@@ -10,7 +10,7 @@ import pytest
 from cases import describe, random_reshard
 from gpu_cases import CASES, FORMS, make, moves
 
-from shardwright.codegen.backends.gpu_moves import (
+from shardwright.codegen.backends.triton_gpu.rows import (
     BLOCK_BYTES,
     BLOCK_UNITS,
     IDLE,

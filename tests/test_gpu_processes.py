@@ -14,10 +14,10 @@ from cases import devices
 from gpu_cases import make
 from test_distributed import RANK, check_exchange, run_group
 
-from shardwright.codegen import oracle
-from shardwright.codegen.backends import triton_gpu
+from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.case import placement
+from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("torch")

@@ -10,10 +10,10 @@ from cases import random_sharding
 from commands import run
 from strategies import exactly, message
 
-from shardwright.codegen import oracle
 from shardwright.codegen.verify.case import placement
+from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Mesh, Sharding
-from shardwright.ir.text import parse_sharding
+from shardwright.ir.text.parse import parse_sharding
 
 GRID = Mesh({"x": 4, "y": 2})
 

@@ -10,9 +10,9 @@ import pytest
 import sympy
 
 from shardwright.codegen.show.notation import text
-from shardwright.ir.bounds import bounds, divisor, is_less, is_nonnegative
-from shardwright.ir.identities import IDENTITIES, Identity, equal, simplify
-from shardwright.ir.index import (
+from shardwright.ir.algebra.bounds import bounds, divisor, is_less, is_nonnegative
+from shardwright.ir.algebra.identities import IDENTITIES, Identity, equal, simplify
+from shardwright.ir.algebra.index import (
     CONCRETE,
     CeilDiv,
     FloorDiv,

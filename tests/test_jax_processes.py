@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from cases import describe
 
-from shardwright.codegen.backends import jax_xla
-from shardwright.codegen.backends.xla_collectives import Collectives
-from shardwright.codegen.backends.xla_groups import Groups
-from shardwright.codegen.backends.xla_rounds import Rounds
-from shardwright.codegen.modules import parts
+from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.backends.jax_xla.collectives import Collectives
+from shardwright.codegen.backends.jax_xla.groups import Groups
+from shardwright.codegen.backends.jax_xla.rounds import Rounds
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case
 from shardwright.ir import Mesh, Reshard

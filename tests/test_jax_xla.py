@@ -20,16 +20,16 @@ import pytest
 from cases import all_pairs, describe, random_reshard
 
 import shardwright as sw
-from shardwright.codegen.backends import jax_xla
-from shardwright.codegen.backends.xla_boxes import MOST_PADDING, Boxes, ranks_by_shard
-from shardwright.codegen.backends.xla_collectives import Collectives
-from shardwright.codegen.backends.xla_fetches import Fetches
-from shardwright.codegen.backends.xla_groups import Groups
-from shardwright.codegen.backends.xla_rounds import Rounds, rounds_of
+from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING, Boxes, ranks_by_shard
+from shardwright.codegen.backends.jax_xla.collectives import Collectives
+from shardwright.codegen.backends.jax_xla.fetches import Fetches
+from shardwright.codegen.backends.jax_xla.groups import Groups
+from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
 from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.report import TpuCode
-from shardwright.codegen.module import as_vectors
-from shardwright.codegen.modules import parts
+from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch, verify
 from shardwright.ir import InputError, Mesh, Reshard

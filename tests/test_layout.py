@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import shardwright as sw
 from shardwright.ir import Digit, Mesh
-from shardwright.ir.index import Index, evaluate
+from shardwright.ir.algebra.index import Index, evaluate
 from shardwright.ir.layout import DimLayout, Layout, merge_digits
 from shardwright.ir.tiles import DimTiles
 
@@ -168,7 +168,7 @@ def test_cut_pattern_repeats(source: int, target: int) -> None:
 
 def test_divisors_of_tiles_are_proved() -> None:
     """The algebra proves what the bounds promise: starts of tiles divide by gcd(S, T)."""
-    from shardwright.ir.bounds import divisor
+    from shardwright.ir.algebra.bounds import divisor
 
     mesh = Mesh({"x": 4, "y": 2})
     tiles = DimTiles(

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardwright.codegen import oracle
-from shardwright.codegen.oracle import Placement
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.definition import Placement
 
 X, Y = ("x", None, None), ("y", None, None)
 ON_2X3 = (("x", 2), ("y", 3))

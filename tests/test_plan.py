@@ -16,9 +16,9 @@ from strategies import held_by
 from typer.testing import CliRunner
 
 from shardwright.codegen.cli import app
-from shardwright.codegen.describe import Description
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.holders import Loads, candidates
+from shardwright.codegen.spec.description import Description
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange

@@ -11,13 +11,13 @@ from commands import described, flags, run
 from strategies import exactly
 
 import shardwright as sw
-from shardwright.codegen.bundle import emit_described
 from shardwright.codegen.cli.flags import flag
-from shardwright.codegen.describe import Description, describe
-from shardwright.codegen.hlo import groups
+from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.planner.compare import compare, xla_plan
-from shardwright.codegen.planner.hlo import received
-from shardwright.codegen.planner.presets import topology_of
+from shardwright.codegen.planner.network.hlo import groups
+from shardwright.codegen.planner.network.presets import topology_of
+from shardwright.codegen.planner.xla import received
+from shardwright.codegen.spec.description import Description, describe
 
 
 def test_a_basis_plan_is_printed() -> None:

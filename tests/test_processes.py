@@ -12,8 +12,8 @@ import pytest
 
 import shardwright as sw
 from shardwright.codegen.compile.process import _epitaph
-from shardwright.codegen.processes import command, ending
 from shardwright.codegen.verify import verify
+from shardwright.codegen.workers.process import command, ending
 
 
 def test_another_package_of_the_name_is_not_taken(tmp_path: Path) -> None:

@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 from cases import describe, random_reshard
 
-from shardwright.codegen.backends import pallas_tpu
+from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
+from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
+from shardwright.codegen.backends.pallas_tpu.verify.trace import (
+    Copy,
+    Event,
+    Signal,
+    Wait,
+    Window,
+    trace,
+)
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.kernel_trace import Copy, Event, Signal, Wait, Window, trace
-from shardwright.codegen.verify.protocol import check_protocol
 from shardwright.codegen.verify.worker import load
 from shardwright.ir import Mesh, Reshard
 

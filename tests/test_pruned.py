@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.pruned import pruned
+from shardwright.codegen.emit.pruned import pruned
 
 MODULE = '''"""Doc."""
 

@@ -13,9 +13,9 @@ from scipy.optimize import linprog
 from strategies import exactly, message
 
 from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.choose import network_of
+from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.planner.relabel import relabel
-from shardwright.codegen.planner.schedule import Schedule, schedule
+from shardwright.codegen.planner.rounds import Schedule, schedule
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.transfers import Transfers
 

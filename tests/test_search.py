@@ -18,12 +18,12 @@ from simulate import check
 
 from shardwright.codegen.cli.plan import _rounded_down
 from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.basis import Basis, State, product_of
-from shardwright.codegen.planner.choose import network_of
-from shardwright.codegen.planner.estimate import Estimates
-from shardwright.codegen.planner.hosts import Hosts
-from shardwright.codegen.planner.permutes import Permutes
-from shardwright.codegen.planner.search import Search
+from shardwright.codegen.planner.basis.bound import Estimates
+from shardwright.codegen.planner.basis.graph import Basis, State, product_of
+from shardwright.codegen.planner.basis.hosts import Hosts
+from shardwright.codegen.planner.basis.permutes import Permutes
+from shardwright.codegen.planner.basis.search import Search
+from shardwright.codegen.planner.plan import network_of
 from shardwright.ir import AxisRef, InputError, Mesh, Reshard, Sharding
 from shardwright.ir.layout import Layout
 from shardwright.ir.steps import MoveStep

@@ -18,8 +18,8 @@ from shardwright.codegen.show import derivation, pictures, svg, tile_table
 from shardwright.codegen.show.cuts import CutPicture, holders_text
 from shardwright.codegen.show.review import review_page
 from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding
-from shardwright.ir.bounds import divisor
-from shardwright.ir.index import Index, Maximum
+from shardwright.ir.algebra.bounds import divisor
+from shardwright.ir.algebra.index import Index, Maximum
 from shardwright.ir.layout import Layout
 from shardwright.ir.plan import Plan
 

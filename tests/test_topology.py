@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from strategies import exactly, message
 
-from shardwright.codegen.chips import TOPOLOGIES, chip_of
-from shardwright.codegen.planner.links import Flows, Network
-from shardwright.codegen.planner.presets import check_devices, topology_of
-from shardwright.codegen.planner.topology import Hierarchical, Switch, Torus
+from shardwright.codegen.planner.network.chips import TOPOLOGIES, chip_of
+from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.codegen.planner.network.presets import check_devices, topology_of
+from shardwright.codegen.planner.network.topology import Hierarchical, Switch, Torus
 
 TORI = [(4,), (5,), (2, 3), (4, 3), (4, 4), (3, 4, 2)]
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from cases import all_pairs, describe, random_reshard
 
-from shardwright.codegen.backends import tpu_forms
-from shardwright.codegen.backends.tpu_checks import check
-from shardwright.codegen.backends.tpu_direct import Direct
-from shardwright.codegen.backends.tpu_forms import Choice, candidates, choose
-from shardwright.codegen.backends.tpu_pairs import Sums
-from shardwright.codegen.backends.tpu_slots import Slots
-from shardwright.codegen.backends.tpu_traffic import least_traffic, width
-from shardwright.codegen.backends.tpu_view import default_view, padded_elements, tile_rows
-from shardwright.codegen.backends.tpu_windows import Windows
-from shardwright.codegen.module import as_vectors
+from shardwright.codegen.backends.pallas_tpu import strategy as tpu_forms
+from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.figures import least_traffic, width
+from shardwright.codegen.backends.pallas_tpu.memory import default_view, padded_elements, tile_rows
+from shardwright.codegen.backends.pallas_tpu.pieces import Sums
+from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, choose
+from shardwright.codegen.backends.pallas_tpu.windows import Windows
+from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from shardwright.codegen.backends.tpu_routes import (
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
     Schedule,
     digits_of,
     fault,

@@ -15,20 +15,20 @@ from types import SimpleNamespace
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.backends import pallas_tpu
-from shardwright.codegen.backends.tpu_checks import check
-from shardwright.codegen.backends.tpu_forms import Choice, candidates, choose
-from shardwright.codegen.backends.tpu_grid import grid_of
-from shardwright.codegen.backends.tpu_routed import Routed
-from shardwright.codegen.backends.tpu_routes import Round, Schedule, routed
+from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
+from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, Schedule, routed
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, choose
+from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
+from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, trace
 from shardwright.codegen.compile import TpuCode, compile_bundles, targets
-from shardwright.codegen.module import as_vectors
+from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.deliveries import check_deliveries
-from shardwright.codegen.verify.kernel_trace import Copy, trace
-from shardwright.codegen.verify.protocol import check_protocol
 from shardwright.codegen.verify.worker import load
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from strategies import exactly, message
 
-from shardwright.codegen.bundle import emit
+from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.planner import plan
 from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding
 

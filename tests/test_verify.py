@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.codegen.oracle import Placement
 from shardwright.codegen.verify import Case, Report, pool, run_batch
+from shardwright.codegen.verify.oracle.definition import Placement
 
 MINI = Path(__file__).parent / "mini"
 X = ("x", None, None)

@@ -11,7 +11,7 @@ from cases import random_reshard
 
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.agreement import as_rows, disagreement
+from shardwright.codegen.verify.transfers import as_rows, disagreement
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.transfers import Transfers
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.codegen.bundle import emit
+from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.verify import Case, Report, verify
 from shardwright.codegen.verify.twin import MAX_ELEMENTS, form, twin_extent, twins
 from shardwright.ir import Mesh, Reshard

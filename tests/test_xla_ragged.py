@@ -16,16 +16,16 @@ import pytest
 from test_emission import FORMATTED, LINTED
 
 import shardwright as sw
-from shardwright.codegen import hlo
-from shardwright.codegen.backends import jax_xla
-from shardwright.codegen.backends.xla_ragged import Ragged
-from shardwright.codegen.backends.xla_rounds import Rounds
-from shardwright.codegen.bundle import emit
+from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.backends.jax_xla.ragged import Ragged
+from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.hlo import received_bytes
 from shardwright.codegen.compile.report import TpuCode
-from shardwright.codegen.modules import parts
+from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.network import hlo
 from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.ir import Mesh, Reshard

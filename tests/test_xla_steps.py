@@ -16,11 +16,11 @@ from test_emission import FORMATTED, LINTED
 from test_jax_xla import programs
 
 import shardwright as sw
-from shardwright.codegen.backends import jax_xla
-from shardwright.codegen.backends.xla_steps import steps_of
+from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.backends.jax_xla.steps.plan import steps_of
 from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.report import TpuCode
-from shardwright.codegen.modules import parts
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, Report, run_batch, verify
 from shardwright.ir import InputError, Mesh, Reshard

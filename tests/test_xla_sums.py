@@ -14,15 +14,15 @@ from test_emitted_edges import output, started
 from test_xla_steps import SIX, check, make, of_steps
 
 import shardwright as sw
-from shardwright.codegen import oracle_terms
-from shardwright.codegen.backends import jax_xla
-from shardwright.codegen.backends.xla_blocks import Change
-from shardwright.codegen.backends.xla_changes import Moves
-from shardwright.codegen.modules import parts
+from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.backends.jax_xla.changes import Moves
+from shardwright.codegen.backends.jax_xla.steps.blocks import Change
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.digits import Digits
+from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.case import placement
+from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.plan import Plan

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardwright.codegen.planner.hlo import received
+from shardwright.codegen.planner.xla import received
 from shardwright.codegen.verify.worker import load
 
 

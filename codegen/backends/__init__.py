@@ -1,15 +1,1 @@
-"""The backends. Each module has `refuse(plan)` and `render(plan, command)`."""
-
-from __future__ import annotations
-
-from types import ModuleType
-
-import shardwright.codegen.backends.jax_xla as jax_xla
-import shardwright.codegen.backends.pallas_tpu as pallas_tpu
-import shardwright.codegen.backends.triton_gpu as triton_gpu
-
-BACKENDS: dict[str, ModuleType] = {
-    "pallas_tpu": pallas_tpu,
-    "triton_gpu": triton_gpu,
-    "jax_xla": jax_xla,
-}
+"""The backends: a folder each, and a line in `registry`."""

@@ -19,7 +19,7 @@ def check(folder: Folder) -> None:
 
     Exit code 1 if anything differs.
     """
-    from shardwright.codegen.check import check as problems_of
+    from shardwright.codegen.emit.check import check as problems_of
 
     with bar("checking") as show:
         problems = problems_of(folder, lambda done, total: show(done, total, ""))

@@ -10,11 +10,11 @@ import typer
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, ratio, shown
 from shardwright.codegen.cli.verify import verified
-from shardwright.codegen.toml import load_toml
+from shardwright.codegen.spec.config import load_toml
 from shardwright.ir.errors import InputError, one_of
 
 if TYPE_CHECKING:
-    from shardwright.codegen.bundle import Bundle
+    from shardwright.codegen.emit.bundle import Bundle
     from shardwright.codegen.verify import Report
 
 ALL = "test"
@@ -71,8 +71,8 @@ def _print_left_out(bundles: dict[str, Bundle], chosen: dict[str, str]) -> None:
 
 
 def _emitted(file: Path, output: Path) -> dict[str, Bundle]:
-    from shardwright.codegen.bundle import emit_described
-    from shardwright.codegen.writing import write_bundles
+    from shardwright.codegen.emit.emit import emit_described
+    from shardwright.codegen.emit.write import write_bundles
 
     descriptions = load_toml(file)
     bundles: dict[str, Bundle] = {}

@@ -10,9 +10,9 @@ import typer
 
 from shardwright.codegen.cli.flags import Given, takes_description
 from shardwright.codegen.cli.progress import bar
-from shardwright.codegen.describe import FIELDS, Description
-from shardwright.codegen.groups import BACKEND as GROUP_BACKEND
-from shardwright.codegen.groups import Group
+from shardwright.codegen.spec.description import FIELDS, Description
+from shardwright.codegen.spec.group import BACKEND as GROUP_BACKEND
+from shardwright.codegen.spec.group import Group
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def emit(given: Given, output: Output = Path("generated")) -> None:
 
     A bundle is a Pallas TPU module, a Triton GPU module, the plan and a review page.
     """
-    from shardwright.codegen.writing import write_bundles
+    from shardwright.codegen.emit.write import write_bundles
 
     descriptions = given.many()
     groups = given.groups()
@@ -75,7 +75,7 @@ def _said(changed: Sequence[Path]) -> str:
 
 def _emitted(given: Given, description: Description) -> tuple[dict[str, str], Plan]:
     """The files of a bundle, and its plan."""
-    from shardwright.codegen.bundle import emit_described
+    from shardwright.codegen.emit.emit import emit_described
 
     try:
         bundle = emit_described(description)

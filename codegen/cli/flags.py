@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from shardwright.codegen.describe import (
+from shardwright.codegen.spec.config import load_groups, load_toml
+from shardwright.codegen.spec.description import (
     FIELDS,
     REQUIRED,
     Description,
@@ -19,9 +20,8 @@ from shardwright.codegen.describe import (
     read_topology,
     split_backends,
 )
-from shardwright.codegen.groups import Group
-from shardwright.codegen.manifest import read_group_listing, read_listing
-from shardwright.codegen.toml import load_groups, load_toml
+from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.manifest import read_group_listing, read_listing
 from shardwright.ir.errors import InputError, one_of
 
 _HELP = {

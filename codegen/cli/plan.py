@@ -10,13 +10,13 @@ import typer
 
 from shardwright.codegen.cli.flags import Given, takes_description
 from shardwright.codegen.cli.tables import console, ratio
-from shardwright.codegen.describe import FIELDS
+from shardwright.codegen.spec.description import FIELDS
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shardwright.codegen.describe import Description
+    from shardwright.codegen.spec.description import Description
     from shardwright.ir.plan import Plan, Prediction
     from shardwright.ir.reshard import Reshard
 
@@ -131,7 +131,7 @@ def _print_comparison(reshard: Reshard, description: Description) -> None:
 
 
 def _print(planned: Plan, transfers: bool) -> None:
-    from shardwright.codegen.planner.choose import executing
+    from shardwright.codegen.planner.plan import executing
     from shardwright.codegen.show import tile_table
 
     reshard = planned.reshard
@@ -187,8 +187,8 @@ def _rounded_down(seconds: float) -> str:
 
 
 def _print_rounds(planned: Plan, topology: str) -> None:
-    from shardwright.codegen.planner.choose import network_of
-    from shardwright.codegen.planner.schedule import schedule
+    from shardwright.codegen.planner.plan import network_of
+    from shardwright.codegen.planner.rounds import schedule
 
     made = schedule(planned.transfers(), network_of(planned.reshard, topology))
     if made.count:

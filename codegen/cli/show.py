@@ -9,7 +9,7 @@ import typer
 
 from shardwright.codegen.cli.flags import Given, takes_description
 from shardwright.codegen.cli.plan import planned_of
-from shardwright.codegen.describe import FIELDS
+from shardwright.codegen.spec.description import FIELDS
 from shardwright.ir.errors import InputError
 
 Svg = Annotated[
@@ -39,7 +39,7 @@ def show(given: Given, svg: Svg = None) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from shardwright.codegen.writing import write_file
+    from shardwright.codegen.emit.write import write_file
 
     if not path.parent.is_dir():
         raise InputError(

@@ -9,7 +9,7 @@ import typer
 
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, shown
-from shardwright.codegen.describe import split_backends
+from shardwright.codegen.spec.description import split_backends
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:

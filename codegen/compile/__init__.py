@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from shardwright.codegen.chips import TOPOLOGIES
 from shardwright.codegen.compile.report import GpuCode, Outcome, Progress, Report, TpuCode, Verdict
 from shardwright.codegen.compile.targets import ARCHITECTURES
+from shardwright.codegen.planner.network.chips import TOPOLOGIES
 
 __all__ = [
     "ARCHITECTURES",
@@ -49,7 +49,7 @@ def compile_bundles(
     bundles, an unknown target (argument "targets"), a compiler that is not installed (the same),
     and a folder that cannot be written or has to take two bundles of one name (argument "save").
     """
-    from shardwright.codegen.compile.bundles import compiled
+    from shardwright.codegen.compile.run import compiled
 
     listed = [paths] if isinstance(paths, str | Path) else paths
     return compiled(

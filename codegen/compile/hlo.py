@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.hlo import COLLECTIVES, RAGGED, received_of
+from shardwright.codegen.planner.network.hlo import COLLECTIVES, RAGGED, received_of
 
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%(\S+) = (.+?) ([a-z][\w-]*)\((.*)$", re.MULTILINE)
 _ARRAY = re.compile(r"\b([a-z]+\d*\w*)\[([\d,]*)\](?:\{([\d,]*)(?::T((?:\([\d,]+\))+))?[^}]*\})?")

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwright.codegen.compile.job import Job, to_json
 from shardwright.codegen.compile.report import GpuCode, Outcome, TpuCode
-from shardwright.codegen.processes import command, ending
+from shardwright.codegen.workers.process import command, ending
 
 # What must be set before a compiler is imported; None: what must not be. The TPU compiler works
 # for any topology, whatever the machine at hand is said to be. Neither uses what it compiled

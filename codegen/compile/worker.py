@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 
 from shardwright.codegen.compile.job import Job, from_json
-from shardwright.codegen.processes import only_sources, own_stdout
 from shardwright.codegen.verify import worker as verifier
+from shardwright.codegen.workers.process import only_sources, own_stdout
 from shardwright.ir.errors import InputError
 
 LONGEST = 200  # characters of a compiler's message that are shown
@@ -42,7 +42,7 @@ def main(log: Path, limit: float) -> None:
 
 
 def _answer(job: Job) -> dict[str, object]:
-    compiler = importlib.import_module(f"{__package__}.{job.backend}")
+    compiler = importlib.import_module(f"shardwright.codegen.backends.{job.backend}.compile.run")
     only_sources()
     compiled = compiler.compile_xla if job.what == "xla" else compiler.compile_module
     try:

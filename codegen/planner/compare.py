@@ -10,9 +10,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwright.codegen.planner.choose import default_network, network_of, plan
-from shardwright.codegen.planner.hlo import Collectives
 from shardwright.codegen.planner.memory import held_at_once
+from shardwright.codegen.planner.plan import default_network, network_of, plan
+from shardwright.codegen.planner.xla import Collectives
 from shardwright.codegen.planner.xla_cost import seconds_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of
@@ -70,7 +70,7 @@ def _row(made: Plan) -> Row:
 
 
 def _bound(reshard: Reshard, model: str) -> Row:
-    from shardwright.codegen.planner.traffic import traffic_of
+    from shardwright.codegen.planner.basis.traffic import traffic_of
 
     bound = traffic_of(reshard, ())
     network = network_of(reshard, model)
@@ -90,7 +90,7 @@ def xla_plan(reshard: Reshard) -> Collectives | str:
     flag = f"--xla_force_host_platform_device_count={devices}"
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
     # The package that runs now, not one that the folder it is started in may hold.
-    worker = "from shardwright.codegen.planner.hlo import main; main()"
+    worker = "from shardwright.codegen.planner.xla import main; main()"
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", worker],
@@ -110,7 +110,7 @@ def xla_plan(reshard: Reshard) -> Collectives | str:
 
 
 def _job(reshard: Reshard) -> dict[str, object]:
-    from shardwright.codegen.describe import Description
+    from shardwright.codegen.spec.description import Description
 
     return Description.of(reshard, "compared").to_dict()
 

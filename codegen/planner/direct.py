@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.planner.flows import flows
 from shardwright.codegen.planner.holders import Loads, choose_rule
-from shardwright.codegen.planner.links import Network
 from shardwright.codegen.planner.memory import check_limit, held_at_once
+from shardwright.codegen.planner.network.flows import flows
+from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule

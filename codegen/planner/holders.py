@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange, HolderRule
-from shardwright.ir.index import Integers
 from shardwright.ir.layout import Layout, write_digits
 from shardwright.ir.mesh import Digit
 from shardwright.ir.reshard import Reshard

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shardwright.codegen.planner.cost import Prices, positions_of_groups
-from shardwright.codegen.planner.digits import Digits
-from shardwright.codegen.planner.hlo import Collective
-from shardwright.codegen.planner.links import Flows, Network
-from shardwright.ir.index import Integers
+from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.planner.network.collectives import Prices, positions_of_groups
+from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.codegen.planner.xla import Collective
+from shardwright.ir.algebra.index import Integers
 
 # Where the first of the ends sends to the others, in place of all to all.
 FROM_ONE = ("collective-permute", "collective-broadcast")

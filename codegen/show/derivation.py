@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from shardwright.codegen.facts import senders, title, traffic_lines
+from shardwright.codegen.emit.docstring import senders, title, traffic_lines
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.codegen.show.formulas import LayoutMap, layout_map
 from shardwright.codegen.show.maps import ReshardMaps, shared_refs

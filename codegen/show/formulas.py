@@ -18,9 +18,9 @@ import sympy
 from shardwright.codegen.show.notation import text
 from shardwright.codegen.show.symbols import SOURCE, Axis, Letters, axes_of, in_pieces
 from shardwright.codegen.show.where import Where, where_lines
+from shardwright.ir.algebra.identities import simplify
+from shardwright.ir.algebra.index import Index, Value, extent_symbol
 from shardwright.ir.axes import AxisRef
-from shardwright.ir.identities import simplify
-from shardwright.ir.index import Index, Value, extent_symbol
 from shardwright.ir.layout import DimLayout, Split, digit_values, unnamed
 from shardwright.ir.mesh import Digit
 from shardwright.ir.sharding import Sharding

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from shardwright.codegen.show.formulas import LayoutMap, layout_map, listed
 from shardwright.codegen.show.notation import text
 from shardwright.codegen.show.symbols import OTHER_TARGET, SOURCE, TARGET
+from shardwright.ir.algebra.index import Value
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.errors import InputError
-from shardwright.ir.index import Value
 from shardwright.ir.reshard import Reshard
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from shardwright.ir.index import CeilDiv, FloorDiv, Index, Maximum, Minimum, Mod, Value
+from shardwright.ir.algebra.index import CeilDiv, FloorDiv, Index, Maximum, Minimum, Mod, Value
 
 # How tightly an expression binds. A division stands in brackets wherever it is an operand.
 _DIVISION, _SUM, _PRODUCT, _ATOM = range(4)

@@ -16,10 +16,10 @@ import sympy
 
 from shardwright.codegen.show.formulas import LayoutMap, layout_map
 from shardwright.codegen.show.symbols import Axis
+from shardwright.ir.algebra.bounds import is_less, is_nonnegative
+from shardwright.ir.algebra.identities import equal
+from shardwright.ir.algebra.index import Index, Value, extent_symbol
 from shardwright.ir.axes import AxisRef
-from shardwright.ir.bounds import is_less, is_nonnegative
-from shardwright.ir.identities import equal
-from shardwright.ir.index import Index, Value, extent_symbol
 from shardwright.ir.layout import DimLayout, digit_values
 from shardwright.ir.mesh import Digit
 from shardwright.ir.sharding import Sharding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shardwright.codegen.facts import device_ranges, title
+from shardwright.codegen.emit.docstring import device_ranges, title
 from shardwright.codegen.show.derivation import derivation_lines
 from shardwright.codegen.show.pictures import pictures
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows

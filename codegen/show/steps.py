@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shardwright.codegen.planner.traffic import moved
+from shardwright.codegen.planner.basis.traffic import moved
 from shardwright.codegen.show.tables import Row
 from shardwright.ir.plan import Plan
 from shardwright.ir.steps import ExchangeStep, Step

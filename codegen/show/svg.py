@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from shardwright.codegen.facts import title
+from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.show.cuts import Band, CutPicture, holders_text
 from shardwright.codegen.show.pictures import axes_text
 from shardwright.ir.plan import Plan

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import sympy
 
+from shardwright.ir.algebra.index import Index, Value, extent_symbol
 from shardwright.ir.axes import AxisRef, contains
-from shardwright.ir.index import Index, Value, extent_symbol
 from shardwright.ir.mesh import Digit, Mesh
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardwright.codegen.facts import box_text
+from shardwright.codegen.emit.docstring import box_text
 from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
 
 Row = tuple[str, ...]

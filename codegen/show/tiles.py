@@ -12,9 +12,9 @@ from shardwright.codegen.show.formulas import listed
 from shardwright.codegen.show.maps import ReshardMaps
 from shardwright.codegen.show.notation import text
 from shardwright.codegen.show.where import Where, where_lines
+from shardwright.ir.algebra.identities import simplify
+from shardwright.ir.algebra.index import Index, Value, floor_div, maximum, minimum
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.identities import simplify
-from shardwright.ir.index import Index, Value, floor_div, maximum, minimum
 from shardwright.ir.layout import DimLayout
 from shardwright.ir.tiles import DimTiles
 

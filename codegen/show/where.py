@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from shardwright.codegen.show.notation import text
-from shardwright.ir.index import Index, Value, extent_symbol
+from shardwright.ir.algebra.index import Index, Value, extent_symbol
 
 # What `ir/layout.py` names in a nested split, and how a derivation writes it.
 LETTERS = {"chunk": "C", "offset": "o", "digit": "s", "rest": "r", "length": "L"}

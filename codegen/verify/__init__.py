@@ -30,6 +30,6 @@ def verify(
     longer than `time_limit` seconds. Raises InputError for a path without bundles and for an
     unknown backend.
     """
-    from shardwright.codegen.verify.bundles import verify_bundles
+    from shardwright.codegen.verify.run import verify_bundles
 
     return verify_bundles(paths, backends, progress, time_limit)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen import oracle
-from shardwright.codegen.oracle import Bits, Placement
 from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.definition import Bits, Placement
 
 
 class MismatchError(Exception):

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from shardwright.codegen.bundle import emit_described
-from shardwright.codegen.describe import Description
-from shardwright.codegen.groups import BACKEND, Group
+from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.planner import plan
+from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.group import BACKEND, Group
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report

@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardwright.codegen import oracle, oracle_terms
-from shardwright.codegen.oracle import Bits, Placement
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError, Run
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle import sums as oracle_terms
+from shardwright.codegen.verify.oracle.definition import Bits, Placement
 
 
 class Execution:

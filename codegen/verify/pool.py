@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.processes import command, ending
 from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.report import Progress, Report
+from shardwright.codegen.workers.process import command, ending
 
 TIME_LIMIT = 300.0
 """Seconds that one case may take, by default."""

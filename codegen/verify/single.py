@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shardwright.codegen.bundle import emit_described, planned
-from shardwright.codegen.describe import Description
-from shardwright.codegen.modules import Part, backward_file, backward_of, parts
-from shardwright.codegen.verify.agreement import as_rows, disagreement
+from shardwright.codegen.emit.emit import emit_described, planned
+from shardwright.codegen.emit.modules import Part, backward_file, backward_of, parts
+from shardwright.codegen.spec.description import Description
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, Transfer
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report
+from shardwright.codegen.verify.transfers import as_rows, disagreement
 from shardwright.codegen.verify.twin import form, is_too_large, twins
 from shardwright.ir.errors import InputError
 from shardwright.ir.reshard import Reshard

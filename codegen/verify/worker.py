@@ -18,13 +18,13 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 
-from shardwright.codegen.processes import only_sources, own_stdout
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.pool import REQUIRES
 from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.verify.routes import routes
+from shardwright.codegen.workers.process import only_sources, own_stdout
 
 _numbers = count()
 
@@ -45,7 +45,7 @@ def main(backend: str, log: Path) -> None:
 
 
 def _runner(backend: str) -> ModuleType:
-    return importlib.import_module(f"shardwright.codegen.verify.{backend}")
+    return importlib.import_module(f"shardwright.codegen.backends.{backend}.verify.run")
 
 
 def _unfit(backend: str) -> str:

@@ -1,0 +1,64 @@
+"""Whether the index arithmetic of the kernels stays within 32 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sympy
+
+from shardwright.codegen.emit.index_functions import index_functions
+from shardwright.ir.algebra.bounds import bounds
+from shardwright.ir.algebra.index import CeilDiv
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.plan import Plan
+
+MAX_INDEX = 2**31 - 1
+# Kernels round ranges up to blocks, chunks and the tiling of memory: by fewer elements than this.
+ROUNDING = 2**20
+
+
+def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
+    """Raises InputError if an index, or a value on the way to it, may pass 32 bits."""
+    widest = widest_index(exchange)
+    if widest <= MAX_INDEX - ROUNDING:
+        return
+    raise InputError(
+        f"{backend} computes indices in 32 bits, and shards padded to one size reach {widest}",
+        argument="shape",
+        got="x".join(map(str, plan.reshard.shape)),
+        expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
+    )
+
+
+def widest_index(exchange: Exchange) -> int:
+    """An upper bound of every value that the index functions compute.
+
+    A few values of nested splits have no bound that the algebra can state: they lie in the tensor,
+    so that the padded extents stand for them.
+    """
+    padded = [dim.parts * dim.size for dims in exchange.dims for dim in (dims.source, dims.target)]
+    values = (
+        value
+        for function in index_functions(exchange)
+        for expr in (*(line.value for line in function.lines), *function.results)
+        for value in _computed(sympy.sympify(expr))
+    )
+    return max(*padded, *values)
+
+
+def _computed(expr: sympy.Expr) -> Iterator[int]:
+    """Upper bounds of an expression and of all it is computed from."""
+    for part in sympy.preorder_traversal(expr):
+        if part.is_Add:
+            # Terms are added one by one, those that are subtracted last.
+            yield sum(max(_high(term), 0) for term in part.args)
+        elif isinstance(part, CeilDiv):
+            yield _high(part.args[0]) + _high(part.args[1]) - 1
+        else:
+            yield _high(part)
+
+
+def _high(expr: sympy.Expr) -> int:
+    ends = bounds(expr)
+    return int(ends[1]) if ends is not None and ends[1].is_Integer else 0

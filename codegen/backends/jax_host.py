@@ -1,0 +1,232 @@
+"""What the templates of JAX modules print of the host side: meshes, shardings, padding, ranks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shardwright.codegen.emit.context import ModuleText, as_vectors, constant_lines
+from shardwright.ir.dtypes import is_floating
+from shardwright.ir.exchange import Exchange, ids_of, positions_of
+from shardwright.ir.layout import Layout
+from shardwright.ir.mesh import AxisRef
+from shardwright.ir.plan import Plan
+from shardwright.ir.sharding import Sharding
+
+
+@dataclass(frozen=True)
+class HostText:
+    """The host side: what `common/jax_host.py.jinja` prints beside the parts of all modules."""
+
+    devices: int
+    axes_lines: tuple[str, ...]
+    source_spec: str
+    target_spec: str
+    padded_source_shape: str
+    padded_target_shape: str
+    kernel_axes: str
+    replicas: int
+    pieces: int
+    cut_axis: int
+    source_size: int
+    target_size: int
+    offsets: tuple[int, int] | None
+    order_lines: tuple[str, ...]
+    source_sizes: tuple[int, ...]
+    target_sizes: tuple[int, ...]
+    source_nested: tuple[int, ...]
+    target_nested: tuple[int, ...]
+    source_uneven: bool
+    target_uneven: bool
+    some_local: bool
+    communicates: bool
+    self_check_values: int
+    source_terms: int  # extents of the dimensions of terms; 0 where an array has none
+    target_terms: int
+
+    @property
+    def given_shape(self) -> str:
+        """The shape that `pad` takes."""
+        return f"({self.source_terms}, *SHAPE)" if self.source_terms else "SHAPE"
+
+    @property
+    def result_shape(self) -> str:
+        """The shape that `unpad` gives."""
+        return f"({self.target_terms}, *SHAPE)" if self.target_terms else "SHAPE"
+
+
+@dataclass(frozen=True)
+class JaxText(HostText, ModuleText):
+    """The parts that the JAX modules have in common."""
+
+    @property
+    def names_axes(self) -> bool:
+        """Whether the program is among axes that its shardings alone do not name."""
+        return False
+
+    @property
+    def scalar_source(self) -> str:
+        """What a source shard's shape takes where a scalar is a vector of one element."""
+        return "[:0]" if self.scalar and not self.source_terms else ""
+
+    @property
+    def scalar_target(self) -> str:
+        """As `scalar_source`."""
+        return "[:0]" if self.scalar and not self.target_terms else ""
+
+    @property
+    def has_table(self) -> bool:
+        """Whether the program takes a table of device orders: ids without a closed form."""
+        return not self.same_order and self.offsets is None
+
+    @property
+    def order_arg(self) -> str:
+        """How a function names the table after another parameter."""
+        return ", order" if self.has_table else ""
+
+    @property
+    def order_parameter(self) -> str:
+        """How a function names the table before another parameter."""
+        return "order, " if self.has_table else ""
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether JAX differentiates with respect to the elements."""
+        return is_floating(self.dtype)
+
+
+def host_text(
+    plan: Plan, ends: Exchange | None = None, sharding: Sharding | None = None
+) -> HostText:
+    """The host side of a plan's module.
+
+    `ends`: both sides' layouts, for a plan that is not one exchange. `sharding`: the target's where
+    it is not the plan's.
+    """
+    given = plan.exchange if ends is None else ends
+    wanted = plan.reshard.target if sharding is None else sharding
+    exchange = as_vectors(given)
+    source, target = exchange.source, exchange.target
+    axes = axes_of(plan.reshard.source), axes_of(wanted)
+    return HostText(
+        devices=plan.devices,
+        axes_lines=(
+            *axes_line("SOURCE_AXES", axes[0]),
+            *axes_line("TARGET_AXES", axes[1]),
+            *_range_lines("SOURCE", source),
+            *_range_lines("TARGET", target),
+        ),
+        source_spec=_spec(plan.reshard.source),
+        target_spec=_spec(wanted),
+        padded_source_shape=repr(_padded_shape(given.source)),
+        padded_target_shape=repr(_padded_shape(given.target)),
+        kernel_axes=quoted_names([name for name, _ in axes[0]]),
+        replicas=target.replicas,
+        pieces=exchange.rule.pieces,
+        cut_axis=exchange.rule.cut,
+        source_size=source.mesh.size,
+        target_size=target.mesh.size,
+        offsets=_offsets(exchange),
+        order_lines=_order_lines(exchange),
+        source_sizes=tuple(dim.size for dim in source.dims),
+        target_sizes=tuple(dim.size for dim in target.dims),
+        source_nested=_nested(source),
+        target_nested=_nested(target),
+        source_uneven=any(dim.is_flat and not dim.is_even for dim in source.dims),
+        target_uneven=any(dim.is_flat and not dim.is_even for dim in target.dims),
+        some_local=ends is None and plan.traffic.received_total < plan.target_bytes,
+        communicates=plan.traffic.received_total > 0,
+        self_check_values=2 if plan.reshard.dtype == "bool" else 5,
+        source_terms=_terms(plan.reshard.source),
+        target_terms=_terms(wanted),
+    )
+
+
+def _terms(sharding: Sharding) -> int:
+    """How many terms an array of partial sums has; 0 where it holds values."""
+    sizes = (sharding.mesh.full_size(ref) for ref in sharding.unreduced)
+    return math.prod(sizes) if sharding.unreduced else 0
+
+
+def axis_names(sharding: Sharding) -> dict[AxisRef, str]:
+    """The axes of the mesh refined for a sharding, with names that JAX takes."""
+    refined = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
+    return {ref: axis_name(ref) for ref in refined}
+
+
+def axis_name(ref: AxisRef) -> str:
+    """An axis or sub-axis as JAX may name an axis."""
+    return ref.name if ref.size is None else f"{ref.name}:({ref.pre}){ref.size}"
+
+
+def axes_of(sharding: Sharding) -> list[tuple[str, int]]:
+    """Names and sizes of the axes of the mesh refined for a sharding; one axis at least."""
+    mesh = sharding.mesh
+    axes = [(name, mesh.digit(ref).size) for ref, name in axis_names(sharding).items()]
+    return axes or [("device", 1)]
+
+
+def axes_line(name: str, axes: list[tuple[str, int]]) -> list[str]:
+    """The names and sizes of axes as a constant of the module."""
+    return constant_lines(name, [f'("{axis}", {size})' for axis, size in axes])
+
+
+def quoted_names(names: list[str]) -> str:
+    """Axis names as a Python expression: one text, or a tuple of several."""
+    quoted = [f'"{name}"' for name in names]
+    return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
+
+
+def _spec(sharding: Sharding) -> str:
+    names = axis_names(sharding)
+    entries = [
+        quoted_names([names[ref] for ref in dim.axes]) if dim.axes else "None"
+        for dim in sharding.dims
+    ]
+    if sharding.unreduced:
+        entries.insert(0, quoted_names([names[ref] for ref in sharding.unreduced]))
+    return f"P({', '.join(entries)})"
+
+
+def _padded_shape(layout: Layout) -> tuple[int, ...]:
+    return tuple(dim.parts * dim.size for dim in layout.dims)
+
+
+def _nested(layout: Layout) -> tuple[int, ...]:
+    return tuple(axis for axis, dim in enumerate(layout.dims) if not dim.is_flat)
+
+
+def _offsets(exchange: Exchange) -> tuple[int, int] | None:
+    """Rank minus position on either side; None where device ids are not consecutive."""
+    offsets = []
+    for mesh in (exchange.source.mesh, exchange.target.mesh):
+        if not isinstance(mesh.device_ids, range):
+            return None
+        offsets.append(int(exchange.ranks.searchsorted(mesh.device_ids.start)))
+    return offsets[0], offsets[1]
+
+
+def _order_lines(exchange: Exchange) -> tuple[str, ...]:
+    """ORDER: ranks by source position, by target position; source, target positions by rank."""
+    if exchange.same_order or _offsets(exchange) is not None:
+        return ()
+    meshes = (exchange.source.mesh, exchange.target.mesh)
+    ranks = [exchange.ranks.searchsorted(ids_of(mesh)) for mesh in meshes]
+    positions = [positions_of(mesh, exchange.ranks) for mesh in meshes]
+    table = [number for part in (*ranks, *positions) for number in part.tolist()]
+    return tuple(constant_lines("ORDER", [str(number) for number in table]))
+
+
+def short_dims(layout: Layout) -> tuple[int, ...]:
+    """Dimensions along which some shards are shorter than the largest."""
+    return tuple(axis for axis, dim in enumerate(layout.dims) if not dim.is_even)
+
+
+def _range_lines(side: str, layout: Layout) -> list[str]:
+    """The ranges of every shard along the dimensions whose slots a pad cannot fill at the end."""
+    lines: list[str] = []
+    for axis in _nested(layout):
+        low, high = (end.tolist() for end in layout.dims[axis].intervals)
+        ranges = [f"({a}, {b})" for a, b in zip(low, high, strict=True)]
+        lines += constant_lines(f"{side}_RANGES{axis}", ranges)
+    return lines

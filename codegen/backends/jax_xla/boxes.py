@@ -1,0 +1,169 @@
+"""Boxes: the transfers of an exchange, as the transports of the XLA module look at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import Exchange, ids_of, positions_of
+from shardwright.ir.layout import DimLayout, Layout
+from shardwright.ir.transfers import Transfers, enumerate_transfers
+
+# Windows hold less than this much padding, of the bytes that travel.
+MOST_PADDING = 0.05
+# A table of more numbers is no reading: what has a closed form is preferred.
+MOST_LISTED = 1 << 12
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Transfers: ranks of their ends, the shapes of their boxes, exact and without the tensor's
+    end, where they start in the shards of their sender and their receiver, and their numbers among
+    those of their sender and of their receiver.
+
+    A rank is a mesh position where both meshes have one order, else a place among the sorted ids.
+    """
+
+    sender: Integers
+    receiver: Integers
+    shape: Integers
+    full: Integers
+    read: Integers
+    write: Integers
+    local: np.ndarray
+    tile: Integers
+    source: Integers
+
+    @staticmethod
+    def of(exchange: Exchange) -> Boxes:
+        moved = enumerate_transfers(exchange)
+        places = (
+            positions_of(exchange.source.mesh, moved.sender),
+            positions_of(exchange.target.mesh, moved.receiver),
+        )
+        shards = [
+            [np.broadcast_to(dim.index(place), place.shape) for dim in layout.dims]
+            for layout, place in zip((exchange.source, exchange.target), places, strict=True)
+        ]
+        pieces = exchange.rule.pieces
+        tile = _number(exchange.source, exchange.target, shards)
+        source = _number(exchange.target, exchange.source, shards[::-1]) * pieces
+        sender, receiver = places
+        if not exchange.same_order:
+            sender = np.searchsorted(exchange.ranks, moved.sender)
+            receiver = np.searchsorted(exchange.ranks, moved.receiver)
+        return Boxes(
+            sender,
+            receiver,
+            moved.tensor[:, :, 1] - moved.tensor[:, :, 0],
+            _full_shapes(exchange, moved, shards),
+            moved.source[:, :, 0],
+            moved.target[:, :, 0],
+            moved.is_local,
+            tile,
+            source + _pieces(exchange, moved, shards, places),
+        )
+
+    @cached_property
+    def window(self) -> tuple[int, ...]:
+        """The shape of the elementwise largest box."""
+        return tuple(self.shape.max(axis=0).tolist())
+
+    def grid(self, devices: int) -> tuple[int, ...] | None:
+        """How many windows of one shape make up the target shard of every device, per dimension;
+        None where they do not, or only with too much padding."""
+        if (self.full != self.full[0]).any() or self.padding() >= MOST_PADDING:
+            return None
+        cells, rest = np.divmod(self.write, self.window)
+        counts = cells.max(axis=0) + 1
+        taken = np.bincount(self.receiver, minlength=devices)
+        if rest.any() or (taken != counts.prod()).any():
+            return None
+        return tuple(counts.tolist())
+
+    def padding(self) -> float:
+        """What windows of the full shapes take beyond the bytes, of the bytes: of all devices
+        together or of the busiest one, whichever is more."""
+        away = ~self.local
+        if not away.any():
+            return 0.0
+        group = np.unique(self.full, axis=0, return_inverse=True)[1].reshape(-1)
+        window = largest(self.shape, group).prod(axis=1)[group]
+        volumes = (window[away], self.shape.prod(axis=1)[away])
+        most, exact = (_sums(self.receiver[away], volume).max() for volume in volumes)
+        return float(max(volumes[0].sum() / volumes[1].sum(), most / exact)) - 1
+
+
+def _full_shapes(exchange: Exchange, moved: Transfers, shards: list[list[Integers]]) -> Integers:
+    """The shapes of boxes if flat splits went on beyond the end of the tensor."""
+    shape = moved.tensor[:, :, 1] - moved.tensor[:, :, 0]
+    for axis, dim in enumerate(exchange.dims):
+        if not dim.is_flat or (exchange.rule.pieces > 1 and axis == exchange.rule.cut):
+            continue
+        a, b = shards[0][axis], shards[1][axis]
+        ends = ((a + 1) * dim.source.size, (b + 1) * dim.target.size)
+        shape[:, axis] = np.minimum(*ends) - moved.tensor[:, axis, 0]
+    return shape
+
+
+def _number(own: Layout, other: Layout, shards: list[list[Integers]]) -> Integers:
+    """The row-major number of the other shard among those that meet the own one."""
+    number = np.zeros(shards[0][0].shape, dtype=np.int64)
+    for mine, peer, at, its in zip(own.dims, other.dims, *shards, strict=True):
+        first, last = _owners(mine, peer, at)
+        number = number * (last - first + 1) + its - first
+    return number
+
+
+def _owners(own: DimLayout, other: DimLayout, index: Integers) -> tuple[Integers, Integers]:
+    low, high = (end[index] for end in own.intervals)
+    first, last = other.owners(low, high)
+    return np.broadcast_to(first, index.shape), np.broadcast_to(last, index.shape)
+
+
+def _pieces(
+    exchange: Exchange,
+    moved: Transfers,
+    shards: list[list[Integers]],
+    places: tuple[Integers, Integers],
+) -> Integers:
+    """The number of the piece that each transfer is; 0 for what stays."""
+    number = np.zeros(len(moved), dtype=np.int64)
+    for piece in range(1, exchange.rule.pieces):
+        sender = exchange.holder(tuple(shards[0]), places[1], piece)
+        number[~moved.is_local & (sender == places[0])] = piece
+    return number
+
+
+def largest(shapes: Integers, group: Integers) -> Integers:
+    """The elementwise largest shape of every group."""
+    largest = np.zeros((int(group.max(initial=-1)) + 1, shapes.shape[1]), dtype=np.int64)
+    np.maximum.at(largest, group, shapes)
+    return largest
+
+
+def _sums(devices: Integers, volume: Integers) -> Integers:
+    sums = np.zeros(int(devices.max()) + 1, dtype=np.int64)
+    np.add.at(sums, devices, volume)
+    return sums
+
+
+def ranks_by_shard(exchange: Exchange, layout: Layout) -> list[Integers]:
+    """For each shard of the source or the target the ranks that hold it."""
+    positions = np.arange(layout.mesh.size, dtype=np.int64)
+    ranks = positions
+    if not exchange.same_order:
+        ranks = np.searchsorted(exchange.ranks, ids_of(layout.mesh))
+    shard = 0 * positions
+    for dim in layout.dims:
+        shard = shard * dim.parts + dim.index(positions)
+    return [ranks[holders] for holders in split_by(shard)]
+
+
+def split_by(keys: Integers) -> list[Integers]:
+    """The places of each key, ascending, in the order of the keys."""
+    order = np.argsort(keys, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)

@@ -1,0 +1,65 @@
+"""Changes of dimensions as collectives over axes: which are slices, all-to-alls and all-gathers.
+
+A dimension that gains minor-most digits keeps a slice of every shard, one that loses them gathers
+its shards, and digits that one dimension loses and another gains are an all-to-all. One collective
+is done after the other, so each must leave the digits of the others as they are: the digits of
+different collectives must not overlap, nor cut the position where the other's do not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from shardwright.codegen.planner.basis.digits import Digits
+
+
+class Change(Protocol):
+    """The minor-most digits (stride, size) that a dimension has gained (`is_new`) or lost."""
+
+    @property
+    def axis(self) -> int: ...
+
+    @property
+    def digits(self) -> Digits: ...
+
+    @property
+    def is_new(self) -> bool: ...
+
+
+C = TypeVar("C", bound=Change)
+
+
+@dataclass(frozen=True)
+class Moves(Generic[C]):
+    """What one collective each carries out; pairs are (gained, lost)."""
+
+    slices: tuple[C, ...]
+    all_to_alls: tuple[tuple[C, C], ...]
+    all_gathers: tuple[C, ...]
+
+    @staticmethod
+    def of(changes: Collection[C]) -> Moves[C] | None:
+        """The collectives that changes are, each kind in the order given.
+
+        Return None where the digits of two of them are not apart, so that no order of them is
+        right.
+        """
+        gained = {change.digits: change for change in changes if change.is_new}
+        lost = {change.digits: change for change in changes if not change.is_new}
+        if not all(itertools.starmap(_are_apart, itertools.combinations({**gained, **lost}, 2))):
+            return None
+        return Moves(
+            tuple(gained[digits] for digits in gained if digits not in lost),
+            tuple((gained[digits], lost[digits]) for digits in gained if digits in lost),
+            tuple(lost[digits] for digits in lost if digits not in gained),
+        )
+
+
+def _are_apart(some: Digits, others: Digits) -> bool:
+    """Whether every digit of the one leaves every digit of the other as it is, however it changes:
+    the lower one of any two ends at a divisor of where the higher one begins."""
+    pairs = (sorted(pair) for pair in itertools.product(some, others))
+    return all(high[0] % (low[0] * low[1]) == 0 for low, high in pairs)

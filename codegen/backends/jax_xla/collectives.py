@@ -1,0 +1,166 @@
+"""Exchanges that are a few tiled collectives over axes: slices, all-gathers and all-to-alls.
+
+Every dimension is split by the same axes before and after, but for its minor-most ones: where some
+are new, every device keeps its slice; where some are gone, they are gathered; where the ones gone
+from one dimension are those new in another, the two are an all-to-all. No device receives what it
+does not need, so that such a sequence moves what the exchange does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shardwright.codegen.backends.jax_xla.changes import Moves
+from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.ir.axes import AxisRef, contains
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+
+Refs = tuple[AxisRef, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The minor-most axes that one dimension has gained (`is_new`) or lost, and their digits."""
+
+    axis: int
+    refs: Refs
+    digits: Digits
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds."""
+
+    lines: tuple[str, ...]
+    wire: tuple[int, int]
+
+
+def collectives_of(
+    reshard: Reshard, exchange: Exchange, named: Callable[[Refs], str]
+) -> Collectives | None:
+    """The collectives that an exchange is, None where it is not a sequence of them.
+
+    `named`: axes of the refined source mesh as a Python expression.
+    """
+    changes = _changes(reshard)
+    if changes is None or not _is_aligned(exchange, changes):
+        return None
+    moves = Moves.of(changes)
+    if moves is None:
+        return None
+    program = _Program(reshard, list(exchange.source.local_shape), named)
+    for change in moves.slices:
+        program.slice(change.axis, change.refs)
+    for new, gone in moves.all_to_alls:
+        program.all_to_all(new.axis, gone.axis, gone.refs)
+    # Last the dimension along which parts lie one after the other in memory: the most is gathered
+    # by the last step, and there it takes no transpose.
+    for change in sorted(moves.all_gathers, key=lambda change: -change.axis):
+        program.all_gather(change.axis, change.refs)
+    program.cut(exchange.target.local_shape)
+    *first, last = program.lines or ["x = x"]
+    wire = program.wire, program.wire * reshard.source.mesh.size
+    return Collectives((*first, last.replace("x = ", "y = ", 1)), wire)
+
+
+def _changes(reshard: Reshard) -> tuple[Change, ...] | None:
+    """The dimensions whose axes change; None where more changes than minor-most axes."""
+    mesh = reshard.source.mesh
+    if mesh != reshard.target.mesh:
+        return None
+    refined = mesh.refine(reshard.source.used())
+    if not all(_is_made_of(ref, refined, mesh) for ref in reshard.target.used()):
+        return None  # the axes of the source's refined mesh do not name the target's
+    found = []
+    for axis, sides in enumerate(zip(reshard.source.dims, reshard.target.dims, strict=True)):
+        before, after = (_parts(dim.axes, refined, mesh) for dim in sides)
+        shared = min(len(before), len(after))
+        if before[:shared] != after[:shared]:
+            return None
+        if len(before) != len(after):
+            longer = max(before, after, key=len)
+            refs = longer[shared:]
+            digits = tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
+            found.append(Change(axis, refs, digits, len(after) > len(before)))
+    return tuple(found)
+
+
+def _is_made_of(ref: AxisRef, refined: Refs, mesh: Mesh) -> bool:
+    parts = _parts((ref,), refined, mesh)
+    return math.prod(map(mesh.full_size, parts)) == mesh.full_size(ref)
+
+
+def _parts(refs: Refs, refined: Refs, mesh: Mesh) -> Refs:
+    """Axes as the refined ones that they consist of, major to minor."""
+    return tuple(part for ref in refs for part in refined if contains(ref, part, mesh.sizes))
+
+
+def _is_aligned(exchange: Exchange, changes: tuple[Change, ...]) -> bool:
+    """Whether padded shards fit into one another: small ones at multiples of their size."""
+    changed = {change.axis for change in changes}
+    for axis, dims in enumerate(exchange.dims):
+        small, large = sorted((dims.source, dims.target), key=lambda dim: dim.size)
+        if axis not in changed and small != large:
+            return False
+        parts = small.parts // large.parts
+        whole = large.parts == 1 and large is dims.target
+        if axis in changed and not (dims.is_flat and (whole or small.size * parts == large.size)):
+            return False
+    return True
+
+
+@dataclass
+class _Program:
+    """Collects the statements, the shape that `x` has after them, and what a device receives."""
+
+    reshard: Reshard
+    shape: list[int]
+    named: Callable[[Refs], str]
+    lines: list[str] = field(default_factory=list)
+    wire: int = 0
+
+    def _size(self, refs: Refs) -> int:
+        return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
+
+    def slice(self, axis: int, refs: Refs) -> None:
+        """Every device keeps its part of a dimension."""
+        size = self.shape[axis] = self.shape[axis] // self._size(refs)
+        start = f"lax.axis_index({self.named(refs)}) * {size}"
+        self.lines.append(f"x = lax.dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
+
+    def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
+        """Axes move from one dimension to another."""
+        count = self._size(refs)
+        self.wire += math.prod(self.shape) // count * (count - 1)
+        self.shape[split] //= count
+        self._reshape([*self.shape[:split], count, *self.shape[split:]])
+        how = f"split_axis={split}, concat_axis={concat}"
+        self.lines.append(f"x = lax.all_to_all(x, {self.named(refs)}, {how})")
+        self.shape[concat] *= count
+        self._reshape(self.shape)
+
+    def all_gather(self, axis: int, refs: Refs) -> None:
+        """The parts of a dimension come together, whole ones along an axis of their own: parts
+        that XLA joins along a dimension within, it moves in smaller units."""
+        count = self._size(refs)
+        self.wire += math.prod(self.shape) * (count - 1)
+        is_outermost = math.prod(self.shape[:axis]) == 1
+        how = f"axis={axis}" + ", tiled=True" * is_outermost
+        self.lines.append(f"x = lax.all_gather(x, {self.named(refs)}, {how})")
+        self.shape[axis] *= count
+        if not is_outermost:
+            self._reshape(self.shape)
+
+    def _reshape(self, shape: list[int]) -> None:
+        self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
+
+    def cut(self, shape: tuple[int, ...]) -> None:
+        """What lies beyond the tensor's end goes."""
+        for axis, size in enumerate(shape):
+            if self.shape[axis] > size:
+                self.lines.append(f"x = lax.slice_in_dim(x, 0, {size}, axis={axis})")

@@ -1,0 +1,362 @@
+"""The XLA module: plain JAX, `shard_map` and `lax` collectives, on CPU, GPU and TPU.
+
+A direct plan becomes the first of these that it is: a few collectives over axes
+(`xla_collectives`), a permutation and an all-gather among groups (`xla_fetches`) or an all-to-all
+among groups (`xla_groups`), whichever is fewer collectives, rounds of `lax.ppermute`
+(`xla_rounds`); in place of several rounds one `lax.ragged_all_to_all` (`xla_ragged`), where the
+plan is for a topology that has it. Each moves the plan's bytes, and less than 5% of padding beside
+them. A round costs a pass over the memory of every device and a rendezvous, so that fewer are
+better: where whole tiles from holders of the module's own choice take fewer than the plan's holders
+and pieces do, the module has a table of them. A plan of several steps, and one of partial sums,
+goes step by step (`xla_steps`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.backends.int32 import refuse_wide
+from shardwright.codegen.backends.jax_host import (
+    JaxText,
+    axis_names,
+    host_text,
+    quoted_names,
+    short_dims,
+)
+from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING, Boxes
+from shardwright.codegen.backends.jax_xla.collectives import Collectives, Refs, collectives_of
+from shardwright.codegen.backends.jax_xla.fetches import Fetches, fetches_of
+from shardwright.codegen.backends.jax_xla.groups import Groups, groups_of
+from shardwright.codegen.backends.jax_xla.ragged import Ragged, ragged_of
+from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
+from shardwright.codegen.backends.jax_xla.steps.plan import (
+    Steps,
+    StepsText,
+    is_stepwise,
+    refuse_steps,
+    steps_text,
+)
+from shardwright.codegen.emit.context import as_vectors, constant_lines, module_text, refuse_common
+from shardwright.codegen.emit.templates import render as render_template
+from shardwright.codegen.planner.network.presets import topology_of
+from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange, HolderRule
+from shardwright.ir.plan import Plan
+from shardwright.ir.sharding import Sharding
+
+# A module goes through all transfers when it is traced.
+MOST_TRANSFERS = 1 << 18
+TESTED = "Tested with jax 0.10.2 on CPU devices."
+RAGGED_TESTED = f"{TESTED[:-1]}, which go in rounds, and with ragged_all_to_all by its definition."
+How = Collectives | Groups | Fetches | Rounds | Ragged | Steps
+
+
+@dataclass(frozen=True)
+class XlaText(JaxText):
+    """Everything the template prints."""
+
+    how: How
+    target_short: tuple[int, ...]
+    program_axes: str
+    vector_target_shape: str
+    wire_bytes: int
+    table_lines: tuple[str, ...]
+    round_lines: tuple[str, ...]
+    is_kernel: bool = False
+    settings: str = ""
+    jit: bool = False
+    tested: str = TESTED
+
+    @property
+    def has_table(self) -> bool:
+        """No table of device orders: the tables of rounds are by rank."""
+        return False
+
+    @property
+    def names_axes(self) -> bool:
+        """Whether the program is among axes that its shardings alone do not name."""
+        return isinstance(self.how, Steps)
+
+    @property
+    def exchange_template(self) -> str:
+        """The template that prints `_exchange`."""
+        return f"jax_xla/{type(self.how).__name__.lower()}.py.jinja"
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the module goes through the boxes of the plan's holders."""
+        return bool(self.round_lines)
+
+    @property
+    def has_step_boxes(self) -> bool:
+        """Whether the module goes through the boxes of some of its steps."""
+        return isinstance(self.how, Steps) and self.how.boxes
+
+    @property
+    def picks_by_rank(self) -> bool:
+        """Whether the module looks up rows of tables by rank."""
+        match self.how:
+            case Groups() | Rounds() | Ragged():
+                return True
+            case Fetches(is_whole=is_whole):
+                return not is_whole or bool(self.target_short)
+            case Collectives():
+                return bool(self.target_short)
+            case Steps(boxes=boxes):
+                return boxes or bool(self.target_short)
+
+    @property
+    def uses_lax(self) -> bool:
+        """Whether the module calls `lax`: not where every shard stays as it is."""
+        statements = "lax."
+        if isinstance(self.how, Collectives | Steps) and not self.has_step_boxes:
+            statements = "".join(self.how.lines)
+        padding = self.target_short or self.source_nested or self.target_nested
+        return "lax." in statements or bool(padding)
+
+    @property
+    def is_rounds(self) -> bool:
+        """Whether boxes travel in rounds."""
+        return isinstance(self.how, Rounds)
+
+    @property
+    def has_rounds_table(self) -> bool:
+        """Whether a table says who sends to whom in which round."""
+        return isinstance(self.how, Rounds) and bool(self.how.table)
+
+    @property
+    def me(self) -> str:
+        """Where the receiver stands in the source mesh."""
+        return "receiver" if self.same_order else "me"
+
+    @property
+    def needs_of_sender(self) -> bool:
+        """Whether rounds go by the number of a box among those of its sender."""
+        return isinstance(self.how, Rounds) and self.how.kind in ("tiles", "turns")
+
+    @property
+    def needs_of_receiver(self) -> bool:
+        """Whether rounds go by the number of a box among those of its receiver."""
+        return isinstance(self.how, Rounds) and self.how.kind in ("shards", "turns")
+
+
+def refuse(plan: Plan) -> None:
+    """Raises InputError for what this backend does not do."""
+    if is_stepwise(plan):
+        refuse_steps(plan)
+        return
+    refuse_common(plan, "jax_xla", {})
+    refuse_wide(plan, as_vectors(plan.exchange), "jax_xla")
+    count = _transfers(plan.exchange)
+    if count > MOST_TRANSFERS and _collectives(plan) is None:
+        raise InputError(
+            "jax_xla goes through all transfers when it is traced",
+            argument="target",
+            got=f"{count} transfers",
+            expected=f"at most {MOST_TRANSFERS}, or a reshard by collectives over whole axes",
+        )
+
+
+def render(plan: Plan, command: str) -> str:
+    """The text of `jax_xla.py`."""
+    return render_template("jax_xla/module.py.jinja", xla_text(plan, command))
+
+
+def render_terms(plan: Plan, command: str, target: Sharding) -> str:
+    """The text of the derivative of a sum: of a plan to what every term of it is a copy of; its
+    result has the sharding `target`, which has unreduced axes beside the plan's."""
+    return render_template("jax_xla/module.py.jinja", _of_steps(steps_text(plan, command, target)))
+
+
+def how_of(plan: Plan) -> How:
+    """How the transfers of a direct plan travel."""
+    collectives = _collectives(plan)
+    if collectives is not None:
+        return collectives
+    exchange = as_vectors(plan.exchange)
+    boxes = whole = Boxes.of(exchange)
+    if exchange.rule.pieces > 1:
+        whole = Boxes.of(replace(exchange, rule=HolderRule("turns")))
+    rounds = rounds_of(exchange, boxes, whole)
+    if rounds.count == 1 and rounds.join:
+        return rounds  # one permutation, and in closed form
+    among_groups = (fetches_of(exchange, whole), groups_of(exchange, boxes))
+    tight = [how for how in among_groups if how and _is_tight(how.wire, _exact(plan))]
+    if not tight and rounds.count > 1:
+        return _ragged(plan, boxes) or rounds
+    return min(tight, key=lambda how: how.collectives, default=rounds)
+
+
+def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
+    """The ragged all-to-all that a plan is, where it is for a topology that has one."""
+    if plan.prediction is None or not plan.reshard.shape:
+        return None
+    row_bytes = topology_of(plan.prediction.topology).ragged
+    found = ragged_of(plan.exchange, boxes, DTYPES[plan.reshard.dtype], row_bytes)
+    return found if found is not None and _is_tight(found.wire, _exact(plan)) else None
+
+
+def _collectives(plan: Plan) -> Collectives | None:
+    """The collectives over axes that move a plan's bytes, if there are any."""
+    names = axis_names(plan.reshard.source)
+
+    def named(refs: Refs) -> str:
+        return quoted_names([names[ref] for ref in refs])
+
+    found = collectives_of(plan.reshard, plan.exchange, named)
+    return found if found is not None and _is_tight(found.wire, _exact(plan)) else None
+
+
+def _exact(plan: Plan) -> tuple[int, int]:
+    """Elements that the busiest device receives, and all together."""
+    size = DTYPES[plan.reshard.dtype]
+    return plan.traffic.received_max // size, plan.traffic.received_total // size
+
+
+def _is_tight(wire: tuple[int, int], exact: tuple[int, int]) -> bool:
+    return all(w == e or w < (1 + MOST_PADDING) * e for w, e in zip(wire, exact, strict=True))
+
+
+def _transfers(exchange: Exchange) -> int:
+    """At most how many transfers an exchange has."""
+    tiles = math.prod(dim.pairs.source.size for dim in exchange.dims)
+    return tiles * exchange.target.replicas * exchange.rule.pieces
+
+
+def xla_text(plan: Plan, command: str) -> XlaText:
+    """The template's context."""
+    if is_stepwise(plan):
+        return _of_steps(steps_text(plan, command))
+    exchange = as_vectors(plan.exchange)
+    how = how_of(plan)
+    common, host = module_text(plan, command, PYTHON), host_text(plan)
+    itemsize = DTYPES[plan.reshard.dtype]
+    return XlaText(
+        **vars(replace(common, facts=(*common.facts, "", *how_facts(how, plan)))),
+        **vars(host),
+        how=how,
+        target_short=() if _is_exact(how) else short_dims(exchange.target),
+        program_axes=host.kernel_axes if exchange.same_order else '"device"',
+        vector_target_shape=repr(exchange.target.local_shape),
+        wire_bytes=how.wire[0] * itemsize,
+        table_lines=_table_lines(how),
+        round_lines=_round_lines(how, exchange),
+        tested=RAGGED_TESTED if isinstance(how, Ragged) else TESTED,
+    )
+
+
+def _of_steps(text: StepsText) -> XlaText:
+    """The context of a basis plan's module."""
+    return XlaText(
+        **vars(text.common),
+        **vars(replace(text.host, pieces=0)),
+        how=text.how,
+        target_short=text.target_short,
+        program_axes=text.host.kernel_axes if text.common.same_order else '"device"',
+        vector_target_shape="",
+        wire_bytes=text.how.wire[0],
+        table_lines=(),
+        round_lines=(),
+    )
+
+
+def _is_exact(how: How) -> bool:
+    """Whether windows hold nothing but boxes, so that no padding of the result is written."""
+    return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
+
+
+def _table_lines(how: How) -> tuple[str, ...]:
+    """Whom every rank sends to, as a comment and constants."""
+    match how:
+        case Rounds(table=table) if table:
+            return (
+                "# For each round the rank that every rank sends a whole tile to, -1 for none.",
+                *_rows("ROUNDS", table),
+            )
+        case Fetches(senders=senders, groups=groups):
+            return (
+                "# The rank whose box every rank fetches, and who then gather one another's.",
+                *constant_lines("FETCHES", [str(rank) for rank in senders]),
+                *(_rows("GROUPS", groups) if how.members > 1 else ()),
+                *_grid(how),
+            )
+        case _:
+            return ()
+
+
+def _grid(how: Fetches) -> tuple[str, ...]:
+    """How many boxes of a group follow one another along each dimension, if along several."""
+    if len(how.dimensions) < 2:
+        return ()
+    return (
+        "# How many boxes of a group stand along each dimension; its ranks are row-major in these.",
+        f"GRID = {how.join.grid!r}",
+    )
+
+
+def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
+    rows = [f"({', '.join(map(str, row))}{',' * (len(row) == 1)})" for row in table]
+    return constant_lines(name, rows)
+
+
+def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
+    """What a module does with a box of the plan's holders: its round, who sends it, its place."""
+    if isinstance(how, Collectives | Fetches) or (isinstance(how, Rounds) and how.table):
+        return ()
+    pieces = exchange.rule.pieces
+    box, giver = "part" if pieces > 1 else "box", "sender"
+    lines, number = [], []
+    if not exchange.same_order:
+        giver = "giver"
+        lines.append("giver = ranks[SOURCE_IDS[sender]]")
+    if isinstance(how, Rounds):
+        lines.append(f"number = {_number_text(how, giver, pieces)}")
+        number = [f"*_shape_of({box})"] * how.exact + ["number"]
+    joined = ", ".join(number) + "," * (len(number) == 1)
+    lines.append(f"yield ({joined}), {giver}, taker, *_placed({box}, shard, receiver)")
+    indent = "    " * (pieces > 1)
+    return tuple(indent + line for line in lines)
+
+
+def _number_text(how: Rounds, giver: str, pieces: int) -> str:
+    """The round of a box from `giver` to `taker`, as a Python expression."""
+    tiles = "_number(wanted, receivers(sender))"
+    shards = "shard_number * PIECES + piece" if pieces > 1 else "shard_number"
+    closed = {
+        "tiles": tiles,
+        "shards": shards,
+        "turns": f"({tiles} + {shards}) % {how.modulus}",
+        "rotation": f"(taker - {giver}) % DEVICES",
+        "mirror": f"taker ^ {giver}",
+    }
+    return closed[how.kind]
+
+
+def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
+    """How the boxes travel, and the bytes on the wire, for a module's docstring."""
+    match how:
+        case Collectives():
+            first = "Transport: collectives over axes." if how.wire[0] else "Nothing is sent."
+        case Groups():
+            first = f"Transport: one lax.all_to_all among groups of {how.members} devices."
+        case Fetches():
+            steps = ["one lax.ppermute"] * how.permutes
+            sizes = [how.join.grid[dim] for dim in how.dimensions]
+            steps += [f"one lax.all_gather among groups of {size}" for size in sizes]
+            first = f"Transport: {', then '.join(steps)}, senders as FETCHES has them."
+        case Ragged():
+            first = "Transport: one lax.ragged_all_to_all; on CPU, rounds of lax.ppermute."
+        case Rounds():
+            shapes = "boxes of one shape in each" if how.exact else "padded to one shape in each"
+            table = ", senders as ROUNDS has them" * (how.kind == "table")
+            first = f"Transport: {how.count} rounds of lax.ppermute, {shapes}{table}."
+    size, exact = DTYPES[plan.reshard.dtype], plan.traffic.received_total
+    ratio = how.wire[1] * size / exact if exact else 1
+    return (
+        first,
+        f"On the wire {ratio:.3f} times the exact bytes, {how.wire[0] * size} into the busiest "
+        "device.",
+    )

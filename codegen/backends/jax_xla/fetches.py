@@ -1,0 +1,135 @@
+"""Exchanges in which every device fetches one box, and has the others from those that want them.
+
+Devices that want the same target shard, of as many boxes as they are, or in groups of as many,
+fetch a box each from a holder: one permutation of all devices. The rest of a shard is gathered in
+the group, along one dimension after another. A device that holds one of the boxes keeps it, so that
+nobody receives more than in the exchange; only whom it comes from differs, as every device sends
+one box to its fetcher.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.backends.jax_xla.boxes import MOST_LISTED, Boxes, ranks_by_shard
+from shardwright.codegen.backends.jax_xla.joins import Join
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import Exchange
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """A permutation, and an all-gather for every dimension along which boxes are joined.
+
+    `senders`: for each device the one whose box it fetches, maybe itself; `groups`: the devices
+    that gather one another's, by place in their shard; `is_whole`: whether a box is a whole source
+    shard. `wire` as in Rounds.
+    """
+
+    senders: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+    is_whole: bool
+    join: Join
+    wire: tuple[int, int]
+
+    @property
+    def members(self) -> int:
+        """The devices of a group."""
+        return len(self.groups[0])
+
+    @property
+    def permutes(self) -> bool:
+        """Whether any box is fetched from another device."""
+        return self.senders != tuple(range(len(self.senders)))
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """The dimensions along which boxes are gathered, in this order. Last the one along which
+        they lie one after the other in memory: the most is gathered by the last step, and there
+        it takes no transpose."""
+        counts = reversed(list(enumerate(self.join.grid)))
+        return tuple(dim for dim, count in counts if count > 1)
+
+    @property
+    def collectives(self) -> int:
+        """How many collectives it takes."""
+        return self.permutes + len(self.dimensions)
+
+    @property
+    def gathers(self) -> tuple[str, ...]:
+        """Statements that make the shard `y` of the own box `y`."""
+        lines, shape = [], list(self.join.window)
+        for dim in self.dimensions:
+            among = "GROUPS" if len(self.dimensions) == 1 else f"_along({dim})"
+            is_outermost = math.prod(shape[:dim]) == 1
+            how = f"axis={dim}, " + "tiled=True, " * is_outermost + f"axis_index_groups={among}"
+            lines.append(f"y = lax.all_gather(y, AXES, {how})")
+            shape[dim] *= self.join.grid[dim]
+            if not is_outermost:
+                lines.append(f"y = y.reshape({', '.join(map(str, shape))})")
+        return (*lines, *self.join.cut)
+
+
+def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
+    """The permutation and all-gather that do what an exchange does, None where none do; `boxes`:
+    whole tiles, from whichever holders."""
+    devices = exchange.ranks.size
+    if not exchange.same_order or boxes.local.all() or devices > MOST_LISTED:
+        return None
+    grid = boxes.grid(devices)
+    if grid is None or exchange.target.replicas % math.prod(grid):
+        return None
+    table = _by_cell(boxes, grid)
+    groups = _groups(exchange, table)
+    senders = _senders(exchange, table, groups)
+    if senders is None:
+        return None
+    away, others = senders != np.arange(devices), table.shape[1] - 1
+    size = math.prod(boxes.window)
+    wire = size * (int(away.max()) + others), size * (int(away.sum()) + others * devices)
+    join = Join(grid, boxes.window, exchange.target.local_shape)
+    whole = boxes.window == exchange.source.local_shape
+    return Fetches(tuple(senders.tolist()), tuple(map(tuple, groups.tolist())), whole, join, wire)
+
+
+def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
+    """A holder of every box of every device, itself if it can be: [devices, boxes]."""
+    cells = np.ravel_multi_index(tuple((boxes.write // boxes.window).T), grid)
+    table = np.empty((boxes.receiver.size // math.prod(grid), math.prod(grid)), dtype=np.int64)
+    table[boxes.receiver, cells] = boxes.sender
+    return table
+
+
+def _groups(exchange: Exchange, table: Integers) -> Integers:
+    """Groups [n, members] of devices with one target shard, each at a box that it holds if it can:
+    of several that hold the same box, each is in another group."""
+    found = []
+    for wanting in ranks_by_shard(exchange, exchange.target):
+        group = np.full((wanting.size // table.shape[1], table.shape[1]), -1, dtype=np.int64)
+        others = []
+        for device in wanting.tolist():
+            free = (table[device] == device) & (group < 0)
+            if free.any():
+                group[np.unravel_index(free.argmax(), group.shape)] = device
+            else:
+                others.append(device)
+        group[group < 0] = others
+        found.append(group)
+    return np.concatenate(found)
+
+
+def _senders(exchange: Exchange, table: Integers, groups: Integers) -> Integers | None:
+    """For each device the one that it fetches its box from, itself if it can: no two from the same.
+    None where a shard has not as many holders as there are devices that fetch from it."""
+    senders = np.empty(groups.size, dtype=np.int64)
+    senders[groups] = table[groups, np.arange(groups.shape[1])]
+    kept = senders == np.arange(senders.size)
+    for holders in ranks_by_shard(exchange, exchange.source):
+        idle, fetching = holders[~kept[holders]], np.flatnonzero(np.isin(senders, holders) & ~kept)
+        if idle.size != fetching.size:
+            return None
+        senders[fetching] = idle
+    return senders

@@ -1,0 +1,113 @@
+"""Exchanges that are one `lax.ragged_all_to_all`, for topologies that have it (`topology.ragged`).
+
+It moves rows of an array between any two devices, as many as tables say, from any offset to any
+offset: so it is an exchange whose boxes are slabs, runs along one dimension with all of the source
+shard and the target shard in every other. Nothing is packed, and nothing is padding but what rows
+take beyond their bytes in the memory of the platform.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.backends.jax_xla.boxes import Boxes
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import Exchange
+
+# The tables have a number for every pair of devices.
+MOST_PAIRS = 1 << 20
+WIDEST = 4  # bytes of an element: libtpu 0.0.42 has no ragged all-to-all of 64-bit types
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Slabs along dimension `axis` of shards of the shapes `source` and `target`.
+
+    `unit`: how many indices of the dimension a row holds; all offsets and sizes are multiples.
+    `wire` as in Rounds.
+    """
+
+    axis: int
+    unit: int
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    wire: tuple[int, int]
+
+    @property
+    def target_rows(self) -> tuple[int, ...]:
+        """The shape of the target shard as rows."""
+        return self._rows(self.target)
+
+    @property
+    def lines_before(self) -> tuple[str, ...]:
+        """Statements that make rows of the source shard `x`."""
+        first = f"x = jnp.moveaxis(x, {self.axis}, 0)" if self.axis else "x = x"
+        rows = self._rows(self.source)
+        if self._front(self.source) != rows:
+            first += f".reshape({_listed(rows)})"
+        return () if first == "x = x" else (first,)
+
+    @property
+    def lines_after(self) -> tuple[str, ...]:
+        """Statements that make the target shard of its rows `y`."""
+        front = self._front(self.target)
+        lines = []
+        if front != self.target_rows:
+            lines.append(f"y = y.reshape({_listed(front)})")
+        if self.axis:
+            lines.append(f"y = jnp.moveaxis(y, 0, {self.axis})")
+        return tuple(lines)
+
+    def _rows(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a shard as rows, flat so that no platform pads within them."""
+        count = shape[self.axis] // self.unit
+        width = math.prod(shape) // count
+        return (count, width) if width > 1 or len(shape) > 1 else (count,)
+
+    def _front(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape with the dimension of the slabs first."""
+        return (shape[self.axis], *shape[: self.axis], *shape[self.axis + 1 :])
+
+
+def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -> Ragged | None:
+    """The ragged all-to-all that an exchange is, None where it is none.
+
+    `row_bytes`: the bytes in whole multiples of which rows travel, 0 where there is no such
+    collective. Rows are as wide as the offsets let them be where they would not fill those.
+    """
+    axis = _slabs(exchange, boxes)
+    if not row_bytes or axis is None or itemsize > WIDEST or exchange.ranks.size**2 > MOST_PAIRS:
+        return None
+    source, target = exchange.source.local_shape, exchange.target.local_shape
+    slice_bytes = math.prod(source) // source[axis] * itemsize
+    unit = _unit(boxes, axis, (source[axis], target[axis])) if slice_bytes % row_bytes else 1
+    row = -(-slice_bytes * unit // row_bytes) * row_bytes
+    arriving = np.zeros(exchange.ranks.size, dtype=np.int64)
+    np.add.at(arriving, boxes.receiver, np.where(boxes.local, 0, boxes.shape[:, axis] // unit))
+    elements = row // itemsize
+    wire = int(arriving.max()) * elements, int(arriving.sum()) * elements
+    return Ragged(axis, unit, source, target, wire)
+
+
+def _slabs(exchange: Exchange, boxes: Boxes) -> int | None:
+    """The first dimension along which every box is a slab."""
+    full = np.full_like(boxes.shape, True, dtype=np.bool_)
+    for layout in (exchange.source, exchange.target):
+        full &= boxes.shape == np.array(layout.local_shape)
+    for axis in range(len(exchange.target.dims)):
+        if np.delete(full, axis, axis=1).all():
+            return axis
+    return None
+
+
+def _unit(boxes: Boxes, axis: int, extents: tuple[int, int]) -> int:
+    """The largest number that divides all offsets, sizes and extents along a dimension."""
+    numbers: tuple[Integers, ...] = (boxes.read, boxes.write, boxes.shape)
+    return math.gcd(*extents, *(int(np.gcd.reduce(each[:, axis])) for each in numbers))
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes))

@@ -1,0 +1,237 @@
+"""Rounds: the transfers of an exchange as permutations of windows, for `lax.ppermute`.
+
+An ordered pair of devices exchanges at most one box: a device holds one source shard and one target
+shard, and the pieces of a tile come from different holders. In a round every device sends at most
+one box and receives at most one, maybe to itself, and all boxes are windows of one shape, the
+elementwise largest box. What a window has beyond its box must be padding of the target shard:
+
+    padded   boxes are taken as they were without the end of the tensor, which cuts the last ones
+             short: shards are padded to one size, so that all have room for the full window
+    exact    boxes of a round have one shape, so that only the plan's bytes travel; chosen where
+             padding would be 5% of the bytes or more
+
+Kinds of numbers for the rounds, each a closed form in the two ends but the last:
+
+    shards    the number of the source shard among those that meet the receiver's shard; where all
+              devices take a full grid of boxes, each round has its place there
+    tiles     the number of the target shard among those that meet the sender's shard
+    turns     their sum modulo the larger count
+    rotation  receiver minus sender, modulo the devices
+    mirror    sender xor receiver
+    table     listed: whole tiles, spread over their holders as evenly as can be, in the fewest
+              rounds there can be then, an edge colouring (König); where it takes fewer than a
+              closed form does with the holders and pieces of the plan
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from shardwright.codegen.backends.jax_xla.boxes import (
+    MOST_LISTED,
+    MOST_PADDING,
+    Boxes,
+    largest,
+    ranks_by_shard,
+    split_by,
+)
+from shardwright.codegen.backends.jax_xla.joins import Join
+from shardwright.codegen.planner.rounds import colouring
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import Exchange
+
+Kind = Literal["tiles", "shards", "turns", "rotation", "mirror", "table"]
+KINDS: tuple[Kind, ...] = ("shards", "tiles", "turns", "rotation", "mirror")
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The rounds of an exchange; ranks number the sorted union of the device ids.
+
+    `exact`: the round's number begins with the shape of its boxes. In `count` rounds boxes travel;
+    `least` is the most that a device sends to others or receives from them. `wire`: elements that
+    the busiest device receives from others, with padding, and all devices together. `join`: how
+    the windows of the rounds make up a shard, where each round has its place in it. `table`: for
+    kind "table", per round the receiver of each rank, -1 for none.
+    """
+
+    kind: Kind
+    exact: bool
+    modulus: int
+    count: int
+    least: int
+    wire: tuple[int, int]
+    join: Join | None
+    table: tuple[tuple[int, ...], ...] = ()
+
+
+def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
+    """The rounds of an exchange of tensors of one dimension or more; `whole`: without pieces."""
+    devices = exchange.ranks.size
+    turns = _turns(exchange, boxes, whole)
+    away = ~turns.boxes.local
+    return Rounds(
+        turns.kind,
+        turns.grouped.exact,
+        turns.modulus,
+        count=len(np.unique(turns.turn[away])),
+        least=max(_most(end[away]) for end in (turns.boxes.sender, turns.boxes.receiver)),
+        wire=_wire(turns.boxes, turns.turn, devices),
+        join=_join(exchange, turns),
+        table=_table(turns.boxes, turns.turn, devices) if turns.kind == "table" else (),
+    )
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """Boxes by shape, exact or without the tensor's end: the number of each one's shape."""
+
+    exact: bool
+    several: bool
+    group: Integers
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """A round for every box: the number of its shape, and its number among the boxes of that."""
+
+    kind: Kind
+    boxes: Boxes
+    grouped: _Grouped
+    number: Integers
+    modulus: int = 1
+
+    @cached_property
+    def turn(self) -> Integers:
+        """The rounds, numbered from 0."""
+        pair = np.stack([self.grouped.group, self.number])
+        return np.unique(pair, axis=1, return_inverse=True)[1].reshape(-1)
+
+    @property
+    def count(self) -> int:
+        """How many rounds there are, those in which nothing travels too."""
+        return int(self.turn.max(initial=-1)) + 1
+
+
+def _turns(exchange: Exchange, boxes: Boxes, whole: Boxes) -> _Turns:
+    """A closed form, or a table of fewer rounds."""
+    devices = exchange.ranks.size
+    closed = _closed_form(boxes, devices)
+    if closed is not None and devices > MOST_LISTED:
+        return closed
+    whole = _spread(exchange, whole)
+    least = _least(whole, _grouped(whole).group)
+    if closed is not None and (closed.count <= least or least * devices > MOST_LISTED):
+        return closed
+    return _coloured(whole)
+
+
+def _grouped(boxes: Boxes) -> _Grouped:
+    several = len(np.unique(boxes.full, axis=0)) > 1
+    padding = boxes.padding()
+    exact = padding >= MOST_PADDING or (several and padding == 0)
+    shapes = boxes.shape if exact else boxes.full
+    group = np.unique(shapes, axis=0, return_inverse=True)[1].reshape(-1)
+    return _Grouped(exact, several, group)
+
+
+def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
+    """The first closed form with the fewest rounds for these senders, if one has."""
+    grouped = _grouped(boxes)
+    if grouped.several and not grouped.exact:
+        return None
+    least = _least(boxes, grouped.group)
+    modulus = max(int(boxes.tile.max(initial=0)), int(boxes.source.max(initial=0))) + 1
+    for kind in KINDS:
+        number = _closed(kind, boxes, devices, modulus)
+        turns = _Turns(kind, boxes, grouped, number, modulus)
+        if _is_schedule(boxes, grouped.group, number) and turns.count == least:
+            return turns
+    return None
+
+
+def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
+    """Whole tiles from other holders: all of a shard send as many of a shape, or one more. What a
+    device has of its own target shard it keeps."""
+    holders = ranks_by_shard(exchange, exchange.source)
+    shard = np.empty(exchange.ranks.size, dtype=np.int64)
+    for number, ranks in enumerate(holders):
+        shard[ranks] = number
+    sender = boxes.sender.copy()
+    for alike in split_by(_grouped(boxes).group * len(holders) + shard[sender]):
+        own, local = holders[shard[sender[alike[0]]]], boxes.local[alike]
+        idle = own[~np.isin(own, sender[alike[local]])]
+        away = alike[~local]
+        sender[away] = np.concatenate([idle, np.resize(own, away.size)])[: away.size]
+    return replace(boxes, sender=sender)
+
+
+def _coloured(boxes: Boxes) -> _Turns:
+    """The fewest rounds for each shape of boxes."""
+    grouped = _grouped(boxes)
+    number = np.zeros_like(grouped.group)
+    for each in np.unique(grouped.group):
+        mine = grouped.group == each
+        ends = boxes.sender[mine], boxes.receiver[mine]
+        number[mine] = colouring(*ends, boxes.shape[mine].prod(axis=1), max(map(_most, ends)))
+    return _Turns("table", boxes, grouped, number)
+
+
+def _least(boxes: Boxes, group: Integers) -> int:
+    """The most boxes of a device, of each shape."""
+    return sum(
+        max(_most(ends[group == each]) for ends in (boxes.sender, boxes.receiver))
+        for each in np.unique(group)
+    )
+
+
+def _join(exchange: Exchange, turns: _Turns) -> Join | None:
+    if turns.kind != "shards" or turns.grouped.several:
+        return None
+    grid = turns.boxes.grid(exchange.ranks.size)
+    if grid is None:
+        return None
+    return Join(grid, turns.boxes.window, exchange.target.local_shape)
+
+
+def _closed(kind: Kind, moved: Boxes, devices: int, modulus: int) -> Integers:
+    numbers = {
+        "tiles": moved.tile,
+        "shards": moved.source,
+        "turns": (moved.tile + moved.source) % modulus,
+        "rotation": (moved.receiver - moved.sender) % devices,
+        "mirror": moved.sender ^ moved.receiver,
+    }
+    return numbers[kind]
+
+
+def _is_schedule(moved: Boxes, group: Integers, number: Integers) -> bool:
+    """Whether no device sends twice or receives twice in a round."""
+    ends = (moved.sender, moved.receiver)
+    return all(_count(group, number, end) == number.size for end in ends)
+
+
+def _count(*columns: Integers) -> int:
+    return int(np.unique(np.stack(columns), axis=1).shape[1])
+
+
+def _most(devices: Integers) -> int:
+    return int(np.unique(devices, return_counts=True)[1].max(initial=0))
+
+
+def _table(moved: Boxes, turn: Integers, devices: int) -> tuple[tuple[int, ...], ...]:
+    table = np.full((int(turn.max()) + 1, devices), -1, dtype=np.int64)
+    table[turn, moved.sender] = moved.receiver
+    return tuple(map(tuple, table.tolist()))
+
+
+def _wire(moved: Boxes, turn: Integers, devices: int) -> tuple[int, int]:
+    """Elements that arrive at the busiest device, and at all, from others."""
+    volume = largest(moved.shape, turn).prod(axis=1)[turn]
+    received = np.zeros(devices, dtype=np.int64)
+    np.add.at(received, moved.receiver[~moved.local], volume[~moved.local])
+    return int(received.max()), int(received.sum())

@@ -1,0 +1,77 @@
+"""The devices of a program as axes that its collectives name.
+
+The steps of a plan are over digits (stride, size) of a device's position. Where the borders of all
+digits divide one another, the devices are an array with an axis between two borders, and every
+collective names axes of it. Otherwise the axes are those of the source, and a step over digits
+that they do not have goes by groups of devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardwright.codegen.backends.jax_host import axis_name
+from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.refs import refs_of
+from shardwright.ir.sharding import Sharding
+
+
+@dataclass(frozen=True)
+class ProgramAxes:
+    """Names and digits of the axes, major to minor; together they are the whole position."""
+
+    names: tuple[str, ...]
+    digits: Digits
+
+    @staticmethod
+    def of(source: Sharding, cuts: Iterable[Digits]) -> ProgramAxes:
+        """The coarsest axes that name the source's axes and the digits of all cuts, if any do."""
+        mesh = source.mesh
+        own = mesh.refine((*source.used(), *source.unreduced))
+        digits = tuple((mesh.digit(ref).stride, mesh.digit(ref).size) for ref in own)
+        cut = _between(_borders([digits, *cuts], mesh.size))
+        return _named(mesh, digits if cut is None else cut)
+
+    def over(self, digits: Digits) -> tuple[str, ...] | None:
+        """The axes that digits are, major to minor; None where some are none."""
+        found: list[str] = []
+        for stride, size in digits:
+            inside = [
+                (name, own)
+                for name, (low, own) in zip(self.names, self.digits, strict=True)
+                if low >= stride and low * own <= stride * size and own > 1
+            ]
+            if math.prod(own for _, own in inside) != size:
+                return None
+            found += [name for name, _ in inside]
+        return tuple(found)
+
+
+def _borders(all_digits: Iterable[Digits], size: int) -> list[int]:
+    """Where digits begin and end, ascending, the whole position included."""
+    pairs = itertools.chain.from_iterable(all_digits)
+    return sorted({1, size, *(end for low, count in pairs for end in (low, low * count))})
+
+
+def _between(borders: list[int]) -> Digits | None:
+    """The digits between borders, major to minor; None where a border does not divide the next."""
+    pairs = list(itertools.pairwise(borders))
+    if any(high % low for low, high in pairs):
+        return None
+    return tuple((low, high // low) for low, high in reversed(pairs))
+
+
+def _named(mesh: Mesh, digits: Digits) -> ProgramAxes:
+    """The digits with the names of axes, or sub-axes, of the mesh; others are of `devices`."""
+    names = []
+    for low, count in digits or ((1, 1),):
+        refs = refs_of(mesh, ((low, count),))
+        if refs is not None and len(refs) == 1:
+            names.append(axis_name(refs[0]))
+        else:
+            names.append(f"devices:({mesh.size // (low * count)}){count}")
+    return ProgramAxes(tuple(names), digits or ((1, 1),))

@@ -1,0 +1,286 @@
+"""Steps of a basis plan as statements: a tiled collective over axes each, where it is one.
+
+A step over the minor-most digits of dimensions is a collective of JAX's where padded shards fit
+into one another: small ones at multiples of their size. Any other step goes box by box
+(`jax_xla/step_boxes.py.jinja`), as its own exchange or reduction says; no bytes are padding
+then. A sum that stays where it is is `lax.psum` whatever the shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING
+from shardwright.codegen.backends.jax_xla.changes import Moves
+from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.planner.basis.digits import Digits, tail
+from shardwright.codegen.planner.basis.traffic import moved
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import same_devices
+from shardwright.ir.layout import DimLayout, Layout
+from shardwright.ir.mesh import Digit, Mesh
+from shardwright.ir.steps import ReduceStep, Step
+
+
+@dataclass(frozen=True)
+class Change:
+    """The minor-most digits that a dimension has gained (`is_new`) or lost."""
+
+    axis: int
+    digits: Digits
+    is_new: bool
+    fits: bool  # whether the smaller shards lie at multiples of their size in the larger ones
+
+    @property
+    def count(self) -> int:
+        """How many small shards a large one has."""
+        return math.prod(size for _, size in self.digits)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """What a step by boxes is said to be: constants of the module, by the name they begin with.
+
+    `before`, `after`: per dimension (extent, cuts), a cut the digits of a position that it goes by.
+    `senders`: see the template. `ids`: in which order of devices each side counts positions.
+    """
+
+    before: tuple[tuple[int, tuple[Digits, ...]], ...]
+    after: tuple[tuple[int, tuple[Digits, ...]], ...]
+    senders: tuple[Digits, Digits, int, int, int]
+    ids: tuple[str, str]
+
+    def looked_at(self, devices: int) -> int:
+        """At most how many boxes a module goes through, empty ones too, when it is traced."""
+        holders = math.prod(size for _, size in self.senders[0])
+        return devices * self.senders[2] * (devices // holders)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The statements of one step that make `x` of `x`; `received`: bytes by rank."""
+
+    lines: tuple[str, ...]
+    received: Integers
+    boxes: Boxes | None = None
+
+    @property
+    def uses_groups(self) -> bool:
+        """Whether its collective goes by groups of devices."""
+        return "_groups(" in "".join(self.lines)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Makes the blocks of the steps of one plan. `axes`: None where the program has no axes of
+    meshes, since they list their devices in different orders."""
+
+    source: Mesh
+    itemsize: int
+    ids: Integers  # by rank
+    axes: ProgramAxes | None
+
+    def of(self, number: int, step: Step) -> Block:
+        """The block of a plan's step, which is the number-th."""
+        if isinstance(step, ReduceStep):
+            return self._summed(number, step)
+        before, after = step.exchange.source, step.exchange.target
+        moves = None if self.axes is None else _moves(before, after)
+        if moves is None:
+            return self._by_boxes(number, step)
+        lines, received = self._collectives(before, after, moves)
+        lines = lines or ["x = x"]
+        return self._tight(number, step, lines, received * self.itemsize, step.is_even)
+
+    def _collectives(
+        self, before: Layout, after: Layout, moves: Moves[Change]
+    ) -> tuple[list[str], int]:
+        """Statements and the elements that arrive at a device."""
+        shape, lines, received = list(before.local_shape), [], 0
+        for change in moves.slices:
+            shape[change.axis] //= change.count
+            lines += self._slice(change, shape[change.axis])
+        for new, old in moves.all_to_alls:
+            received += math.prod(shape) // new.count * (new.count - 1)
+            shape[new.axis] //= new.count
+            shape[old.axis] *= new.count
+            how = [f"split_axis={new.axis}", f"concat_axis={old.axis}", "tiled=True"]
+            lines += self._collective("all_to_all", new.digits, how)
+        for change in moves.all_gathers:
+            received += math.prod(shape) * (change.count - 1)
+            shape[change.axis] *= change.count
+            how = [f"axis={change.axis}", "tiled=True"]
+            lines += self._collective("all_gather", change.digits, how)
+        for axis, size in enumerate(after.local_shape):
+            if shape[axis] > size:
+                lines += called("x = lax.slice_in_dim", ["x", "0", str(size), f"axis={axis}"])
+        return lines, received
+
+    def _slice(self, change: Change, size: int) -> list[str]:
+        names = None if self.axes is None else self.axes.over(change.digits)
+        index = f"lax.axis_index({quoted(names)})"
+        if names is None:
+            index = f"_number({change.digits}, lax.axis_index(AXES))"
+        how = ["x", f"{index} * {size}", str(size), f"axis={change.axis}"]
+        return called("x = lax.dynamic_slice_in_dim", how)
+
+    def _collective(self, op: str, digits: Digits, how: list[str]) -> list[str]:
+        """`lax.op` over the axes that digits are, or among the groups that they make."""
+        names = None if self.axes is None else self.axes.over(digits)
+        if names is not None:
+            return called(f"x = lax.{op}", ["x", quoted(names), *how])
+        inside = [str(pair) for pair in digits]
+        if self.axes is None:
+            inside = ["SOURCE_IDS", *inside]
+        groups = f"axis_index_groups=_groups({', '.join(inside)})"
+        return called(f"x = lax.{op}", ["x", "AXES", *how, groups])
+
+    def _summed(self, number: int, step: ReduceStep) -> Block:
+        before, after = step.reduction.before, step.reduction.after
+        size = math.prod(after.local_shape) * self.itemsize
+        count = step.reduction.count
+        changes = changes_of(before, after)
+        if changes == ():
+            lines = self._collective("psum", pairs_of(step.reduction.terms), [])
+            return Block(tuple(lines), self._everywhere(2 * (size * (count - 1) // count)))
+        if changes is None or self.axes is None or not all(change.fits for change in changes):
+            return self._by_boxes(number, step)
+        (change,) = changes
+        how = [f"scatter_dimension={change.axis}", "tiled=True"]
+        lines = self._collective("psum_scatter", change.digits, how)
+        return self._tight(number, step, lines, size * (count - 1), step.is_even)
+
+    def _tight(self, number: int, step: Step, lines: list[str], nbytes: int, even: bool) -> Block:
+        """The collective, unless it moves so much padding that boxes are better."""
+        if not even:
+            exact = self._received(step)
+            total = exact.sum() * (1 + MOST_PADDING)
+            if nbytes > exact.max() * (1 + MOST_PADDING) or nbytes * self.ids.size > total:
+                return self._by_boxes(number, step)
+        return Block(tuple(lines), self._everywhere(nbytes))
+
+    def _everywhere(self, nbytes: int) -> Integers:
+        return np.full(self.ids.size, nbytes, dtype=np.int64)
+
+    def _received(self, step: Step) -> Integers:
+        """The bytes that a step brings to every rank."""
+        (devices, elements), _ = moved(step)
+        total = np.zeros(self.ids.size, dtype=np.int64)
+        np.add.at(total, np.searchsorted(self.ids, devices), elements)
+        return total * self.itemsize
+
+    def _by_boxes(self, number: int, step: Step) -> Block:
+        named = ["x", f"BEFORE_{number}", f"AFTER_{number}", f"SENDERS_{number}"]
+        boxes = boxes_of(step, self.source)
+        named += boxes.ids if self.axes is None else ()
+        named += ["adds=True"] if isinstance(step, ReduceStep) else []
+        return Block(tuple(called("x = _moved", named)), self._received(step), boxes)
+
+
+def _moves(before: Layout, after: Layout) -> Moves[Change] | None:
+    """The collectives that an exchange is; None where shards do not fit into one another, or where
+    terms of sums change places too."""
+    changes = changes_of(before, after)
+    terms = before.dims[: before.hidden], after.dims[: after.hidden]
+    if changes is None or terms[0] != terms[1] or not all(change.fits for change in changes):
+        return None
+    return Moves.of(changes)
+
+
+def changes_of(before: Layout, after: Layout) -> tuple[Change, ...] | None:
+    """The tensor dimensions that are cut otherwise, in order.
+
+    None where more changes than minor-most digits.
+    """
+    found = []
+    sides = before.dims[before.hidden :], after.dims[after.hidden :]
+    for axis, (old, new) in enumerate(zip(*sides, strict=True)):
+        change = _change(axis, old, new)
+        if change is None:
+            return None
+        found += [change] if change.digits else []
+    return tuple(found)
+
+
+def _change(axis: int, before: DimLayout, after: DimLayout) -> Change | None:
+    is_new = after.parts > before.parts
+    large, small = (before, after) if is_new else (after, before)
+    digits = tail(pairs_of(small.digits), pairs_of(large.digits))
+    if digits is None:
+        return None
+    if not digits:
+        return Change(axis, (), is_new, fits=True) if small.levels == large.levels else None
+    whole = large.parts == 1 and not is_new
+    count = small.parts // large.parts
+    flat = small.is_flat and large.is_flat
+    return Change(axis, digits, is_new, flat and (whole or small.size * count == large.size))
+
+
+def boxes_of(step: Step, source: Mesh) -> Boxes:
+    """A step in boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
+    if isinstance(step, ReduceStep):
+        before, after = step.reduction.before, step.reduction.after
+        own = pairs_of((*before.free, *step.reduction.kept))
+        sides = _cuts(before.dims[before.hidden :]), _cuts(after.dims[after.hidden :])
+        return Boxes(*sides, (own, own, 1, 0, 1), _ids_of(before, after, source))
+    before, after, rule = step.exchange.source, step.exchange.target, step.exchange.rule
+    own = pairs_of(before.free)
+    receiver = own if rule.kind == "own" else pairs_of(after.free)
+    senders = own, receiver, rule.pieces, rule.cut, rule.unit
+    return Boxes(_cuts(before.dims), _cuts(after.dims), senders, _ids_of(before, after, source))
+
+
+def _ids_of(before: Layout, after: Layout, source: Mesh) -> tuple[str, str]:
+    first, second = (
+        "SOURCE_IDS" if same_devices(layout.mesh, source) else "TARGET_IDS"
+        for layout in (before, after)
+    )
+    return first, second
+
+
+def _cuts(dims: tuple[DimLayout, ...]) -> tuple[tuple[int, tuple[Digits, ...]], ...]:
+    return tuple((dim.extent, tuple(_levels(dim))) for dim in dims)
+
+
+def _levels(dim: DimLayout) -> Iterator[Digits]:
+    """The digits of each cut, the outermost first."""
+    if dim.is_flat:
+        yield pairs_of(dim.digits)
+        return
+    for digit in dim.axis_digits:
+        if digit.size > 1:
+            yield ((digit.stride, digit.size),)
+
+
+def layouts_of(step: Step) -> tuple[Layout, Layout]:
+    """The layouts before and after a step."""
+    if isinstance(step, ReduceStep):
+        return step.reduction.before, step.reduction.after
+    return step.exchange.source, step.exchange.target
+
+
+def pairs_of(digits: tuple[Digit, ...]) -> Digits:
+    """Digits as pairs (stride, size)."""
+    return tuple((digit.stride, digit.size) for digit in digits)
+
+
+def quoted(names: tuple[str, ...] | None) -> str:
+    """Axis names as a Python expression."""
+    texts = [f'"{name}"' for name in names or ()]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def called(function: str, arguments: list[str]) -> list[str]:
+    """A call for one indentation, as a formatter breaks it."""
+    room = WIDTH - len(INDENT)
+    joined = ", ".join(arguments)
+    if len(f"{function}({joined})") <= room:
+        return [f"{function}({joined})"]
+    if len(INDENT + joined) <= room:
+        return [f"{function}(", INDENT + joined, ")"]
+    return [f"{function}(", *(f"{INDENT}{argument}," for argument in arguments), ")"]

@@ -1,0 +1,78 @@
+"""What the module of a plan of several steps states in its docstring."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from shardwright.codegen.emit.docstring import range_table, side_lines, traffic_lines
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.plan import Plan
+from shardwright.ir.sharding import Sharding
+
+
+def step_facts(
+    plan: Plan, ends: Exchange, target: Sharding, said: Sequence[str], received: Sequence[int]
+) -> tuple[str, ...]:
+    """Lines that state layouts, terms, steps, traffic, memory and the devices' ranges.
+
+    `ends`: both sides as arrays have them. `said`, `received`: every step in words, and the bytes
+    that it brings to the busiest device.
+    """
+    return (
+        *side_lines("Source", "d1", str(plan.reshard.source), ends.source),
+        *side_lines("Target", "d2", str(target), ends.target),
+        *_term_lines(plan, target),
+        "",
+        *_step_lines(said, received),
+        "",
+        *traffic_lines(plan),
+        *_memory_lines(plan),
+        *range_table(ends),
+    )
+
+
+def _term_lines(plan: Plan, target: Sharding) -> list[str]:
+    """How partial sums are given."""
+    source = plan.reshard.source
+    if target.unreduced and not source.unreduced:
+        return [
+            "",
+            "Dimension 0 of the target stands for its unreduced axes: every term of it is the",
+            "tensor, as the cotangent of every term of a sum is that of the sum.",
+        ]
+    if not source.unreduced:
+        return []
+    added = "are added up" if not target.unreduced else "are added up but along those of the target"
+    return [
+        "",
+        "Dimension 0 of the source stands for its unreduced axes, in the order of the mesh: its",
+        f"elements are the terms, which {added}. Integers wrap; floats are added in an",
+        "order that XLA chooses.",
+    ]
+
+
+def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:
+    if not said:
+        return ["Steps: none, every shard stays as it is."]
+    lines = ["Steps, with the bytes that each brings to the busiest device:"]
+    for number, (step, nbytes) in enumerate(zip(said, received, strict=True), 1):
+        text = f"{number}. {step}; {nbytes} bytes"
+        lines += textwrap.wrap(
+            text, WIDTH, initial_indent=INDENT, subsequent_indent=2 * INDENT, break_long_words=False
+        )
+    return lines
+
+
+def _memory_lines(plan: Plan) -> list[str]:
+    """What a device holds of the tensor at once, and why that is more than it should be."""
+    expected = plan.prediction
+    if expected is None:
+        return []
+    limit = "" if expected.memory_bytes is None else f" (the limit is {expected.memory_bytes})"
+    lines = [
+        f"Memory: {expected.peak_bytes} bytes of the tensor on a device at most{limit}, the shards",
+        "before and after one step together; what XLA takes within a step is beside that.",
+    ]
+    return [*lines, *([f"{expected.why}."] if expected.why else [])]

@@ -1,0 +1,282 @@
+"""The XLA module of a basis plan: a block of statements a step, in the order of the plan.
+
+A tensor of partial sums is given as one with a dimension more, the first: its terms, one for every
+place along the unreduced axes (in the order of the mesh), sharded over these axes. Inside the
+program a device has one term, without that dimension.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
+from shardwright.codegen.backends.jax_host import (
+    HostText,
+    axes_line,
+    axes_of,
+    host_text,
+    short_dims,
+)
+from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
+from shardwright.codegen.backends.jax_xla.steps.blocks import (
+    Block,
+    Blocks,
+    layouts_of,
+    pairs_of,
+    quoted,
+)
+from shardwright.codegen.backends.jax_xla.steps.docstring import step_facts
+from shardwright.codegen.emit.context import (
+    ModuleText,
+    Said,
+    as_vectors,
+    check_ascii,
+    constant_lines,
+    text_of,
+)
+from shardwright.codegen.emit.docstring import title
+from shardwright.codegen.emit.index_functions import box_functions
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
+from shardwright.ir.layout import DimLayout, Layout
+from shardwright.ir.plan import Plan
+from shardwright.ir.sharding import Sharding
+from shardwright.ir.steps import ExchangeStep, Step
+
+# A module goes through the boxes of a step, empty ones too, when it is traced.
+MOST_BOXES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The blocks of a plan's steps. `wire`: bytes into the busiest device, and into all.
+
+    `takes_term`, `gives_term`: whether the shards of the source, of the target, have a dimension of
+    terms. `axes`: None where the meshes list their devices in different orders.
+    """
+
+    blocks: tuple[Block, ...]
+    said: tuple[str, ...]
+    wire: tuple[int, int]
+    axes: ProgramAxes | None
+    takes_term: bool
+    gives_term: bool
+
+    @property
+    def uses_groups(self) -> bool:
+        """Whether some collective goes by groups of devices."""
+        return any(block.uses_groups for block in self.blocks)
+
+    @property
+    def uses_numbers(self) -> bool:
+        """Whether positions are read digit by digit."""
+        return self.uses_groups or bool(self.boxes) or "_number(" in "".join(self.lines)
+
+    @property
+    def boxes(self) -> bool:
+        """Whether some step goes by boxes."""
+        return any(block.boxes is not None for block in self.blocks)
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The statements that make the target shard `y` of the source shard `x`, commented."""
+        found: list[str] = []
+        last = len(self.blocks) - 1
+        for number, (block, said) in enumerate(zip(self.blocks, self.said, strict=True)):
+            found += _comment(f"{number + 1}. {said}")
+            lines = list(block.lines)
+            if number == last:
+                start = max(i for i, line in enumerate(lines) if line.startswith("x = "))
+                lines[start] = "y" + lines[start][1:]
+            found += lines
+        return (*(found or ["y = x"]), *(["y = y[None]"] if self.gives_term else []))
+
+    @property
+    def constant_lines(self) -> tuple[str, ...]:
+        """What steps by boxes are, as constants."""
+        found: list[str] = []
+        for number, block in enumerate(self.blocks, 1):
+            if block.boxes is None:
+                continue
+            for name in ("before", "after", "senders"):
+                items = [repr(item) for item in getattr(block.boxes, name)]
+                found += constant_lines(f"{name.upper()}_{number}", items)
+        return tuple(found)
+
+
+def steps_of(plan: Plan, *, gives_term: bool = False) -> Steps:
+    """How a basis plan is carried out. `gives_term`: every device gives its result as a term."""
+    reshard = plan.reshard
+    same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
+    axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
+    ids = np.sort(ids_of(reshard.source.mesh))
+    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes)
+    blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
+    received = sum((block.received for block in blocks), np.zeros(ids.size, dtype=np.int64))
+    return Steps(
+        blocks,
+        tuple(said_of(plan, step) for step in plan.steps),
+        (int(received.max()), int(received.sum())),
+        axes,
+        bool(reshard.source.unreduced),
+        gives_term or bool(reshard.target.unreduced),
+    )
+
+
+def _digits(step: Step) -> Digits:
+    """All digits of a step's layouts, before and after it."""
+    dims = (dim for layout in layouts_of(step) for dim in layout.dims)
+    return tuple(pair for dim in dims for pair in pairs_of(dim.digits))
+
+
+def said_of(plan: Plan, step: Step) -> str:
+    """A step in words: what, over which axes, from which sharding to which."""
+    if isinstance(step, ExchangeStep):
+        return f"exchange: {plan.reshard.source} -> {plan.reshard.target}"
+    ends = step.ends
+    over = f" over {', '.join(map(str, ends.axes))}" if ends.axes else ""
+    return f"{step.op}{over}: {ends.before} -> {ends.after}"
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH - len(INDENT),
+        initial_indent="# ",
+        subsequent_indent="#    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def with_terms(layout: Layout) -> Layout:
+    """A layout whose hidden dimensions are one dimension of the tensor, the first: the terms."""
+    if not layout.hidden:
+        return layout
+    digits = tuple(digit for dim in layout.dims[: layout.hidden] for digit in dim.axis_digits)
+    terms = DimLayout(math.prod(digit.size for digit in digits), digits)
+    return replace(layout, dims=(terms, *layout.dims[layout.hidden :]), hidden=0)
+
+
+def ends_of(plan: Plan, target: Sharding) -> Exchange:
+    """Both ends of a plan as arrays have them, terms included; no exchange in itself."""
+    reshard = plan.reshard
+    return Exchange(
+        with_terms(Layout.of(reshard.source, reshard.shape, reshard.source_split)),
+        with_terms(Layout.of(target, reshard.shape, reshard.target_split)),
+        HolderRule(),
+    )
+
+
+@dataclass(frozen=True)
+class StepsText:
+    """The parts of a module's context that are those of a basis plan."""
+
+    common: ModuleText
+    host: HostText
+    how: Steps
+    ends: Exchange
+
+    @property
+    def target_short(self) -> tuple[int, ...]:
+        """Dimensions of the result whose padding is still to be made zero."""
+        last = self.how.blocks[-1] if self.how.blocks else None
+        if last is not None and last.boxes is not None:
+            return ()
+        return short_dims(self.ends.target)
+
+
+def steps_text(plan: Plan, command: str, target: Sharding | None = None) -> StepsText:
+    """The texts of a basis plan. `target`: the sharding of the result where it is not the plan's,
+    but has unreduced axes beside it, along which every device gives its result as a term."""
+    wanted = plan.reshard.target if target is None else target
+    ends, how = ends_of(plan, wanted), steps_of(plan, gives_term=target is not None)
+    received = [int(block.received.max()) for block in how.blocks]
+    facts = (
+        *step_facts(plan, ends, wanted, how.said, received),
+        "",
+        f"On the wire {how.wire[0]} bytes into the busiest device.",
+    )
+    said = Said(title(plan, wanted), facts, str(wanted))
+    functions = box_functions(as_vectors(ends))
+    host = host_text(plan, ends, wanted)
+    if how.axes is not None:
+        host = replace(host, **_program_text(plan, how.axes, host))
+    return StepsText(text_of(plan, command, PYTHON, functions, said, ends), host, how, ends)
+
+
+def _program_text(plan: Plan, axes: ProgramAxes, host: HostText) -> dict[str, Any]:
+    """The source's side on the axes of the program."""
+    source = plan.reshard.source
+    sizes = [(name, size) for name, (_, size) in zip(axes.names, axes.digits, strict=True)]
+    others = host.axes_lines[len(axes_line("SOURCE_AXES", axes_of(source))) :]
+    dims = [_entry(axes, source, dim.axes) for dim in source.dims]
+    terms = [_entry(axes, source, source.unreduced)] if source.unreduced else []
+    return {
+        "axes_lines": (*axes_line("SOURCE_AXES", sizes), *others),
+        "source_spec": f"P({', '.join(terms + dims)})",
+        "kernel_axes": quoted(axes.names),
+    }
+
+
+def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> str:
+    """An entry of a PartitionSpec."""
+    names = axes.over(tuple((d.stride, d.size) for d in map(sharding.mesh.digit, refs)))
+    assert names is not None
+    return quoted(names) if names else "None"
+
+
+def is_stepwise(plan: Plan) -> bool:
+    """Whether a plan is emitted step by step: several, or one exchange of partial sums."""
+    return plan.strategy == "basis" or bool(plan.reshard.source.unreduced)
+
+
+def refuse_steps(plan: Plan) -> None:
+    """Raises InputError for a plan that no module carries out step by step."""
+    reshard = plan.reshard
+    check_ascii(reshard)
+    if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):
+        raise InputError(
+            "jax_xla moves partial sums among one set of devices",
+            argument="target_mesh",
+            got=str(reshard.target.mesh),
+            expected="the devices of the source, in any order",
+        )
+    _refuse_size(plan)
+
+
+def _refuse_size(plan: Plan) -> None:
+    reshard = plan.reshard
+    padded = [
+        dim.parts * dim.size
+        for step in plan.steps
+        for layout in layouts_of(step)
+        for dim in layout.dims
+    ]
+    if max(padded, default=0) > MAX_INDEX - ROUNDING:
+        raise InputError(
+            f"jax_xla computes indices in 32 bits, and padded shards reach {max(padded)}",
+            argument="shape",
+            got="x".join(map(str, reshard.shape)),
+            expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
+        )
+    devices = reshard.source.mesh.size
+    boxes = [block.boxes for block in steps_of(plan).blocks if block.boxes is not None]
+    most = max((each.looked_at(devices) for each in boxes), default=0)
+    if most > MOST_BOXES:
+        raise InputError(
+            "jax_xla goes through the boxes of a step when it is traced",
+            argument="strategy",
+            got=f"{most} boxes of a {plan.strategy} plan, among them empty ones",
+            expected=f"at most {MOST_BOXES}, or strategy direct",
+        )

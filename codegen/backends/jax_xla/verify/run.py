@@ -1,0 +1,47 @@
+"""Run an emitted XLA module on forced CPU devices. In a worker only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+import jax
+import numpy as np
+
+from shardwright.codegen.backends.jax_xla.verify import ragged
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.jax_devices import Execution, to_bits, wide_types
+from shardwright.codegen.verify.report import BY_DEFINITION
+
+CHECKS = ("values", "padding", "pad", "unpad")
+
+
+def missed() -> Iterator[str]:
+    """What is wrong with how faults are found, nothing if they are: one bit of one element."""
+    right = np.arange(4, dtype=np.uint32)
+    wrong = to_bits(jax.jit(lambda x: x.at[3].add(1))(right))
+    try:
+        compare.same_bits("result", wrong, right, right)
+    except compare.MismatchError:
+        return
+    yield "a wrong element is not found"
+
+
+def run(module: ModuleType, case: Case) -> tuple[str, ...]:
+    """Execute the module on every bit plane, one with a ragged all-to-all also as it is here; the
+    names of the checks passed."""
+    with wide_types(case.dtype):
+        with ragged.by_definition() as stand_in:
+            passed = (*CHECKS, *Execution(module, case).passed())
+        if not stand_in.called:
+            return passed
+        jax.clear_caches()  # or what is traced stays
+        Execution(module, case).passed()
+        return (*passed, BY_DEFINITION)
+
+
+def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
+    """What can be told without moving anything: nothing more than of every module."""
+    del module, case
+    return ()

@@ -1,0 +1,1 @@
+"""The Pallas TPU backend: one SPMD kernel in which every device pushes its tiles to receivers."""

@@ -1,0 +1,181 @@
+"""The Pallas TPU module: one SPMD kernel in which every device pushes its tiles to receivers."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.backends.int32 import refuse_wide
+from shardwright.codegen.backends.jax_host import JaxText, host_text, short_dims
+from shardwright.codegen.backends.pallas_tpu.figures import Figures
+from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.review import form_facts
+from shardwright.codegen.backends.pallas_tpu.review import review as review
+from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.strategy import Choice, Form, choose
+from shardwright.codegen.emit.context import as_vectors, module_text, refuse_common
+from shardwright.codegen.emit.pruned import pruned
+from shardwright.codegen.emit.templates import render as render_template
+from shardwright.ir.algebra.printers import PALLAS
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.plan import Plan
+
+# Collective ids are 16-bit signed numbers in the interpreter.
+COLLECTIVE_IDS = 2**15
+UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
+# What elements are moved as, where they are not moved as what they are.
+MOVED = {"bool": "int8", "float16": "int16"}
+# The closed forms that `verify` compares with the plan, even where a kernel has no use for one.
+CHECKED = (
+    "source_shard",
+    "target_shard",
+    "tile",
+    "senders",
+    "receivers",
+    "target_position",
+    "holder",
+)
+
+
+@dataclass(frozen=True)
+class PallasText(JaxText):
+    """Everything the template prints."""
+
+    view_target_shape: str
+    view: str
+    inverse_view: str
+    form: Form
+    figures: Figures
+    moved: str
+    collective_id: int
+    checks_routes: bool
+    target_short: tuple[int, ...]
+    source_parts: tuple[int, ...]
+    is_kernel: bool = True
+    jit: bool = False
+    tested: str = (
+        "Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin."
+    )
+
+    @property
+    def settings(self) -> str:
+        """What the kernel is called with after the shard."""
+        return ", interpret, collective_id"
+
+    @property
+    def order_spec(self) -> str:
+        """Where the table stands in memory, before the specs of the shards."""
+        return "pl.BlockSpec(memory_space=pltpu.SMEM), " if self.has_table else ""
+
+    @property
+    def semaphores(self) -> tuple[str, ...]:
+        """The DMA semaphores of a kernel that moves tiles in place or slots."""
+        local = ("copied",) if self.some_local else ()
+        return (*local, "sent", "received") if self.communicates else local
+
+    @property
+    def flat(self) -> bool:
+        """Whether the tensor is a vector, which is tiled otherwise than what has rows."""
+        return len(self.axes) == 1
+
+    @property
+    def transposed(self) -> bool:
+        """Whether kernels take the dimensions in another order than the tensor's."""
+        return self.form.view != self.axes
+
+    @property
+    def routed(self) -> bool:
+        """Whether tiles go from device to device."""
+        return isinstance(self.form, Routed)
+
+    @property
+    def word(self) -> str:
+        """The integer type through which elements become 32-bit words, "self" if they are some."""
+        return {4: "self", 2: "int16", 1: "int8"}[min(DTYPES[self.dtype], 4)]
+
+    @property
+    def unpack_specs(self) -> str:
+        """Where the windows' sources stand in memory."""
+        return ", ".join("in_hbm" for _ in self.unpack_refs.split(", "))
+
+    @property
+    def unpack_refs(self) -> str:
+        """Where windows take the parts of the target shard from."""
+        local = ("x",) if self.some_local else ()
+        return ", ".join((*local, "stage") if self.communicates else local)
+
+    @property
+    def sender_rank(self) -> str:
+        """The rank of the device at source position `sender`."""
+        return "sender" if self.same_order else f"_source_rank(sender{self.order_arg})"
+
+    @property
+    def receiver_rank(self) -> str:
+        """The rank of the device at target position `receiver`."""
+        return "receiver" if self.same_order else f"_target_rank(receiver{self.order_arg})"
+
+
+def refuse(plan: Plan) -> None:
+    """Raises InputError for what this backend does not do."""
+    refuse_common(plan, "pallas_tpu", UNSUPPORTED)
+    refuse_wide(plan, as_vectors(plan.exchange), "pallas_tpu")
+    refuse_unreached(plan)
+
+
+def render(plan: Plan, command: str) -> str:
+    """The text of `pallas_tpu.py`."""
+    return _printed(plan, command, _choice(plan))
+
+
+def render_like(plan: Plan, command: str, like: Plan) -> str:
+    """The text of `pallas_tpu.py` in the form that another plan's module has, if it can have it."""
+    return _printed(plan, command, _choice(plan, _choice(like).form))
+
+
+def _printed(plan: Plan, command: str, choice: Choice) -> str:
+    text = render_template("pallas_tpu/module.py.jinja", pallas_text(plan, command, choice))
+    return pruned(text, CHECKED)
+
+
+def _choice(plan: Plan, like: Form | None = None) -> Choice:
+    exchange = as_vectors(plan.exchange)
+    choice = choose(exchange, DTYPES[plan.reshard.dtype], like, grid_of(plan))
+    check(choice.form, exchange)
+    return choice
+
+
+def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
+    """The template's context."""
+    exchange = as_vectors(plan.exchange)
+    source, target = exchange.source, exchange.target
+    view = choice.form.view
+    common = module_text(plan, command, PALLAS, choice.form.functions(exchange))
+    return PallasText(
+        **vars(replace(common, facts=(*common.facts, "", *form_facts(choice)))),
+        **vars(host_text(plan)),
+        view_target_shape=repr(tuple(target.local_shape[axis] for axis in view)),
+        view=repr(view),
+        inverse_view=repr(tuple(view.index(axis) for axis in range(len(view)))),
+        form=choice.form,
+        figures=choice.figures,
+        moved=MOVED.get(plan.reshard.dtype, plan.reshard.dtype),
+        collective_id=collective_id(plan),
+        checks_routes=grid_of(plan) is not None,
+        target_short=short_dims(target) if choice.form.leaves_padding else (),
+        source_parts=tuple(dim.parts for dim in source.dims),
+    )
+
+
+def collective_id(plan: Plan) -> int:
+    """A number that stays with the description, so that different kernels differ in it."""
+    reshard = plan.reshard
+    described: tuple[object, ...] = (
+        reshard,
+        reshard.source.mesh.device_ids,
+        reshard.target.mesh.device_ids,
+    )
+    if plan.prediction is not None and grid_of(plan) is not None:
+        described += (plan.prediction.topology,)
+    digest = hashlib.sha256(repr(described).encode()).digest()
+    return int.from_bytes(digest[:2], "big") % COLLECTIVE_IDS

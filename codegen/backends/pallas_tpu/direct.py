@@ -1,0 +1,90 @@
+"""The direct form: every tile is aligned, and goes by DMA from source shard to target shard."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
+from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, LANES, View
+from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered
+from shardwright.codegen.emit.index_functions import IndexFunction
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.errors import InternalError
+from shardwright.ir.exchange import Exchange
+
+
+def divisors(exchange: Exchange) -> tuple[int, ...]:
+    """Per dimension an integer that divides start and width of every piece within its shards.
+
+    Raises InternalError if a tile disagrees: neither interpreter nor compiler would see it.
+    """
+    found = []
+    for axis, tiles in enumerate(exchange.dims):
+        divisor = math.gcd(tiles.grain, tiles.source.extent)
+        if exchange.rule.pieces > 1 and axis == exchange.rule.cut:
+            divisor = math.gcd(divisor, exchange.rule.unit)
+        for ends in (tiles.pairs.low, tiles.pairs.high):
+            if (ends % divisor).any():
+                raise InternalError(f"dimension {axis}: a tile is not a multiple of {divisor}")
+        found.append(divisor)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Direct:
+    """`divisors`: what divides starts and widths of tiles, in the order of the view."""
+
+    view: View
+    itemsize: int
+    divisors: tuple[int, ...]
+    short: bool
+    name: str = "direct"
+    template: str = "pallas_tpu/direct"
+    leaves_padding: bool = True
+
+    @staticmethod
+    def of(exchange: Exchange, itemsize: int, view: View) -> Direct | None:
+        """The form, None where a tile is not aligned."""
+        known = divisors(exchange)
+        tiled = tuple(zip(view[-2:], _units(itemsize, len(view)), strict=True))
+        if not all(known[a] % unit == 0 or _is_whole(exchange, a) for a, unit in tiled):
+            return None
+        short = any(not dim.is_even for dim in exchange.target.dims)
+        return Direct(view, itemsize, tuple(known[axis] for axis in view), short)
+
+    def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
+        """The index functions that this form needs beside those of every module: none."""
+        return ()
+
+    def figures(self, sums: Sums) -> Figures:
+        """What it moves. Where target shards are short, XLA writes zeros over their padding, which
+        reads and writes them once more."""
+        units = dict(zip(self.view[-2:], _units(self.itemsize, len(self.view)), strict=True))
+
+        def padded(pieces: Pieces, axis: int) -> Integers:
+            return covered(0 * pieces.low, pieces.width, units.get(axis, 1))
+
+        exchange, itemsize = sums.exchange, self.itemsize
+        into = sums.received(padded)
+        target = math.prod(exchange.target.local_shape) * exchange.target.mesh.size
+        moved = 2 * (int(into.sum()) + sums.local(padded)) + (2 * target if self.short else 0)
+        return Figures(
+            wire_bytes=itemsize * int(into.sum()),
+            wire_max=itemsize * int(into.max()),
+            exact_bytes=itemsize * sums.remote(width),
+            hbm_bytes=itemsize * moved,
+            hbm_least=least_traffic(sums, itemsize),
+        )
+
+
+def _units(itemsize: int, rank: int) -> tuple[int, ...]:
+    """The tiling of memory over the last dimensions, the coarsest that there is for bytes."""
+    rows = 32 if itemsize == 1 else 8
+    return (FLAT_UNIT * rows // 8,) if rank == 1 else (rows, LANES)
+
+
+def _is_whole(exchange: Exchange, axis: int) -> bool:
+    tiles = exchange.dims[axis]
+    cut = exchange.rule.pieces > 1 and axis == exchange.rule.cut
+    return tiles.source.parts == tiles.target.parts == 1 and not cut

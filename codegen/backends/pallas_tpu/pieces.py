@@ -1,0 +1,160 @@
+"""Sums over all transfers of an exchange, without enumerating them.
+
+A figure of a transfer that is a product of one factor a dimension, like its volume, is summed a
+dimension at a time: the tiles of a target shard are all combinations of the tiles along its
+dimensions. What receivers hold themselves is at most one tile a device; it is taken off afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import Exchange
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The pieces of the tiles along one dimension, in tensor order: int64 arrays of one length.
+
+    `source`, `target`: the shards that meet; `low`, `high`: the tensor range; `source_low`,
+    `target_low`: where their shards begin; `band`: how many pieces of the target shard come before.
+    """
+
+    source: Integers
+    target: Integers
+    low: Integers
+    high: Integers
+    source_low: Integers
+    target_low: Integers
+    band: Integers
+
+    @staticmethod
+    def of(exchange: Exchange, axis: int) -> Pieces:
+        """The pieces along a dimension; tiles are cut only along the one that the rule names."""
+        tiles, rule = exchange.dims[axis], exchange.rule
+        pairs = tiles.pairs
+        count = rule.pieces if axis == rule.cut else 1
+        low, high = np.empty((2, pairs.low.size, count), dtype=np.int64)
+        for piece in range(count):
+            start, end = (0, pairs.width) if count == 1 else exchange.piece(pairs.width, piece)
+            low[:, piece], high[:, piece] = pairs.low + start, pairs.low + end
+        first, _ = tiles.source.owners(*tiles.target.intervals)
+        before = (pairs.source - np.broadcast_to(first, tiles.target.parts)[pairs.target]) * count
+        band = before[:, None] + np.arange(count)
+        full = (high > low).ravel()
+        source, target = (np.repeat(side, count)[full] for side in (pairs.source, pairs.target))
+        return Pieces(
+            source,
+            target,
+            low.ravel()[full],
+            high.ravel()[full],
+            tiles.source.intervals[0][source],
+            tiles.target.intervals[0][target],
+            band.ravel()[full],
+        )
+
+    @property
+    def width(self) -> Integers:
+        """The extent of every piece."""
+        width: Integers = self.high - self.low
+        return width
+
+
+Factor = Callable[[Pieces, int], Integers]
+"""The factor of a figure along a dimension: of every piece, an int64 array."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over the transfers of an exchange."""
+
+    exchange: Exchange
+
+    @cached_property
+    def pieces(self) -> tuple[Pieces, ...]:
+        """The pieces along every dimension."""
+        return tuple(Pieces.of(self.exchange, axis) for axis in range(len(self.exchange.dims)))
+
+    @cached_property
+    def _members(self) -> tuple[Integers, Integers]:
+        """Target and source positions of the devices that are on both sides."""
+        receivers = np.arange(self.exchange.target.mesh.size, dtype=np.int64)
+        held = self.exchange.source_position_of(receivers)
+        return receivers[held >= 0], held[held >= 0]
+
+    def _factors(self, factor: Factor) -> list[Integers]:
+        return [factor(pieces, axis) for axis, pieces in enumerate(self.pieces)]
+
+    def received(self, factor: Factor) -> Integers:
+        """The sum over what each target position gets from others: [target positions]."""
+        target = self.exchange.target
+        positions = np.arange(target.mesh.size, dtype=np.int64)
+        total = np.ones(positions.size, dtype=np.int64)
+        for dim, pieces, values in zip(
+            target.dims, self.pieces, self._factors(factor), strict=True
+        ):
+            of_shard = np.bincount(pieces.target, values, dim.parts).astype(np.int64)
+            total *= of_shard[dim.index(positions)]
+        receivers, _ = self._members
+        total[receivers] -= self.kept(factor)
+        return total
+
+    def kept(self, factor: Factor) -> Integers:
+        """What each device on both sides holds of its own: [devices on both sides]."""
+        receivers, holders = self._members
+        total = np.ones(receivers.size, dtype=np.int64)
+        for tiles, pieces, values in zip(
+            self.exchange.dims, self.pieces, self._factors(factor), strict=True
+        ):
+            total *= _of_pairs(
+                pieces,
+                values,
+                tiles.target.parts,
+                tiles.source.index(holders),
+                tiles.target.index(receivers),
+            )
+        return total
+
+    def remote(self, factor: Factor) -> int:
+        """The sum over all transfers between two devices."""
+        return int(self.received(factor).sum())
+
+    def local(self, factor: Factor) -> int:
+        """The sum over all local copies."""
+        return int(self.kept(factor).sum())
+
+
+def _of_pairs(
+    pieces: Pieces, values: Integers, parts: int, source: Integers, target: Integers
+) -> Integers:
+    """The sum over the pieces of each pair of shards asked for, 0 where they do not meet."""
+    keys, group = np.unique(pieces.source * parts + pieces.target, return_inverse=True)
+    sums = np.bincount(group, values, keys.size).astype(np.int64)
+    wanted = source * parts + target
+    slot = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    result: Integers = np.where(keys[slot] == wanted, sums[slot], 0)
+    return result
+
+
+def cut(
+    low: Integers, high: Integers, origin: Integers, step: int
+) -> tuple[Integers, Integers, Integers]:
+    """Ranges cut at `origin` plus multiples of a step: (number of the range, low, high) of each."""
+    first, last = (low - origin) // step, (high - 1 - origin) // step
+    count = last - first + 1
+    number = np.repeat(np.arange(low.size, dtype=np.int64), count)
+    ends = np.cumsum(count)
+    block = np.arange(number.size, dtype=np.int64) - np.repeat(ends - count, count) + first[number]
+    start = origin[number] + block * step
+    return number, np.maximum(low[number], start), np.minimum(high[number], start + step)
+
+
+def covered(low: Integers, high: Integers, unit: int) -> Integers:
+    """Elements of the whole units that cover ranges."""
+    elements: Integers = -(-high // unit) * unit - low // unit * unit
+    return elements

@@ -1,0 +1,144 @@
+"""What neither the interpreter nor the TPU compiler sees of a kernel's windows, proved at emission.
+
+Every tile of every device is a product of pieces along the dimensions (`tpu_pairs`), and so are the
+windows of its DMAs: what holds for each piece of each dimension holds for all devices. Checked are
+
+    hints     starts and sizes said to be multiples of something are
+    windows   what a DMA reads or writes is inside its buffer as it lies in memory
+    places    no two tiles of a target shard have a place in common
+    shifts    along a dimension that is not rolled nothing has to be shifted
+    routes    rounds bring what each offset takes to its place, and overwrite nothing that is needed
+
+Source: the compiler and the interpreter accept false hints and windows that end beyond the padding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.memory import round_up
+from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered, cut
+from shardwright.codegen.backends.pallas_tpu.routed.grid import sent_tiles
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import fault, offsets_of
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.strategy import Form
+from shardwright.codegen.backends.pallas_tpu.windows import WindowDim, Windows
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.errors import InternalError
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.tiles import DimTiles
+
+VMEM_BYTES = 16 * 2**20
+"""What a kernel may take by default, on every generation."""
+
+
+def check(form: Form, exchange: Exchange) -> None:
+    """Raises InternalError where a window of a form is wrong on some device."""
+    sums = Sums(exchange)
+    if isinstance(form, Windows):
+        _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
+    if isinstance(form, Routed):
+        _check_routed(form, exchange)
+    for place, axis in enumerate(form.view):
+        pieces, tiles = sums.pieces[axis], exchange.dims[axis]
+        about = f"{form.name} form, dimension {axis}"
+        match form:
+            case Direct():
+                _check_direct(form.divisors[place], pieces, tiles, about)
+            case Windows():
+                _check_windows(form.dims[place], form.stage[place], pieces, tiles, about)
+            case Slots() | Routed():
+                _check_slots(form, axis, pieces, about)
+
+
+def _check_routed(form: Routed, exchange: Exchange) -> None:
+    wrong = fault(form.schedule, form.digits, spreads=form.spreads)
+    _expect(not wrong, f"{form.name} form: {wrong}")
+    sender, receiver, widths = sent_tiles(exchange)
+    offsets = np.array(form.schedule.offsets)
+    over = offsets_of(sender, receiver, form.digits)
+    numbers = np.minimum(np.searchsorted(offsets, over), offsets.size - 1)
+    known = bool((offsets[numbers] == over).all())
+    _expect(known, f"{form.name} form: a tile goes over an offset that has no slot")
+    if not form.spreads:
+        fits = form.slot.fits(numbers, widths)
+        _expect(fits, f"{form.name} form: less of a slot is sent than a tile takes")
+
+
+def _check_direct(divisor: int, pieces: Pieces, tiles: DimTiles, about: str) -> None:
+    read, write = pieces.low - pieces.source_low, pieces.low - pieces.target_low
+    for values in (read, write, pieces.width):
+        _expect(not (values % divisor).any(), f"{about}: not all multiples of {divisor}")
+    _inside(read, pieces.width, tiles.source.size, f"{about}, source")
+    _inside(write, pieces.width, tiles.target.size, f"{about}, target")
+    _apart(pieces.target, write, pieces.width, about)
+
+
+def _check_windows(dim: WindowDim, stage: int, pieces: Pieces, tiles: DimTiles, about: str) -> None:
+    whole = (dim.chunk % dim.unit, dim.window % dim.unit, dim.step % dim.unit, stage % dim.unit)
+    _expect(not any(whole), f"{about}: not all multiples of {dim.unit}")
+    _expect(dim.chunks * dim.chunk >= int(pieces.width.max()), f"{about}: too few chunks")
+    _expect(dim.blocks * dim.chunk >= tiles.target.size, f"{about}: too few blocks")
+    into = pieces.low - pieces.target_low
+    place = into // dim.unit * dim.unit + pieces.band * dim.step
+    taken = covered(0 * place, pieces.width, dim.unit)
+    _inside(place, taken, stage, f"{about}, staging area")
+    _apart(pieces.target, place, taken, about)
+    room = round_up(tiles.source.size, dim.unit)
+    _check_cuts(dim, pieces, pieces.low, pieces.source_low, room, f"{about}, sender")
+    _check_cuts(dim, pieces, pieces.target_low, pieces.source_low, room, f"{about}, own")
+    _check_cuts(dim, pieces, pieces.target_low, pieces.low - place, stage, f"{about}, unpacking")
+    _check_meetings(dim, tiles, about)
+
+
+def _check_cuts(
+    dim: WindowDim, pieces: Pieces, origin: Integers, start: Integers, room: int, about: str
+) -> None:
+    """What is fetched of pieces that are cut from an origin lies in a window and in its buffer."""
+    number, low, high = cut(pieces.low, pieces.high, origin, dim.chunk)
+    first = (low - start[number]) // dim.unit * dim.unit
+    size = covered(low - start[number], high - start[number], dim.unit)
+    _inside(first, size, room, about)
+    # Where memory is not tiled, a window is filled from the place within its block.
+    at = (low - origin[number]) % dim.chunk
+    _inside(at if dim.unit == 1 else 0 * at, size, dim.window, f"{about}, window")
+    if dim.unit > 1 and not dim.rolled:
+        phase = (low - start[number]) % dim.unit
+        _expect(bool((phase == at).all()), f"{about}: a tile is to be shifted, and is not")
+
+
+def _check_meetings(dim: WindowDim, tiles: DimTiles, about: str) -> None:
+    """No block meets more source shards than are visited."""
+    low, high = (
+        end[tiles.target.intervals[1] > tiles.target.intervals[0]] for end in tiles.target.intervals
+    )
+    _, start, end = cut(low, high, low, dim.chunk)
+    met = tiles.source.owner(end - 1) - tiles.source.owner(start) + 1
+    _expect(int(np.max(met)) <= dim.meet, f"{about}: a block meets more source shards")
+
+
+def _check_slots(form: Slots | Routed, axis: int, pieces: Pieces, about: str) -> None:
+    _expect(int(pieces.width.max()) <= form.window[axis], f"{about}: a tile is wider than a slot")
+    room = form.unpack_shape[axis]
+    widest = np.full_like(pieces.low, form.window[axis])
+    _inside(pieces.low - pieces.target_low, widest, room, f"{about}, unpacking")
+
+
+def _inside(start: Integers, size: Integers, extent: int, about: str) -> None:
+    within = (start >= 0).all() and (size >= 0).all() and (start + size <= extent).all()
+    _expect(bool(within), f"{about}: a window reaches out of {extent}")
+
+
+def _apart(shard: Integers, start: Integers, size: Integers, about: str) -> None:
+    """Ranges of one shard, in order, share nothing."""
+    same = shard[1:] == shard[:-1]
+    _expect(
+        not (same & (start[:-1] + size[:-1] > start[1:])).any(), f"{about}: two tiles share a place"
+    )
+
+
+def _expect(holds: bool, message: str) -> None:
+    if not holds:
+        raise InternalError(message)

@@ -1,0 +1,184 @@
+"""The routed and spread forms: a v5e does not send directly to every receiver, so that tiles go
+from device to device (`tpu_routes`), in slots of one size that XLA packs and unpacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
+from shardwright.codegen.backends.pallas_tpu.memory import View, default_view, padded_elements
+from shardwright.codegen.backends.pallas_tpu.pieces import Sums
+from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Digits, Schedule
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
+from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
+from shardwright.codegen.backends.pallas_tpu.slots import reach, widest
+from shardwright.codegen.emit.context import constant_lines
+from shardwright.codegen.emit.index_functions import IndexFunction
+from shardwright.ir.exchange import Exchange
+
+
+@dataclass(frozen=True)
+class Routed:
+    """`window`: what a tile fits, by dimension of the tensor; a slot holds one or (spread) the
+    source shard with what windows reach beyond it. `pack_padding`: what windows need beyond the
+    source shard. `unpack_shape`: what they reach of the target shard; `incoming`: its tiles.
+    """
+
+    name: Literal["routed", "spread"]
+    view: View
+    itemsize: int
+    digits: Digits
+    schedule: Schedule
+    window: Shape
+    slot: Slot
+    pack_padding: str
+    unpack_shape: Shape
+    incoming: int
+    template: str = "pallas_tpu/routed"
+    leaves_padding: bool = True
+
+    @staticmethod
+    def every(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
+        """The forms of an exchange."""
+        axes = range(len(exchange.dims))
+        window = tuple(widest(exchange, axis) for axis in axes)
+        ends = [reach(exchange, axis, window[axis]) for axis in axes]
+        source, target = exchange.source.local_shape, exchange.target.local_shape
+        reached = tuple(max(end, size) for (end, _), size in zip(ends, source, strict=True))
+        more = [end - size for end, size in zip(reached, source, strict=True)]
+        widths = grid.widths(exchange)
+        routed = routed_schedule(tuple(widths), grid.digits)
+        spread = spread_schedule(tuple(widths), grid.digits)
+        for schedule, slots in (
+            (routed, Slot.every(window, itemsize, tuple(widths.values()))),
+            (spread, Slot.every(reached, itemsize)),
+        ):
+            for slot in slots:
+                yield Routed(
+                    name="spread" if schedule is spread else "routed",
+                    view=tuple(axes),
+                    itemsize=itemsize,
+                    digits=grid.digits,
+                    schedule=schedule,
+                    window=window,
+                    slot=slot,
+                    pack_padding=f"[{', '.join(f'(0, {n})' for n in more)}]" if any(more) else "",
+                    unpack_shape=tuple(
+                        max(end, size) for (_, end), size in zip(ends, target, strict=True)
+                    ),
+                    incoming=math.prod(tiles.max_peers_of_target for tiles in exchange.dims)
+                    * exchange.rule.pieces,
+                )
+
+    @property
+    def spreads(self) -> bool:
+        """Whether whole source shards go."""
+        return self.name == "spread"
+
+    @property
+    def part(self) -> str:
+        """Which part of a slot a move takes, as a Python expression; empty for all of it."""
+        if not self.slot.sized:
+            return ""
+        last = self.slot.sized[-1]
+        slices = []
+        for axis, unit in enumerate(self.slot.units[: last + 1]):
+            if axis in self.slot.sized:
+                size = f"moves[first + {2 + self.slot.sized.index(axis)}]"
+                slices.append(f"pl.ds(0, {size if unit == 1 else f'_multiple({size}, {unit})'})")
+            else:
+                slices.append("slice(None)")
+        return f"({', '.join(slices)},)" if len(slices) == 1 else f"({', '.join(slices)})"
+
+    @property
+    def held_shape(self) -> Shape:
+        """The extents of what a slot holds, in its order of dimensions."""
+        return tuple(self.slot.held[axis] for axis in self.slot.order)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether a slot is larger than what it holds, so that parts can be of whole units."""
+        return not self.slot.dense and self.slot.shape != self.held_shape
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a move: from where, to where, and sizes."""
+        return 2 + len(self.slot.sized)
+
+    @property
+    def offset_lines(self) -> tuple[str, ...]:
+        """The offsets, ascending."""
+        return tuple(constant_lines("OFFSETS", list(map(str, self.schedule.offsets))))
+
+    @property
+    def arrival_lines(self) -> tuple[str, ...]:
+        """Where what came over each offset is in the end."""
+        return tuple(constant_lines("ARRIVES", list(map(str, self.schedule.arrives))))
+
+    @property
+    def round_lines(self) -> tuple[str, ...]:
+        """(stride, extent, by) and the number of moves of each round."""
+        rounds = [
+            f"({each.hop.stride}, {each.hop.extent}, {each.hop.by}, {len(each.moves)})"
+            for each in self.schedule.rounds
+        ]
+        return tuple(constant_lines("ROUNDS", rounds))
+
+    @property
+    def move_lines(self) -> tuple[str, ...]:
+        """(from, to) of the moves of every round, and the sizes of what moves."""
+        moves = [move for each in self.schedule.rounds for move in each.moves]
+        listed = [
+            str((*move, *(self.slot.sizes[number][axis] for axis in self.slot.sized)))
+            for move, number in zip(moves, self.schedule.carried, strict=True)
+        ]
+        return tuple(constant_lines("MOVES", listed))
+
+    @property
+    def partner_lines(self) -> tuple[str, ...]:
+        """(stride, extent, by) of those who send to a device or get of it."""
+        hops = [f"({hop.stride}, {hop.extent}, {hop.by})" for hop in self.schedule.partners]
+        return tuple(constant_lines("PARTNERS", hops))
+
+    @property
+    def sent(self) -> int:
+        """Elements that a device sends in all rounds."""
+        return sum(self.slot.sent(number) for number in self.schedule.carried)
+
+    def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
+        """The index functions that this form needs beside those of every module: none."""
+        return ()
+
+    def figures(self, sums: Sums) -> Figures:
+        """What it moves: every hop reads and writes a slot, on every device. XLA is taken to read
+        and write windows and slots once."""
+        exchange, itemsize, schedule = sums.exchange, self.itemsize, self.schedule
+        slot, devices = self.slot.elements, exchange.ranks.size
+        source, target = exchange.source, exchange.target
+        held, window = self._padded(self.slot.held), self._padded(self.window)
+        shards = self._padded(source.local_shape) * source.mesh.size if self.pack_padding else 0
+        shards += 2 * self._padded(self.unpack_shape) * target.mesh.size
+        packed = (schedule.starts * (held + slot) + schedule.places * slot) * devices
+        read = window if self.spreads else slot
+        if self.spreads and self.slot.dense:
+            read += slot + held  # rows of a shard are put in their places again for every tile
+        unpacked = self.incoming * (read + 2 * window) * target.mesh.size
+        moved = 2 * self.sent * devices
+        return Figures(
+            wire_bytes=itemsize * self.sent * devices,
+            wire_max=itemsize * self.sent,
+            exact_bytes=itemsize * sums.remote(width),
+            hbm_bytes=itemsize * (moved + packed + unpacked + shards),
+            hbm_least=least_traffic(sums, itemsize),
+            staging_bytes=itemsize * slot * schedule.places,
+            chunks=(2 * schedule.starts + len(schedule.carried)) * devices
+            + 2 * self.incoming * target.mesh.size,
+        )
+
+    def _padded(self, shape: Shape) -> int:
+        return padded_elements(shape, default_view(shape, self.itemsize), self.itemsize)

@@ -1,0 +1,90 @@
+"""The forms of the TPU kernel, and what each costs; the least is taken.
+
+TPU memory is tiled, and a DMA window must start and end at multiples of the tiling.
+
+    direct   every tile does: it goes by DMA from shard to shard
+    windows  tiles start and end anywhere: chunks of them pass through VMEM, where they are shifted
+    slots    tiles are thin: XLA packs each densely into a slot, and unpacks it
+    routed   they go from device to device, since not all may be sent directly (`tpu_routes`)
+    spread   source shards do
+
+The first three are where every device sends directly to its receivers, the others where some do
+not. The first two exist for each choice of the two dimensions over which memory is tiled
+(`tpu_view`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
+from shardwright.codegen.backends.pallas_tpu.memory import views
+from shardwright.codegen.backends.pallas_tpu.pieces import Sums
+from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.windows import Windows
+from shardwright.ir.exchange import Exchange
+
+Form = Direct | Windows | Slots | Routed
+
+HBM_OVER_LINKS = 8
+"""How many bytes HBM moves while links carry one into a chip: 819 GB/s over two links of 50 on v5e,
+2,765 over three of 100 on v5p. That is half of a chip's links: small slices have no more, and a
+message over several hops takes several. Source: `codegen/planner/network/chips.py`."""
+CHUNK_BYTES = 1 << 13
+"""What a chunk costs beside its bytes, as bytes of HBM: its DMAs take some 100 ns to start, most of
+which pass while others are under way. An estimate; nothing here has been timed on a TPU."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A form with its figures."""
+
+    form: Form
+    figures: Figures
+
+    @property
+    def cost(self) -> int:
+        """A measure of time: bytes of HBM traffic that take as long."""
+        figures = self.figures
+        moved = figures.hbm_bytes + figures.relayout_bytes
+        return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
+
+
+def choose(
+    exchange: Exchange, itemsize: int, like: Form | None = None, grid: Grid | None = None
+) -> Choice:
+    """The form of least cost; of equal ones the first in the order of the table above, and the
+    array's own order of dimensions before others. `like`: only forms such as this, if there are.
+    `grid`: where not all send directly to all."""
+    every = tuple(candidates(exchange, itemsize, grid))
+    alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
+    return min(alike or every, key=lambda choice: choice.cost)
+
+
+def _kind(form: Form) -> tuple[object, ...]:
+    if not isinstance(form, Routed):
+        return form.name, form.view
+    return form.name, form.view, form.slot.order, form.slot.dense, form.part, form.is_padded
+
+
+def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[Choice]:
+    """Every form that can move the tiles of an exchange. 64-bit elements travel as two of 32."""
+    sums = Sums(exchange)
+    if grid is not None and not grid.is_direct(*grid.pairs(exchange)):
+        for form in Routed.every(exchange, itemsize, grid):
+            yield Choice(form, form.figures(sums))
+        return
+    for view in views(len(exchange.dims)):
+        copied = relayout(exchange, itemsize, view)
+        direct = Direct.of(exchange, itemsize, view)
+        if direct is not None:
+            yield Choice(direct, replace(direct.figures(sums), relayout_bytes=copied))
+        windows = Windows.of(sums, itemsize, view)
+        yield Choice(windows, replace(windows.figures(sums), relayout_bytes=copied))
+    slots = Slots.of(exchange, itemsize)
+    if slots.is_small:
+        yield Choice(slots, slots.figures(sums))

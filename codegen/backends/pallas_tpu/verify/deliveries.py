@@ -1,0 +1,65 @@
+"""Whether what a kernel sends comes to where its module looks for it, on devices' events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import ModuleType
+
+from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of, lacking
+from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.compare import MismatchError
+
+
+def check_received(traces: Traces, case: Case) -> None:
+    """Raises MismatchError where a device gets fewer elements than it lacks of its target shard."""
+    received: Counter[int] = Counter()
+    for rank, own in enumerate(traces):
+        for event in own:
+            if isinstance(event, Copy) and event.to != rank:
+                received[event.to] += event.write.elements
+    for rank, (device, needed) in enumerate(lacking(case).items()):
+        if received[rank] < needed:
+            raise MismatchError(
+                f"the kernel's events bring device {device} {received[rank]} elements, "
+                f"expected: the {needed} that it lacks, or more"
+            )
+
+
+def check_deliveries(module: ModuleType, traces: Traces) -> None:
+    """Raises MismatchError where, in the end, a slot does not hold what another device had for this
+    one. Modules that forward nothing have no such slots."""
+    form = form_of(module)
+    if form not in ("routed", "spread"):
+        return
+    held, spreads = _held(traces, module.SLOTS), form == "spread"
+    for sender in range(len(traces)):
+        for number, (offset, slot) in enumerate(zip(module.OFFSETS, module.ARRIVES, strict=True)):
+            receiver = _farther(sender, offset, module.DIGITS)
+            wanted = sender, 0 if spreads else number
+            if held[receiver, slot] != wanted:
+                raise MismatchError(
+                    f"slot {slot} of rank {receiver} holds what rank {held[receiver, slot][0]} had "
+                    f"in slot {held[receiver, slot][1]}, expected: rank {sender}, slot {wanted[1]}"
+                )
+
+
+def _held(traces: Traces, slots: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """Of every (rank, slot) the rank and slot in which what it holds in the end was at first."""
+    places = [(rank, slot) for rank in range(len(traces)) for slot in range(slots)]
+    held, counts = dict(zip(places, places, strict=True)), Counts()
+
+    def step(rank: int, event: Event) -> bool:
+        if isinstance(event, Copy):
+            read, write = (window.ranges[0][0] for window in (event.read, event.write))
+            held[event.to, write] = held[rank, read]
+        return count(counts, rank, event)
+
+    carry_out(traces, step)
+    return held
+
+
+def _farther(device: int, offset: int, digits: tuple[tuple[int, int], ...]) -> int:
+    """The device that is so much farther on, digit by digit modulo the digit's extent."""
+    return sum((device // stride + offset // stride) % extent * stride for stride, extent in digits)

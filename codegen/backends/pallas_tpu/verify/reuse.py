@@ -1,0 +1,125 @@
+"""Whether places that a kernel uses again are free when something comes, on the events of devices.
+
+A copy reads its place from its start until its device has waited for all that it sent, and writes
+one from its start until the receiver has waited for all that it got. Each use of a place has to
+have ended, as far as the device that starts the next one can know, if one of both is a write. What
+devices know of each other comes with semaphores: vector clocks, as race detectors have them, along
+one order in which the devices can run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.verify.order import Traces, carry_out
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event, Signal, Wait, Window
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.ir.algebra.index import Integers
+
+REUSED = ("slots",)
+"""Buffers whose places are used several times."""
+
+Semaphore = tuple[int, str]
+
+
+@dataclass
+class _Use:
+    """A read or a write of a window of a device; `end`: the event of the device `by` which it had
+    ended, None while it may go on."""
+
+    window: Window
+    writes: bool
+    starter: int
+    by: int
+    end: int | None = None
+
+
+@dataclass
+class _Semaphore:
+    """What it counts, what devices that raised it know, and the uses whose ends it tells."""
+
+    knows: Integers
+    count: int = 0
+    uses: list[_Use] = field(default_factory=list)
+
+
+def check_reuse(traces: Traces) -> None:
+    """Raises MismatchError where a place is used while another use of it may go on. The events have
+    to come to their end in some order: see `protocol`."""
+    carry_out(traces, _Run(len(traces)).step)
+
+
+class _Run:
+    """One order of the events; copies land at once, but nobody knows before it waits."""
+
+    def __init__(self, devices: int) -> None:
+        self.clocks = np.zeros((devices, devices), dtype=np.int64)
+        self.semaphores: dict[Semaphore, _Semaphore] = defaultdict(
+            lambda: _Semaphore(np.zeros(devices, dtype=np.int64))
+        )
+        self.uses: dict[tuple[int, str], list[_Use]] = defaultdict(list)
+
+    def step(self, rank: int, event: Event) -> bool:
+        """Carries out an event if it can be; whether it was."""
+        if isinstance(event, Wait) and self.semaphores[rank, event.semaphore].count < event.amount:
+            return False
+        self.clocks[rank, rank] += 1
+        match event:
+            case Signal(semaphore, to, amount):
+                self._raise((to, semaphore), rank, amount)
+            case Copy():
+                self._copy(rank, event)
+            case Wait(semaphore, amount):
+                self._wait(rank, self.semaphores[rank, semaphore], amount)
+        return True
+
+    def _raise(self, name: Semaphore, rank: int, amount: int) -> _Semaphore:
+        semaphore = self.semaphores[name]
+        semaphore.count += amount
+        semaphore.knows = np.maximum(semaphore.knows, self.clocks[rank])
+        return semaphore
+
+    def _copy(self, rank: int, copy: Copy) -> None:
+        sent = self._raise((rank, copy.sent), rank, copy.read.elements)
+        received = self._raise((copy.to, copy.received), rank, copy.write.elements)
+        self._use(rank, _Use(copy.read, False, rank, rank), sent)
+        self._use(rank, _Use(copy.write, True, rank, copy.to), received)
+
+    def _use(self, rank: int, use: _Use, semaphore: _Semaphore) -> None:
+        if use.window.buffer not in REUSED:
+            return
+        earlier = self.uses[use.by, use.window.buffer]
+        for other in earlier:
+            ended = other.end is not None and other.end <= self.clocks[rank, other.by]
+            shared = (use.writes or other.writes) and _overlap(use.window, other.window)
+            if shared and not ended:
+                raise MismatchError(_said(rank, use, other))
+        earlier.append(use)
+        semaphore.uses.append(use)
+
+    def _wait(self, rank: int, semaphore: _Semaphore, amount: int) -> None:
+        semaphore.count -= amount
+        self.clocks[rank] = np.maximum(self.clocks[rank], semaphore.knows)
+        if semaphore.count == 0:
+            for use in semaphore.uses:
+                use.end = int(self.clocks[rank, rank])
+            semaphore.uses = []
+
+
+def _overlap(a: Window, b: Window) -> bool:
+    return all(
+        start < other + extent and other < start + size
+        for (start, size), (other, extent) in zip(a.ranges, b.ranges, strict=True)
+    )
+
+
+def _said(rank: int, use: _Use, other: _Use) -> str:
+    does, did = ("writes" if each.writes else "reads" for each in (use, other))
+    place = [start for start, _ in use.window.ranges]
+    return (
+        f"rank {rank} {does} {use.window.buffer!r} of rank {use.by} at {place} while rank "
+        f"{other.starter} {did} there"
+    )

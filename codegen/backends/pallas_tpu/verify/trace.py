@@ -1,0 +1,327 @@
+"""What an emitted Pallas kernel does on each device, as events, without moving anything.
+
+The kernel's own text runs with 32-bit integers in place of traced values and with stand-ins for
+`pl`, `pltpu` and `lax` that record semaphores and copies. That costs no memory, so it works at full
+size, and it sees what neither the interpreter nor the compiler does: a false `pl.multiple_of`, a
+window outside its buffer, an index beyond 32 bits, and (in `protocol`) a missing barrier.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of
+from shardwright.codegen.verify.compare import MismatchError
+
+BARRIER = "barrier"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A device adds `amount` to a semaphore of device `to`."""
+
+    semaphore: str
+    to: int
+    amount: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A device waits for `amount` of its own semaphore and takes it off."""
+
+    semaphore: str
+    amount: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """A box of a buffer of a shape: (start, size) per dimension."""
+
+    buffer: str
+    ranges: tuple[tuple[int, int], ...]
+    shape: tuple[int, ...]
+
+    def checked(self) -> Window:
+        """Itself; raises MismatchError if it reaches out of the buffer."""
+        for (start, size), extent in zip(self.ranges, self.shape, strict=True):
+            if start < 0 or size < 0 or start + size > extent:
+                raise MismatchError(
+                    f"window outside its buffer: {self.buffer}{list(self.ranges)} "
+                    f"of {list(self.shape)}"
+                )
+        return self
+
+    @property
+    def elements(self) -> int:
+        """How many elements the window has."""
+        return math.prod(size for _, size in self.ranges)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A device starts a copy to device `to`; `sent` and `received` count its elements."""
+
+    read: Window
+    write: Window
+    to: int
+    sent: str
+    received: str
+
+
+Event = Signal | Wait | Copy
+
+
+def trace(module: ModuleType, devices: int, sends: bool = True) -> tuple[tuple[Event, ...], ...]:
+    """The events of every device (by rank), in the order of its program.
+
+    `sends`: whether any device lacks part of its target shard. Raises MismatchError for a false
+    hint of divisibility, a window outside its buffer, an index that 32 bits do not hold, a negative
+    number that is divided, and a kernel that cannot be run so.
+    """
+    return tuple(_run(module, rank, sends) for rank in range(devices))
+
+
+def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
+    held = [{*module.SOURCE_IDS}, {*module.TARGET_IDS}]
+    device_id = sorted(held[0] | held[1])[rank]
+    recorder = _Recorder(rank, outside=not all(device_id in ids for ids in held))
+    try:
+        # Where a device is not in a mesh, its position there may divide by zero: it is not used.
+        with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
+            unpacks = form_of(module) == "windows"
+            if sends or not unpacks:
+                module._kernel(**_arguments(module, module._kernel))
+            for block in np.ndindex(module.BLOCKS) if unpacks else ():
+                recorder.block = block
+                module._unpack_kernel(**_arguments(module, module._unpack_kernel))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise MismatchError(f"the kernel's events cannot be read: {error}") from error
+    except (FloatingPointError, OverflowError) as error:
+        raise MismatchError(f"an index does not fit 32 bits: {error}") from error
+    return tuple(recorder.events)
+
+
+def _arguments(module: ModuleType, kernel: Callable[..., None]) -> dict[str, Any]:
+    """What stands for each parameter of a kernel: buffers, the table of ranks, semaphores."""
+    shapes = _shapes(module)
+    given: dict[str, Any] = {}
+    for name in inspect.signature(kernel).parameters:
+        given[name] = _Ref(name, shapes[name]) if name in shapes else _Semaphores(name)
+    if "order" in given:
+        given["order"] = module.ORDER
+    if "moves" in given:
+        given["moves"] = np.array(module.MOVES, dtype=np.int32).ravel()
+    return given
+
+
+def _shapes(module: ModuleType) -> dict[str, tuple[int, ...]]:
+    """The shapes of the kernels' buffers; of those in HBM what memory has room for."""
+    form = form_of(module)
+    if form in ("routed", "spread"):
+        return dict.fromkeys(("x", "slots"), (module.SLOTS, *module.SLOT))
+    if form == "slots":
+        return {"x": (module.OUT_SLOTS, *module.SLOT), "y": (module.IN_SLOTS, *module.SLOT)}
+    x, y = (
+        tuple((shape or (1,))[axis] for axis in module.VIEW)
+        for shape in (module.LOCAL_SOURCE_SHAPE, module.LOCAL_TARGET_SHAPE)
+    )
+    if form == "direct":
+        return {"x": x, "y": y}
+    units = zip(x, module.UNIT, strict=True)
+    return {
+        "x": tuple(-(-extent // unit) * unit for extent, unit in units),
+        "y": module.CHUNK,
+        "stage": getattr(module, "STAGE", ()),  # there is none where nothing is sent
+        "windows": _two(module.WINDOW),
+        "chunks": _two(module.CHUNK),
+    }
+
+
+@dataclass(frozen=True)
+class _Span:
+    """What `pl.ds` says."""
+
+    start: int
+    size: int
+
+
+def _two(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of two windows or chunks; those of a vector lie one after the other."""
+    return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
+
+
+class _Semaphores:
+    """A semaphore, or several of a name: `semaphores.at[number]` is one of them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def at(self) -> _Semaphores:
+        return self
+
+    def __getitem__(self, number: object) -> str:
+        return f"{self.name}[{number}]"
+
+
+class _Ref:
+    """A buffer: `ref.at[...]` is a window in it. What is stored in it is of no interest."""
+
+    dtype = None
+
+    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
+        self.name, self.shape = name, shape
+
+    @property
+    def at(self) -> _Ref:
+        return self
+
+    def __getitem__(self, key: object) -> Window:
+        keys = key if isinstance(key, tuple) else (key,)
+        whole = [slice(None)] * (len(self.shape) - len(keys))
+        pairs = zip((*keys, *whole), self.shape, strict=True)
+        return Window(self.name, tuple(_range(one, extent) for one, extent in pairs), self.shape)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        pass
+
+
+def _range(key: object, extent: int) -> tuple[int, int]:
+    if isinstance(key, slice):
+        return 0, extent
+    if isinstance(key, _Span):
+        return int(key.start), int(key.size)
+    return int(key), 1  # type: ignore[call-overload]
+
+
+class _Recorder:
+    """Stand-ins for the names a kernel uses; what it does is noted in `events`.
+
+    `outside`: whether the device is not in both meshes, so that it has no position in one.
+    """
+
+    def __init__(self, rank: int, outside: bool) -> None:
+        self.rank, self.outside = rank, outside
+        self.block: tuple[int, ...] = ()
+        self.events: list[Event] = []
+
+    def signal(self, semaphore: str, amount: int, *, device_id: int, **_: object) -> None:
+        self.events.append(Signal(semaphore, int(device_id), int(amount)))
+
+    def wait(self, semaphore: object, amount: int) -> None:
+        self.events.append(Wait(_named(semaphore), int(amount)))
+
+    def divided(self, number: int) -> int:
+        """A dividend. Raises MismatchError where it is negative, which kernels do not floor, unless
+        it comes from a position that there is not: what follows from one is not used."""
+        if number < 0 and not self.outside:
+            raise MismatchError(f"a negative number is divided: {number}")
+        return number
+
+    def start(self, copy: Copy) -> None:
+        """A copy as an event. Raises MismatchError if its windows are wrong."""
+        if copy.read.checked().elements != copy.write.checked().elements:
+            raise MismatchError(f"copy between windows of two sizes: {copy.read} and {copy.write}")
+        self.events.append(copy)
+
+    def remote(
+        self,
+        read: Window,
+        write: Window,
+        sent: object,
+        received: object,
+        *,
+        device_id: int,
+        **_: object,
+    ) -> SimpleNamespace:
+        copy = Copy(read, write, int(device_id), _named(sent), _named(received))
+        return SimpleNamespace(
+            start=lambda: self.start(copy),
+            wait_send=lambda: self.wait(sent, read.elements),
+            wait_recv=lambda: self.wait(received, write.elements),
+        )
+
+    def local(self, read: Window, write: Window, semaphore: object) -> SimpleNamespace:
+        copy = Copy(read, write, self.rank, "", _named(semaphore))
+        return SimpleNamespace(
+            start=lambda: self.start(copy),
+            wait=lambda: self.wait(semaphore, write.checked().elements),
+        )
+
+
+def _named(semaphore: object) -> str:
+    return semaphore.name if isinstance(semaphore, _Semaphores) else str(semaphore)
+
+
+def _multiple_of(value: int, divisor: int) -> int:
+    if value % divisor:
+        raise MismatchError(f"false hint: {value} is said to be a multiple of {divisor}")
+    return value
+
+
+def _when(condition: object) -> Callable[[Callable[[], object]], None]:
+    def run(body: Callable[[], object]) -> None:
+        if condition:
+            body()
+
+    return run
+
+
+def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+    for number in range(int(low), int(high)):
+        carry = body(np.int32(number), carry)
+    return carry
+
+
+@contextmanager
+def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
+    """The module with its names for jax bound to stand-ins, and back."""
+    jnp = SimpleNamespace(
+        int32=np.int32,
+        where=lambda condition, a, b: a if condition else b,
+        logical_not=lambda value: not value,
+        zeros=lambda shape, dtype: None,
+        minimum=min,
+        maximum=max,
+    )
+    stand_ins = {
+        "pl": SimpleNamespace(
+            ds=_Span,
+            when=_when,
+            multiple_of=_multiple_of,
+            semaphore_signal=recorder.signal,
+            semaphore_wait=recorder.wait,
+            program_id=lambda axis: np.int32(recorder.block[axis]),
+        ),
+        "pltpu": SimpleNamespace(
+            get_barrier_semaphore=lambda: BARRIER,
+            make_async_remote_copy=recorder.remote,
+            make_async_copy=recorder.local,
+        ),
+        "lax": SimpleNamespace(fori_loop=_loop, axis_index=lambda _: np.int32(recorder.rank)),
+        "jnp": jnp,
+        "_numpy": lambda *_: jnp,
+        "np": SimpleNamespace(int32=np.int32),
+        "_div": lambda a, b: recorder.divided(a) // b,
+        "_rem": lambda a, b: recorder.divided(a) % b,
+        # What is computed in VMEM has no events.
+        "_pass": lambda *_: None,
+        "_merge": lambda *_: None,
+    }
+    stand_ins = {name: one for name, one in stand_ins.items() if hasattr(module, name)}
+    before = {name: getattr(module, name) for name in stand_ins}
+    for name, stand_in in stand_ins.items():
+        setattr(module, name, stand_in)
+    try:
+        yield
+    finally:
+        for name, own in before.items():
+            setattr(module, name, own)

@@ -1,0 +1,306 @@
+"""The windows form: chunks of tiles pass through VMEM, are shifted there, and come to lie aligned
+in a staging area, from which every block of the target shard is put together.
+
+In the staging area a tile lies where it lies in the target shard, rounded down to whole units,
+plus one unit for every tile before it. So tiles never overlap: one that starts u into the shard and
+is w wide ends at floor(u) + ceil(w) <= floor(u + w) + 1, in units.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
+from shardwright.codegen.backends.pallas_tpu.memory import (
+    FLAT_UNIT,
+    LANES,
+    View,
+    padded_elements,
+    round_up,
+    tile_rows,
+)
+from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered, cut
+from shardwright.codegen.emit.index_functions import IndexFunction, source_at
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import DimLayout
+from shardwright.ir.tiles import DimTiles
+
+MAX_LANES = 1024
+MAX_WINDOW = 96 * 1152
+"""Elements of a window, at most: two of them, two chunks and what shifting needs beside them take
+less than 4 MiB of VMEM, of the 16 that a kernel has by default on every generation. Shifts are
+unrolled over a window, so that larger ones take longer to compile (of three times the elements,
+1.3 times as long); they save 0.6% of the traffic to HBM."""
+TEMPORARIES = 5
+"""Windows of 32-bit words that the compiler keeps at a time while it shifts one."""
+FEWEST_ROWS = 5
+"""Arrays of fewer rows than this are kept in smaller tiles than windows have; they get 8."""
+
+
+@dataclass(frozen=True)
+class WindowDim:
+    """One dimension; where it is not tiled, `unit` is 1.
+
+    `unit`: the tiling of memory; `chunk`, `window`: extents of what is shifted; `chunks`: of the
+    widest tile; `stage`: extent of the staging area, and `step` what is added for each tile before;
+    `blocks`: of the target shard, and `meet`: how many source shards one may meet; `rolled`:
+    whether anything moves along it; `pad`: what an even array of whole units has more.
+    """
+
+    pieces: Pieces
+    unit: int
+    chunk: int
+    window: int
+    chunks: int
+    stage: int
+    step: int
+    blocks: int
+    meet: int
+    rolled: bool
+    pad: int
+
+    @staticmethod
+    def of(
+        tiles: DimTiles, pieces: Pieces, unit: int = 1, chunk: int = 1, more: int = 0
+    ) -> WindowDim:
+        """A dimension that is cut into chunks; a window is wider by `more` where tiles are shifted:
+        where one does not start at whole units of its source, or at a block of its target."""
+        widest = int(pieces.width.max())
+        into_source = (pieces.low - pieces.source_low) % unit
+        into_target = (pieces.low - pieces.target_low) % unit
+        step = unit if into_target.any() and unit > 1 else 0
+        within_block = (pieces.low - pieces.target_low) % chunk
+        rolled = unit > 1 and bool(into_source.any() or within_block.any())
+        return WindowDim(
+            pieces=pieces,
+            unit=unit,
+            chunk=chunk,
+            window=chunk + more if rolled else chunk,
+            chunks=-(-widest // chunk),
+            stage=max(int(_ends(pieces, unit, step).max()), round_up(tiles.target.size, unit)),
+            step=step,
+            blocks=-(-tiles.target.size // chunk),
+            meet=_meet(tiles.source, tiles.target, chunk),
+            rolled=rolled,
+            pad=round_up(tiles.source.size, unit) - tiles.source.size,
+        )
+
+    def sent(self) -> Integers:
+        """Elements that a sender reads of every piece: the whole units that its chunks reach."""
+        number, low, high = cut(self.pieces.low, self.pieces.high, self.pieces.low, self.chunk)
+        start = self.pieces.source_low[number]
+        return self._summed(number, covered(low - start, high - start, self.unit))
+
+    def staged(self) -> Integers:
+        """Elements that every piece takes on the wire and in the staging area."""
+        return covered(0 * self.pieces.low, self.pieces.width, self.unit)
+
+    def unpacked(self, from_stage: bool) -> Integers:
+        """Elements that the blocks read of every piece, from the staging area or the source."""
+        pieces = self.pieces
+        number, low, high = cut(pieces.low, pieces.high, pieces.target_low, self.chunk)
+        start = (pieces.low if from_stage else pieces.source_low)[number]
+        return self._summed(number, covered(low - start, high - start, self.unit))
+
+    def cuts(self) -> Integers:
+        """Chunks of every piece."""
+        chunks: Integers = -(-self.pieces.width // self.chunk)
+        return chunks
+
+    def _summed(self, number: Integers, values: Integers) -> Integers:
+        return np.bincount(number, values, self.pieces.low.size).astype(np.int64)
+
+
+def _ends(pieces: Pieces, unit: int, step: int) -> Integers:
+    """Where pieces end in the staging area."""
+    into = (pieces.low - pieces.target_low) // unit * unit
+    ends: Integers = into + pieces.band * step + covered(0 * pieces.low, pieces.width, unit)
+    return ends
+
+
+def _meet(source: DimLayout, target: DimLayout, chunk: int) -> int:
+    """The most source shards that a block of a target shard meets."""
+    if chunk == 1 or source.parts == 1:
+        return 1
+    full = target.intervals[1] > target.intervals[0]
+    low, high = (end[full] for end in target.intervals)
+    _, start, end = cut(low, high, low, chunk)
+    first, last = source.owners(start, end)
+    return int(np.max(last - first)) + 1
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The form; `dims` in the order of the view."""
+
+    view: View
+    itemsize: int
+    dims: tuple[WindowDim, ...]
+    few_rows: int
+    name: str = "windows"
+    template: str = "pallas_tpu/windows"
+    leaves_padding: bool = False
+
+    @staticmethod
+    def of(sums: Sums, itemsize: int, view: View) -> Windows:
+        """The form of an exchange."""
+        tiles = tuple(sums.exchange.dims[axis] for axis in view)
+        pieces = tuple(sums.pieces[axis] for axis in view)
+        widest = tuple(int(p.width.max()) for p in pieces)
+        packed = 4 // min(itemsize, 4)
+        if len(view) == 1:
+            granule = FLAT_UNIT * packed
+            most = MAX_WINDOW // granule * granule - granule
+            chunk = min(most, round_up(widest[0], granule))
+            flat = WindowDim.of(tiles[0], pieces[0], FLAT_UNIT, chunk, granule)
+            return Windows(view, itemsize, (flat,), 0)
+        source_rows = tiles[-2].source.size
+        if source_rows < FEWEST_ROWS:
+            source_rows = 8
+        unit = tile_rows(source_rows, itemsize)
+        granule = max(8 * packed, unit)
+        lanes = min(MAX_LANES, round_up(widest[-1], LANES))
+        most = MAX_WINDOW // (lanes + LANES) // granule * granule - granule
+        rows = min(round_up(widest[-2], granule), most)
+        room, leading = MAX_WINDOW // ((rows + granule) * (lanes + LANES)), []
+        for t, p, w in zip(tiles[-3::-1], pieces[-3::-1], widest[-3::-1], strict=True):
+            leading.append(WindowDim.of(t, p, chunk=max(min(w, room), 1)))
+            room //= leading[-1].chunk
+        dims = (
+            *reversed(leading),
+            WindowDim.of(tiles[-2], pieces[-2], unit, rows, granule),
+            WindowDim.of(tiles[-1], pieces[-1], LANES, lanes, LANES),
+        )
+        return Windows(view, itemsize, dims, source_rows - tiles[-2].source.size)
+
+    def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
+        """The index functions that this form needs beside those of every module."""
+        return (source_at(exchange),)
+
+    @property
+    def unit(self) -> tuple[int, ...]:
+        """The tiling of memory."""
+        return tuple(dim.unit for dim in self.dims)
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Extents of a chunk."""
+        return tuple(dim.chunk for dim in self.dims)
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        """Extents of a window."""
+        return tuple(dim.window for dim in self.dims)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Chunks of the widest tile."""
+        return tuple(dim.chunks for dim in self.dims)
+
+    @property
+    def stage(self) -> tuple[int, ...]:
+        """Extents of the staging area. Rows of bytes are not a multiple of 32 unless units are,
+        since memory would be tiled by 32 then."""
+        extents = [dim.stage for dim in self.dims]
+        if len(extents) > 1 and tile_rows(extents[-2], self.itemsize) != self.unit[-2]:
+            extents[-2] += self.unit[-2]
+        return tuple(extents)
+
+    @property
+    def step(self) -> tuple[int, ...]:
+        """What a tile stands further in the staging area for each tile before it."""
+        return tuple(dim.step for dim in self.dims)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Blocks of the target shard."""
+        return tuple(dim.blocks for dim in self.dims)
+
+    @property
+    def meet(self) -> tuple[int, ...]:
+        """Source shards that a block meets, in the tensor's order of dimensions."""
+        return tuple(self.dims[self.view.index(axis)].meet for axis in range(len(self.view)))
+
+    @property
+    def rolled(self) -> tuple[int, ...]:
+        """Of rows and lanes, the dimensions along which anything is shifted."""
+        axes = range(max(len(self.dims) - 2, 0), len(self.dims))
+        return tuple(axis for axis in axes if self.dims[axis].rolled)
+
+    @property
+    def pad_rows(self) -> str:
+        """What `jnp.pad` adds to an array of few rows, empty if nothing."""
+        more = [0] * len(self.dims)
+        if self.few_rows:
+            more[-2] = self.few_rows
+        return _padding(more)
+
+    @property
+    def pad_units(self) -> str:
+        """What an array has at its ends in memory, empty if nothing."""
+        more = [dim.pad for dim in self.dims]
+        if self.few_rows:
+            more[-2] = 0
+        return _padding(more)
+
+    @property
+    def two_windows(self) -> str:
+        """The shape of two windows; those of a vector lie one after the other."""
+        return "(2 * WINDOW[0],)" if len(self.dims) == 1 else "(2, *WINDOW)"
+
+    @property
+    def two_chunks(self) -> str:
+        """The shape of two chunks."""
+        return self.two_windows.replace("WINDOW", "CHUNK")
+
+    @property
+    def vmem_bytes(self) -> int:
+        """What a kernel needs of VMEM: windows, chunks or blocks, and words being shifted."""
+        window, chunk = math.prod(self.window), math.prod(self.chunk)
+        # 64-bit elements are moved in two halves, one after the other.
+        return 2 * (window + chunk) * min(self.itemsize, 4) + 4 * TEMPORARIES * window
+
+    def figures(self, sums: Sums) -> Figures:
+        """What it moves."""
+        dims = dict(zip(self.view, self.dims, strict=True))
+        exchange, itemsize = sums.exchange, min(self.itemsize, 4)
+        words = self.itemsize // itemsize
+        into = sums.received(lambda _, axis: dims[axis].staged())
+        wire = int(into.sum())
+        moved = (
+            sums.remote(lambda _, axis: dims[axis].sent())
+            + wire
+            + sums.remote(lambda _, axis: dims[axis].unpacked(from_stage=True))
+            + sums.local(lambda _, axis: dims[axis].unpacked(from_stage=False))
+            + math.prod(exchange.target.local_shape) * exchange.target.mesh.size
+        )
+        chunks = sums.remote(lambda _, axis: dims[axis].cuts())
+        blocks = math.prod(self.blocks) * exchange.target.mesh.size
+        return Figures(
+            wire_bytes=self.itemsize * wire,
+            wire_max=self.itemsize * int(into.max()),
+            exact_bytes=self.itemsize * sums.remote(width),
+            hbm_bytes=self.itemsize * moved + self._padded_rows(sums),
+            hbm_least=least_traffic(sums, self.itemsize),
+            staging_bytes=self.itemsize * math.prod(self.stage) if wire else 0,
+            vmem_bytes=self.vmem_bytes,
+            chunks=words * (chunks + blocks),
+        )
+
+    def _padded_rows(self, sums: Sums) -> int:
+        """The copies of arrays of few rows to arrays of more, over all devices."""
+        if not self.few_rows:
+            return 0
+        layout, rows = sums.exchange.source, self.view[-2]
+        shape = layout.local_shape
+        more = tuple(s + self.few_rows * (axis == rows) for axis, s in enumerate(shape))
+        copied = sum(padded_elements(s, self.view, self.itemsize) for s in (shape, more))
+        return self.itemsize * copied * layout.mesh.size
+
+
+def _padding(more: list[int]) -> str:
+    return f"[{', '.join(f'(0, {size})' for size in more)}]" if any(more) else ""

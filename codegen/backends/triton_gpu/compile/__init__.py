@@ -1,0 +1,1 @@
+"""Compile an emitted Triton module for a GPU, without one. In a worker only."""

@@ -1,0 +1,1 @@
+"""Run and check an emitted Triton module in Triton's interpreter. In a worker only."""

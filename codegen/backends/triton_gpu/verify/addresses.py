@@ -1,0 +1,73 @@
+"""Addresses of an interpreted Triton kernel: what an access touches, and what lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.definition import Placement
+
+Addresses = npt.NDArray[np.uint64]
+
+
+def accessed(ptrs: Any, mask: Any) -> tuple[Addresses, npt.NDArray[np.bool_]]:
+    """The address of every element of an access, and which of them the mask enables."""
+    pointers, enabled = np.broadcast_arrays(ptrs.data, np.asarray(mask.data, dtype=bool))
+    return pointers.astype(np.uint64), enabled
+
+
+def spread(ptrs: Any, addresses: Addresses) -> Addresses:
+    """The address of every byte of the elements that begin at `addresses`, in order."""
+    width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
+    bytes_of: Addresses = addresses[:, None] + np.arange(width, dtype=np.uint64)
+    return bytes_of.reshape(-1)
+
+
+def extent_of(tensor: Any) -> tuple[int, int]:
+    """The address of the first byte of a tensor, and the one past its last."""
+    start = int(tensor.data_ptr())
+    if tensor.numel() == 0:
+        return start, start
+    last = sum(
+        (extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    return start, start + (last + 1) * int(tensor.element_size())
+
+
+class Shards:
+    """The shards of one side by device id: which byte of the tensor lies at which address."""
+
+    def __init__(
+        self, placement: Placement, shape: tuple[int, ...], tensors: Mapping[int, Any]
+    ) -> None:
+        held = oracle.holdings(placement, shape)
+        self._shape = shape
+        self._tensors = sorted(
+            ((extent_of(tensor), tensor, held[device]) for device, tensor in tensors.items()),
+            key=lambda shard: shard[0],
+        )
+
+    def bytes_at(self, addresses: Addresses) -> npt.NDArray[np.int64]:
+        """For each address the byte of the row-major tensor that it holds; -1 in no shard."""
+        result = np.full(len(addresses), -1, dtype=np.int64)
+        for (start, stop), tensor, held in self._tensors:
+            mine = (addresses >= start) & (addresses < stop)
+            if mine.any():
+                offsets = (addresses[mine] - np.uint64(start)).astype(np.int64)
+                result[mine] = self._bytes(offsets, tensor, held)
+        return result
+
+    def _bytes(
+        self, offsets: npt.NDArray[np.int64], tensor: Any, held: Any
+    ) -> npt.NDArray[np.int64]:
+        element, byte = np.divmod(offsets, tensor.element_size())
+        flat = np.zeros(len(offsets), dtype=np.int64)
+        local = np.unravel_index(element, tuple(tensor.shape)) if self._shape else ()
+        for extent, along, index in zip(self._shape, held, local, strict=True):
+            flat = flat * extent + along[0] + index
+        result: npt.NDArray[np.int64] = flat * tensor.element_size() + byte
+        return result

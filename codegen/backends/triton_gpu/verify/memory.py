@@ -1,0 +1,171 @@
+"""What an interpreted Triton kernel does to memory: poisoned allocations, recorded stores.
+
+The interpreter gives every load and store to its builder as arrays of addresses with a mask; the
+methods here stand in for its own, refuse an access to memory that is nobody's before it happens,
+and record the stores. How caches are to be used follows the mask, in one argument or several by
+version, and is passed on. Imported in a worker only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from triton.runtime import interpreter
+
+from shardwright.codegen.backends.triton_gpu.verify.addresses import (
+    Addresses,
+    accessed,
+    extent_of,
+    spread,
+)
+from shardwright.codegen.verify.compare import MismatchError
+
+_EMPTY = torch.empty
+
+
+class Memory:
+    """While entered, kernels run under observation; `check` then judges what they stored.
+
+    `poison` is the byte that fills what torch.empty and torch.empty_like allocate. Kernels may
+    touch the input shards, given by what to call them, those allocations and the tensors they are
+    launched with.
+    """
+
+    def __init__(self, poison: int, inputs: Mapping[str, Any]) -> None:
+        self._poison = poison
+        self._inputs = inputs
+        self._stored: list[Addresses] = []
+        self._fault = ""
+        self._patches = ExitStack()
+        self._known: list[tuple[int, int]] = []
+        self._bounds = np.empty((2, 0), dtype=np.uint64)
+        for tensor in inputs.values():
+            self._allow(tensor)
+
+    def __enter__(self) -> Memory:
+        builder, launch = interpreter.interpreter_builder, interpreter.GridExecutor
+        replacements: list[tuple[object, str, Callable[..., Any]]] = [
+            (torch, "empty", self._allocator(torch.empty)),
+            (torch, "empty_like", self._allocator(torch.empty_like)),
+            (builder, "create_masked_store", self._store(builder.create_masked_store)),
+            (builder, "create_masked_load", self._load(builder.create_masked_load)),
+            (launch, "_init_args_hst", self._launch(launch._init_args_hst)),
+        ]
+        for owner, name, replacement in replacements:
+            self._patches.enter_context(patch.object(owner, name, replacement))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._patches.close()
+        if self._fault:
+            raise MismatchError(self._fault) from None
+
+    def check(self, results: Mapping[str, Any]) -> None:
+        """Every byte of every result was stored exactly once, and no input was stored to."""
+        stored = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *self._stored]))
+        for name, tensor in self._inputs.items():
+            if _counts(stored, tensor).any():
+                raise MismatchError(f"a kernel stores into the input shard of {name}")
+        for name, result in results.items():
+            wrong = np.flatnonzero(_counts(stored, result) != 1)
+            if len(wrong):
+                element = int(wrong[0]) // int(result.element_size())
+                at = [int(index) for index in np.unravel_index(element, tuple(result.shape))]
+                times = int(_counts(stored, result)[wrong[0]])
+                raise MismatchError(f"{name}: element {at} is stored {times} times, expected: once")
+
+    def _allocator(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def allocate(*args: Any, **kwargs: Any) -> Any:
+            tensor = guarded(original(*args, **kwargs))
+            tensor.reshape(-1).view(torch.uint8).fill_(self._poison)
+            self._allow(tensor)
+            return tensor
+
+        return allocate
+
+    def _launch(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def launch(executor: Any, args: Any, kwargs: Any) -> Any:
+            for value in (*args, *kwargs.values()):
+                if isinstance(value, torch.Tensor):
+                    self._allow(value)
+            return original(executor, args, kwargs)
+
+        return launch
+
+    def _store(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def store(ptrs: Any, value: Any, mask: Any, *how: Any) -> Any:
+            touched = _touched(ptrs, mask)
+            self._require("stores to", touched)
+            self._stored.append(touched)
+            return original(ptrs, value, mask, *how)
+
+        return store
+
+    def _load(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def load(ptrs: Any, mask: Any, other: Any, *how: Any) -> Any:
+            self._require("loads from", _touched(ptrs, mask))
+            return original(ptrs, mask, other, *how)
+
+        return load
+
+    def _allow(self, tensor: Any) -> None:
+        """Let kernels touch a tensor; what overlaps, as a view does, becomes one range."""
+        start, stop = extent_of(tensor)
+        apart = []
+        for low, high in self._known:
+            if stop <= low or high <= start:
+                apart.append((low, high))
+            else:
+                start, stop = min(start, low), max(stop, high)
+        self._known = sorted([*apart, (start, stop)])
+        self._bounds = np.array(self._known, dtype=np.uint64).T
+
+    def _require(self, does: str, touched: Addresses) -> None:
+        """Every address lies in memory that the kernel was given."""
+        starts, stops = self._bounds
+        which = np.searchsorted(starts, touched, side="right") - 1
+        outside = (which < 0) | (touched >= stops[which])
+        if outside.any():
+            self._fault = (
+                f"a kernel {does} memory outside every shard, {int(outside.sum())} bytes at once"
+            )
+            raise MismatchError(self._fault)
+
+
+_GUARD = 4096
+
+
+def guarded(tensor: Any) -> Any:
+    """The tensor, moved to memory of its own in which nobody's else begins where it ends.
+
+    So that an access past it is seen, and does no harm.
+    """
+    offset, size = _GUARD // tensor.element_size(), tensor.numel() * tensor.element_size()
+    memory = _EMPTY(_GUARD + size + _GUARD, dtype=torch.uint8).untyped_storage()
+    return tensor.set_(memory, offset, tensor.size(), tensor.stride())
+
+
+def _touched(ptrs: Any, mask: Any) -> Addresses:
+    """The address of every byte that an access touches."""
+    addresses, enabled = accessed(ptrs, mask)
+    return spread(ptrs, addresses[enabled])
+
+
+def _counts(stored: Addresses, tensor: Any) -> npt.NDArray[np.int64]:
+    """How often each byte of a tensor was stored to; `stored` is ascending."""
+    start, stop = extent_of(tensor)
+    low, high = np.searchsorted(stored, np.array([start, stop], dtype=np.uint64))
+    counts = np.bincount((stored[low:high] - np.uint64(start)).astype(np.int64))
+    return np.pad(counts, (0, stop - start - len(counts)))

@@ -1,0 +1,191 @@
+"""Run an emitted Triton module in Triton's interpreter, on the CPU. Imported in a worker only.
+
+`TRITON_INTERPRET=1` must be set before this is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
+from shardwright.codegen.backends.triton_gpu.verify.planted import missed
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+from shardwright.codegen.backends.triton_gpu.verify.sample import sample
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
+from shardwright.codegen.verify.compare import MismatchError, Run
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.definition import Bits
+
+__all__ = ["inspect", "missed", "run", "run_group"]
+
+Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
+"""From source shards, by tensor and in the order of device ids, to target shards."""
+
+CHECKS = ("values", "poison", "stored once", "reads in bounds", "inputs kept", "no alias")
+
+
+def run(module: ModuleType, case: Case) -> tuple[str, ...]:
+    """Execute the module on every bit plane; the names of the checks passed."""
+    for execution in compare.runs(case):
+        _run_once(module, case, execution)
+    if not case.derivative:
+        return CHECKS
+    with compare.said_of("the derivative"):
+        _transpose(module, case, execution)
+    return (*CHECKS, "derivative")
+
+
+def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
+    """Execute some programs of a module at full size, moving nothing; the checks passed."""
+    if len(case.devices()) > MAX_DEVICES:
+        return ()
+    sample(module, case)
+    return ("sampled programs",)
+
+
+def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
+    """Execute the module of a group on every bit plane of every member; the checks passed."""
+    compare.expect("MEMBERS", sorted(module.MEMBERS), sorted(case.name for case in group.members))
+    planes = [list(compare.runs(case)) for case in group.members]
+    for number in range(max(map(len, planes))):
+        moves = [
+            _Move.of(case, each[number % len(each)], f"{case.name}, ")
+            for case, each in zip(group.members, planes, strict=True)
+        ]
+        _move_at_once(moves, module.reshard_local)
+    return CHECKS
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One tensor to move: its shards before and after as bits, and those before as tensors."""
+
+    case: Case
+    execution: Run
+    label: str
+    given: dict[int, Bits]
+    expected: dict[int, Bits]
+    inputs: dict[int, Any]
+
+    @staticmethod
+    def of(case: Case, execution: Run, label: str = "") -> _Move:
+        given = oracle.shards(case.source, execution.tensor)
+        return _Move(
+            case=case,
+            execution=execution,
+            label=label,
+            given=given,
+            expected=oracle.shards(case.target, execution.tensor),
+            inputs={device: to_torch(bits, case.dtype) for device, bits in sorted(given.items())},
+        )
+
+    def named(self, tensors: Mapping[int, Any]) -> dict[str, Any]:
+        """Tensors by what to call them."""
+        return {f"{self.label}device {device}": tensor for device, tensor in tensors.items()}
+
+    def results(self, outputs: Sequence[Any]) -> dict[int, Any]:
+        """What the module returned, by device."""
+        compare.expect(f"{self.label}results", len(outputs), len(self.expected))
+        return dict(zip(sorted(self.expected), outputs, strict=True))
+
+    def check_results(self, results: dict[int, Any]) -> None:
+        """They are what the oracle says."""
+        for name, result in self.named(results).items():
+            compare.expect(f"{name}: dtype of the result", str(result.dtype), _name(self.case))
+        bits = {device: to_bits(result) for device, result in results.items()}
+        with compare.said_of(self.case.name) if self.label else nullcontext():
+            compare.results(self.execution, bits, self.expected)
+
+    def check_inputs(self) -> None:
+        """They are as they were."""
+        for device, tensor in self.inputs.items():
+            if not np.array_equal(to_bits(tensor), self.given[device]):
+                raise MismatchError(f"{self.label}device {device}: its input shard was changed")
+
+
+def _run_once(module: ModuleType, case: Case, execution: Run) -> None:
+    def reshard(given: dict[str, list[Any]]) -> dict[str, Any]:
+        return {name: module.reshard_local(shards) for name, shards in given.items()}
+
+    _move_at_once([_Move.of(case, execution)], reshard)
+
+
+def _move_at_once(moves: Sequence[_Move], reshard: Reshard) -> None:
+    """Moves tensors under observation and judges results, inputs and memory."""
+    inputs = {name: t for move in moves for name, t in move.named(move.inputs).items()}
+    dtypes = {move.case.dtype for move in moves}
+    dtype = "bool" if "bool" in dtypes else moves[0].case.dtype
+    memory = Memory(_poison(dtype, moves[0].execution.poison), inputs)
+    with memory, quick_launches():
+        outputs = reshard({move.case.name: list(move.inputs.values()) for move in moves})
+    moved = [(move, move.results(outputs[move.case.name])) for move in moves]
+    stored = {name: t for move, results in moved for name, t in move.named(results).items()}
+    _no_alias(inputs, stored)
+    for move, results in moved:
+        move.check_results(results)
+    memory.check(stored)
+    for move in moves:
+        move.check_inputs()
+
+
+def _transpose(module: ModuleType, case: Case, execution: Run) -> None:
+    """The gradient of the target shards moves back to the source."""
+    given = oracle.shards(case.target, execution.tensor)
+    shards = [
+        torch.zeros(module.source_shape(device), dtype=getattr(torch, case.dtype))
+        for device in sorted(case.source.device_ids)
+    ]
+    for shard in shards:
+        shard.requires_grad_()
+    with quick_launches():
+        outputs = module.reshard_local(shards)
+        torch.autograd.backward(
+            outputs, [to_torch(bits, case.dtype) for _, bits in sorted(given.items())]
+        )
+    expected = oracle.shards(case.source, execution.tensor)
+    got = [to_bits(shard.grad) for shard in shards]
+    compare.results(execution, dict(zip(sorted(expected), got, strict=True)), expected)
+
+
+def _no_alias(inputs: dict[str, Any], results: dict[str, Any]) -> None:
+    """No two tensors among inputs and results share memory."""
+    owners: dict[int, str] = {}
+    for kind, tensors in (("input", inputs), ("result", results)):
+        for owner, tensor in tensors.items():
+            name = f"{kind} of {owner}"
+            address = tensor.untyped_storage().data_ptr()
+            if address in owners:
+                raise MismatchError(f"the {name} shares memory with the {owners[address]}")
+            if tensor.numel():
+                owners[address] = name
+
+
+def _name(case: Case) -> str:
+    return f"torch.{case.dtype}"
+
+
+def _poison(dtype: str, which: int) -> int:
+    """The byte that fresh memory is filled with; no safe value looks like either poison."""
+    return which if dtype == "bool" else (0xFF, 0x00)[which]
+
+
+def to_torch(bits: Bits, dtype: str) -> Any:
+    """A fresh CPU tensor with these bits."""
+    tensor = guarded(torch.empty(bits.shape, dtype=getattr(torch, dtype)))
+    np.copyto(tensor.reshape(-1).view(torch.uint8).numpy(), np.frombuffer(bits.tobytes(), np.uint8))
+    return tensor
+
+
+def to_bits(tensor: Any) -> Bits:
+    """The bits of a CPU tensor."""
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    bits: Bits = flat.copy().view(f"u{tensor.element_size()}").reshape(tuple(tensor.shape))
+    return bits

@@ -1,0 +1,1 @@
+"""From plans to texts: contexts, docstrings, index functions, bundles, what is on disk."""

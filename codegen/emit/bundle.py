@@ -1,0 +1,86 @@
+"""Bundles: the files emitted for one reshard."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardwright.codegen.emit.modules import Part, parts
+from shardwright.codegen.emit.write import write_bundles
+from shardwright.codegen.spec.description import Description
+from shardwright.ir.errors import wrong_type
+from shardwright.ir.plan import Plan
+
+if TYPE_CHECKING:
+    from shardwright.codegen.show.review import Tables
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it is;
+    `topology` and `memory_limit` are what it was chosen by."""
+
+    plan: Plan
+    backends: tuple[str, ...]
+    strategy: str
+    topology: str | None = None
+    memory_limit: int | None = None
+
+    def description(self, name: str) -> Description:
+        """All that it takes to emit this bundle again under a name."""
+        chosen_by = (self.strategy, self.topology, self.memory_limit)
+        return Description.of(self.plan.reshard, name, self.backends, *chosen_by)
+
+    def files(self, name: str) -> dict[str, str]:
+        """The text of every file of the bundle, by file name; the same for the same plan."""
+        from shardwright.codegen.emit.templates import render
+        from shardwright.codegen.show.review import review_page
+        from shardwright.codegen.show.svg import svg
+
+        command = self.description(name).command()
+        modules = self.modules(command)
+        own = {f"{backend}.py" for backend in self.backends}
+        backward = tuple(part.file for part in modules if part.file not in own)
+        package = _Package(name, ", ".join(self.backends), ", ".join(backward))
+        return {
+            **{part.file: part.text for part in modules},
+            "README.md": review_page(
+                self.plan, name, command, tables=self._tables(), backward=backward
+            ),
+            "__init__.py": render("common/package.py.jinja", package),
+            "plan.json": self.plan.to_json(),
+            "reshard.svg": svg(self.plan),
+        }
+
+    def _tables(self) -> Tables:
+        """What backends have to say on the review page."""
+        from shardwright.codegen.backends.registry import BACKENDS
+
+        modules = (BACKENDS[backend] for backend in self.backends)
+        return tuple(m.review(self.plan) for m in modules if hasattr(m, "review"))
+
+    def modules(self, command: str) -> tuple[Part, ...]:
+        """The modules of every backend, each with its backward where it has one."""
+        return tuple(part for b in self.backends for part in parts(self.plan, b, command))
+
+    def write(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the bundle into the folder `path`, whose last part is its name, and note it in the
+        manifest beside that folder. The files that changed, removed ones too; nothing is written
+        on an error."""
+        if not isinstance(path, str | Path):
+            raise wrong_type(path, Path, '"generated/transpose_2x3"', "path")
+        folder = Path(os.path.abspath(path))
+        return write_bundles(
+            folder.parent, ((self.description(folder.name), self.files(folder.name)),)
+        )
+
+
+@dataclass(frozen=True)
+class _Package:
+    """What the template of a bundle's `__init__.py` prints."""
+
+    name: str
+    modules: str
+    backward: str

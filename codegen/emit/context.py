@@ -1,0 +1,200 @@
+"""What the templates of every backend are given: one frozen object of finished text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.emit.docstring import facts, title
+from shardwright.codegen.emit.index_functions import IndexFunction, index_functions
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, exploded, function_lines
+from shardwright.ir.algebra.printers import Printer
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import DimLayout, Layout
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.plan import Plan
+from shardwright.ir.reshard import Reshard
+
+# Index arithmetic of the kernels is in 32-bit integers.
+MAX_EXTENT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class FunctionText:
+    """An index function, printed: its signature, its docstring, its lines."""
+
+    signature: tuple[str, ...]
+    doc: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SideText:
+    """One side of the reshard as the module's constants state it."""
+
+    mesh: str
+    sharding: str
+    local_shape: str
+
+
+@dataclass(frozen=True)
+class ModuleText:
+    """The parts that the modules of all backends have in common."""
+
+    title: str
+    facts: tuple[str, ...]
+    command: str
+    shape: str
+    dtype: str
+    itemsize: int
+    source: SideText
+    target: SideText
+    id_lines: tuple[str, ...]
+    functions: tuple[FunctionText, ...]
+    axes: tuple[int, ...]
+    scalar: bool
+    same_order: bool
+
+
+def module_text(
+    plan: Plan, command: str, printer: Printer, more: tuple[IndexFunction, ...] = ()
+) -> ModuleText:
+    """The common parts of a module, printed for a target; `more`: index functions of its own."""
+    vectors = as_vectors(plan.exchange)
+    functions = (*index_functions(vectors), *more)
+    return text_of(plan, command, printer, functions, Said(title(plan), facts(plan)), plan.exchange)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a module's docstring opens with, and the target sharding where it is not the plan's."""
+
+    title: str
+    facts: tuple[str, ...]
+    target: str | None = None
+
+
+def text_of(
+    plan: Plan,
+    command: str,
+    printer: Printer,
+    functions: tuple[IndexFunction, ...],
+    said: Said,
+    ends: Exchange,
+) -> ModuleText:
+    """The common parts of a module of these index functions; `ends`: both sides' layouts."""
+    reshard = plan.reshard
+    return ModuleText(
+        title=said.title,
+        facts=said.facts,
+        command=command,
+        shape=repr(reshard.shape),
+        dtype=reshard.dtype,
+        itemsize=DTYPES[reshard.dtype],
+        source=_side_text(ends.source, str(reshard.source)),
+        target=_side_text(ends.target, said.target or str(reshard.target)),
+        id_lines=(*_ids("SOURCE_IDS", ends.source.mesh), *_ids("TARGET_IDS", ends.target.mesh)),
+        functions=tuple(
+            FunctionText(
+                tuple(exploded(f"def {f.name}", list(f.parameters), suffix=":")),
+                f.doc,
+                tuple(function_lines(printer, f)),
+            )
+            for f in functions
+        ),
+        axes=tuple(range(max(len(ends.target.dims), 1))),
+        scalar=not reshard.shape,
+        same_order=ends.same_order,
+    )
+
+
+def as_vectors(exchange: Exchange) -> Exchange:
+    """The exchange itself, or for a scalar that of a vector of one element, so that kernels have
+    at least one dimension."""
+    source, target = (
+        layout if layout.dims else replace(layout, dims=(DimLayout(1, ()),))
+        for layout in (exchange.source, exchange.target)
+    )
+    return replace(exchange, source=source, target=target)
+
+
+def _side_text(layout: Layout, sharding: str) -> SideText:
+    return SideText(_quoted(str(layout.mesh)), _quoted(sharding), repr(layout.local_shape))
+
+
+def _quoted(text: str) -> str:
+    """A Python string literal in the quotes a formatter would choose."""
+    single = repr(text)
+    if single.startswith("'") and '"' not in text:
+        return f'"{single[1:-1]}"'
+    return single
+
+
+def _ids(name: str, mesh: Mesh) -> list[str]:
+    ids = mesh.device_ids
+    if isinstance(ids, range):
+        start = f"{ids.start}, " if ids.start else ""
+        return [f"{name} = range({start}{ids.stop})"]
+    return constant_lines(name, [str(device_id) for device_id in ids])
+
+
+def constant_lines(name: str, items: list[str]) -> list[str]:
+    """`name = (a, b)`, over as few lines as it takes."""
+    if len(items) == 1:
+        return [f"{name} = ({items[0]},)"]
+    if len(f"{name} = ({', '.join(items)})") <= WIDTH:
+        return exploded(f"{name} = ", items)
+    return ["# fmt: off", f"{name} = (", *_filled(items), ")", "# fmt: on"]
+
+
+def _filled(items: list[str]) -> list[str]:
+    """Items over as few indented lines as they take."""
+    lines, line = [], INDENT
+    for item in items:
+        if len(line) + len(item) + 2 > WIDTH:
+            lines.append(line.rstrip())
+            line = INDENT
+        line += f"{item}, "
+    return [*lines, line.rstrip()]
+
+
+def check_ascii(reshard: Reshard) -> None:
+    """Raises InputError for axes that XLA cannot name: it ends the process that tries."""
+    for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
+        for name in mesh.names:
+            if not name.isascii():
+                raise InputError(
+                    "a JAX module names its axes in ASCII",
+                    argument=argument,
+                    got=f'"{name}"',
+                    expected="a name of ASCII letters, digits and signs",
+                )
+
+
+def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None:
+    """Raises InputError for what no kernel here does; `unsupported` maps dtypes to reasons."""
+    reshard = plan.reshard
+    if reshard.dtype in unsupported:
+        raise InputError(
+            f"{backend} cannot move this dtype: {unsupported[reshard.dtype]}",
+            argument="dtype",
+            got=reshard.dtype,
+            expected="one of " + ", ".join(name for name in DTYPES if name not in unsupported),
+        )
+    if reshard.source.unreduced:
+        raise InputError(
+            f"{backend} moves values and does not add partial sums",
+            argument="source",
+            got=str(reshard.source),
+            expected="a source without unreduced axes, or no backend but jax_xla, which adds",
+        )
+    if backend != "triton_gpu":
+        check_ascii(reshard)
+    if max(reshard.shape, default=1) > MAX_EXTENT:
+        raise InputError(
+            f"{backend} computes indices in 32 bits",
+            argument="shape",
+            got="x".join(map(str, reshard.shape)),
+            expected=f"extents of at most {MAX_EXTENT}",
+        )

@@ -1,0 +1,150 @@
+"""The derived facts that an emitted module states in its docstring."""
+
+from __future__ import annotations
+
+from shardwright.ir.algebra.identities import simplify
+from shardwright.ir.algebra.index import Index, Value
+from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import DimLayout, Layout
+from shardwright.ir.mesh import AxisRef, Mesh
+from shardwright.ir.plan import Plan
+from shardwright.ir.sharding import Sharding
+from shardwright.ir.tiles import DimTiles
+
+# Up to this many devices, the ranges of every device stand in the docstring.
+TABLE_DEVICES = 16
+
+
+def title(plan: Plan, target: Sharding | None = None) -> str:
+    """One line: what is moved, over how many devices, from which sharding to which."""
+    reshard = plan.reshard
+    shape = ", ".join(map(str, reshard.shape))
+    moved = f"{reshard.dtype}[{shape}] over {plan.devices} devices"
+    return f"Reshards {moved}: {reshard.source} -> {target or reshard.target}."
+
+
+def facts(plan: Plan) -> tuple[str, ...]:
+    """Lines that state layouts, tiles, traffic, the choice of senders and the devices' ranges."""
+    exchange = plan.exchange
+    lines = [
+        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
+        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
+        "",
+        "Tiles are the intersections of source and target shards. Along dimension",
+        *(f"    {axis}: {_cuts(tiles)}" for axis, tiles in enumerate(exchange.dims)),
+        *senders(exchange),
+        "",
+        *traffic_lines(plan),
+        *range_table(exchange),
+    ]
+    return tuple(line for line in lines)
+
+
+def mesh_text(mesh: Mesh) -> str:
+    """The mesh without its list of device ids."""
+    text = ", ".join(f'"{name}"={size}' for name, size in mesh.axes)
+    return f"<[{text}]>" + ("" if mesh.is_iota else " (device ids below)")
+
+
+def coordinates(mesh: Mesh) -> Value:
+    """A mesh position as an expression in one index per axis."""
+    position: Value = 0
+    for name, size in mesh.axes:
+        stride = mesh.digit(AxisRef(name)).stride
+        if size > 1:
+            position = position + Index(name, size) * stride
+    return position
+
+
+def side_lines(side: str, device: str, sharding: str, layout: Layout) -> list[str]:
+    """One side: its sharding, its shards, and which element of the tensor a device has where."""
+    shape = " x ".join(map(str, layout.local_shape)) or "one element"
+    position = coordinates(layout.mesh)
+    names = ", ".join(name for name, _ in layout.mesh.axes)
+    local = ", ".join(f"k{axis}" for axis in range(len(layout.dims)))
+    ranges = [_start(dim, position, axis) for axis, dim in enumerate(layout.dims)]
+    return [
+        f"{side}: {sharding} on {mesh_text(layout.mesh)}, shards of {shape}.",
+        f"    {device}({names})[{local}] -> t[{', '.join(ranges)}]",
+        *_uneven(layout),
+    ]
+
+
+def _start(dim: DimLayout, position: Value, axis: int) -> str:
+    index = dim.index(position)
+    low = simplify(index * dim.size if dim.is_flat else dim.interval(index)[0])
+    return PYTHON.text(low + Index(f"k{axis}", dim.size))
+
+
+def _uneven(layout: Layout) -> list[str]:
+    cut = [str(axis) for axis, dim in enumerate(layout.dims) if not dim.is_even]
+    return (
+        [f"    The last shards are short or empty along dimension {', '.join(cut)}."] if cut else []
+    )
+
+
+def _cuts(tiles: DimTiles) -> str:
+    sizes = f"shards of {tiles.source.size} meet shards of {tiles.target.size}"
+    if tiles.period is None:
+        return f"{sizes} (nested split), starts are multiples of {tiles.grain}"
+    return f"{sizes}, the cuts repeat every {tiles.period}, starts are multiples of {tiles.grain}"
+
+
+def senders(exchange: Exchange) -> list[str]:
+    """Which of the holders of a tile sends it, in words."""
+    if exchange.source.replicas == 1:
+        return ["Each tile has one holder, which sends it."]
+    count = exchange.source.replicas
+    if exchange.rule.kind == "own":
+        return [
+            f"Of the {count} holders of a tile, the one with the receiver's own coordinates along",
+            "the axes that do not split the source sends it.",
+        ]
+    pieces = exchange.rule.pieces
+    if pieces == 1:
+        return [f"The {count} holders of a tile take turns over its receivers."]
+    return [
+        f"A tile is cut into {pieces} pieces along dimension {exchange.rule.cut}; its {count}"
+        " holders share the pieces and",
+        "take turns over the receivers.",
+    ]
+
+
+def traffic_lines(plan: Plan) -> list[str]:
+    """Bytes received and sent beside the least possible, in words."""
+    traffic = plan.traffic
+    return [
+        f"Bytes received: {traffic.received_max} by the busiest device (the least possible is "
+        f"{traffic.bound_received_max}), {traffic.received_total} in all.",
+        f"Bytes sent: {traffic.sent_max} by the busiest device (the least possible is "
+        f"{traffic.bound_sent_max}).",
+    ]
+
+
+def box_text(box: list[list[int]]) -> str:
+    """A box as the product of half-open ranges."""
+    if any(low >= high for low, high in box):
+        return "empty"
+    return " x ".join(f"[{low}, {high})" for low, high in box) or "all"
+
+
+def device_ranges(exchange: Exchange) -> list[tuple[str, str, str]]:
+    """Device id, source range and target range of every device, as text, by id."""
+    sides = []
+    for layout in (exchange.source, exchange.target):
+        boxes = layout.boxes()[:, layout.hidden :].tolist()
+        sides.append(dict(zip(layout.mesh.device_ids, map(box_text, boxes), strict=True)))
+    return [
+        (str(device), sides[0].get(device, "-"), sides[1].get(device, "-"))
+        for device in exchange.ranks.tolist()
+    ]
+
+
+def range_table(exchange: Exchange) -> list[str]:
+    """The ranges of every device before and after, in columns, where they are few."""
+    if exchange.ranks.size > TABLE_DEVICES:
+        return []
+    rows = [("device", "source", "target"), *device_ranges(exchange)]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return ["", *(f"    {a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows)]

@@ -1,0 +1,64 @@
+"""Python statements as lines: broken where one line is too long, as a formatter would."""
+
+from __future__ import annotations
+
+import sympy
+
+from shardwright.codegen.emit.index_functions import IndexFunction
+from shardwright.ir.algebra.printers import Printer
+
+WIDTH = 100
+INDENT = "    "
+
+
+def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") -> list[str]:
+    """`prefix(a, b)suffix` on one line where it fits, else one item a line."""
+    line = f"{prefix}{ends[0]}{', '.join(items)}{ends[1]}{suffix}"
+    if len(line) <= WIDTH:
+        return [line]
+    return [prefix + ends[0], *(f"{INDENT}{item}," for item in items), ends[1] + suffix]
+
+
+def unpacked(names: list[str], call: str) -> tuple[str, ...]:
+    """`a, b = call` for one indentation, one name a line where it is too long."""
+    if len(names) == 1:
+        return (f"({names[0]},) = {call}",)
+    line = f"{', '.join(names)} = {call}"
+    if len(line) + len(INDENT) <= WIDTH:
+        return (line,)
+    return ("(", *(f"{INDENT}{name}," for name in names), f") = {call}")
+
+
+def statement_lines(printer: Printer, name: str, value: sympy.Expr) -> list[str]:
+    """`name = value`, broken at the terms of a sum where one line (indented once) is too short."""
+    line = f"{name} = {printer.text(value)}"
+    if len(line) + len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
+        return [line]
+    first, *rest = printer.terms(value)
+    return [f"{name} = (", INDENT + first, *(INDENT + term for term in rest), ")"]
+
+
+def function_lines(printer: Printer, function: IndexFunction) -> list[str]:
+    """The body of an index function below its docstring."""
+    lines: list[str] = []
+    for assignment in function.lines:
+        lines += statement_lines(printer, assignment.name, assignment.value)
+    results = [printer.text(result) for result in function.results]
+    if function.single:
+        return [*lines, f"return {results[0]}"]
+    joined = ", ".join(results)
+    if len(results) > 1 and len(f"{INDENT}return {joined}") <= WIDTH:
+        return [*lines, f"return {joined}"]
+    if len(results) == 1:
+        return [*lines, f"return ({joined},)"]
+    items = (line for result in function.results for line in _item_lines(printer, result))
+    return [*lines, "return (", *items, ")"]
+
+
+def _item_lines(printer: Printer, value: sympy.Expr) -> list[str]:
+    """An item of an exploded tuple in a function, broken at the terms of a sum if it is long."""
+    line = f"{INDENT}{printer.text(value)},"
+    if len(line) + len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
+        return [line]
+    *terms, last = printer.terms(value)
+    return [*(INDENT + term for term in terms), f"{INDENT}{last},"]

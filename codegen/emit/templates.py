@@ -1,0 +1,46 @@
+"""Rendering: the jinja environment, and template errors with their place."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jinja2
+
+from shardwright.ir.errors import InternalError
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("shardwright.templates", "."),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render(template: str, context: object) -> str:
+    """The text of a template; `context` is its only name, `m`.
+
+    Raises InternalError with the template's line and its neighbours where a name is missing.
+    """
+    try:
+        return _environment().get_template(template).render(m=context)
+    except jinja2.TemplateError as error:
+        raise InternalError(_located(template, error)) from error
+
+
+def _located(template: str, error: jinja2.TemplateError) -> str:
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.endswith(".jinja"):
+            template, line = trace.tb_frame.f_code.co_filename.rpartition("/")[2], trace.tb_lineno
+        trace = trace.tb_next
+    line = getattr(error, "lineno", None) or line
+    loader = _environment().loader
+    text = loader.get_source(_environment(), template)[0].splitlines() if loader else []
+    near = range(max(line - 2, 1), min(line + 2, len(text)) + 1)
+    shown = [f"{'>' if n == line else ' '} {n:4} {text[n - 1]}" for n in near]
+    return "\n".join([f"{template}, line {line}: {error}", *shown])

@@ -1,0 +1,153 @@
+"""Writing bundles: all or nothing as far as a file system allows, and nothing that is unchanged."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from shardwright.codegen.spec import manifest
+from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.manifest import Entry, GroupEntry, Manifest, read_manifest
+from shardwright.ir.errors import InputError
+
+
+def write_bundles(
+    root: Path,
+    bundles: Iterable[tuple[Description, Mapping[str, str]]],
+    groups: Iterable[tuple[Group, Mapping[str, str]]] = (),
+) -> tuple[Path, ...]:
+    """Write bundles, given as descriptions and the texts of their files, and groups below `root`.
+
+    Returns the files that changed, among them those removed because their bundle no longer has
+    them. Texts go to temporary names first and are moved when all are on disk, the manifest last;
+    bundles of `root` that are not given stay as they are. Raises InputError, with nothing changed,
+    for a folder that cannot be written or holds other things, and for names that differ only in
+    case.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with _locked(root):
+            return _write(root, tuple(bundles), tuple(groups))
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}",
+            argument="output",
+            got=error.filename or str(root),
+            expected="a folder that can be made and written",
+        ) from None
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """One writer of a root at a time, so that each keeps the other's entries in the manifest."""
+    folder = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _write(
+    root: Path,
+    bundles: tuple[tuple[Description, Mapping[str, str]], ...],
+    groups: tuple[tuple[Group, Mapping[str, str]], ...],
+) -> tuple[Path, ...]:
+    before = read_manifest(root)
+    folders = {description.name: files for description, files in bundles}
+    folders |= {group.name: files for group, files in groups}
+    for name, files in folders.items():
+        _check_ours(root / name, files, before)
+    after = before.updated(
+        tuple(Entry.of(description, files) for description, files in bundles),
+        tuple(GroupEntry.of(group, files) for group, files in groups),
+    )
+    for name in folders:
+        _check_case(name, after)
+    texts = {root / f / name: text for f, files in folders.items() for name, text in files.items()}
+    changed = {path: text for path, text in texts.items() if _differs(path, text)}
+    _replace(changed)
+    removed = tuple(path for path in _stale(root, before, after) if os.path.lexists(path))
+    for path in removed:
+        path.unlink()
+    listing, listed = root / manifest.FILE, after.to_json()
+    if _differs(listing, listed):
+        changed[listing] = listed
+        _replace({listing: listed})
+    return (*changed, *removed)
+
+
+def _check_case(name: str, after: Manifest) -> None:
+    """Some file systems would take two such folders for one."""
+    alike = [n for n in after.folders() if n != name and n.casefold() == name.casefold()]
+    if alike:
+        raise InputError(
+            "two bundles whose names differ only in case",
+            argument="name",
+            got=f"{name} beside {alike[0]}",
+            expected="names that differ in more, for file systems that ignore case",
+        )
+
+
+def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:
+    """A folder that is no bundle keeps its files: one of the names to write may be there only
+    with the text to write, as an interrupted run leaves it."""
+    if folder.name in before.folders():
+        return
+    for name, text in files.items():
+        if (folder / name).exists() and _differs(folder / name, text):
+            raise InputError(
+                "a file that no emission has written stands where one is to be written",
+                argument="output",
+                got=str(folder / name),
+                expected="another name for the bundle, or that file out of the way",
+            )
+
+
+def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
+    """Files that a bundle had and no longer has."""
+    now = after.folders()
+    return tuple(
+        root / folder / name
+        for folder, names in before.folders().items()
+        for name in sorted(set(names) - set(now.get(folder, ())))
+    )
+
+
+def _differs(path: Path, text: str) -> bool:
+    return not path.is_file() or path.read_bytes() != text.encode()
+
+
+def _replace(texts: Mapping[Path, str]) -> None:
+    """Give files these texts: all are on disk under temporary names before the first is moved."""
+    ready: list[tuple[Path, Path]] = []
+    made: list[Path] = []
+    try:
+        for path, text in texts.items():
+            if path.is_dir():  # which is otherwise found when other files have been moved
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            if not path.parent.is_dir():
+                path.parent.mkdir()
+                made.append(path.parent)
+            temporary = path.with_name(f".{path.name}.tmp")
+            ready.append((temporary, path))
+            temporary.write_bytes(text.encode())
+        for temporary, path in ready:
+            os.replace(temporary, path)
+    except BaseException:
+        for temporary, _ in ready:
+            temporary.unlink(missing_ok=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def write_file(path: Path, text: str) -> None:
+    """Give one file this text, or leave it as it is and raise OSError."""
+    _replace({path: text})

@@ -1,0 +1,191 @@
+"""What a step of the basis costs, and the least that is still to come: what a search adds up.
+
+Lower bounds are of an ideal tensor that every digit divides evenly; prices are of the largest
+shards, which are no smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.codegen.planner.basis.digits import Digits, ordered, parts_of
+from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of
+from shardwright.codegen.planner.basis.hosts import Hosts
+from shardwright.codegen.planner.basis.relaxation import Parts, Remaining
+from shardwright.codegen.planner.network.collectives import Prices
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.network.topology import Floats, Hierarchical
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import ids_of, positions_of
+
+# Devices of a host up to which what it lacks is told: by pairs of its devices.
+LARGEST_HOST = 64
+
+
+@dataclass
+class Estimates:
+    """Seconds of steps, and of what remains, of one reshard on one network."""
+
+    basis: Basis
+    network: Network
+    _overlaps: dict[tuple[int, int, Digits], Floats] = field(default_factory=dict)
+    _lacks: dict[State, float] = field(default_factory=dict)
+    _prices: dict[tuple[str, int, Digits, float], float] = field(default_factory=dict)
+    _after: dict[tuple[Parts, bool], float] = field(default_factory=dict)
+    _bytes: dict[Parts, float] = field(default_factory=dict)
+
+    @cached_property
+    def prices(self) -> tuple[Prices, ...]:
+        """Prices by layer."""
+        reshard = self.basis.reshard
+        meshes = (reshard.source.mesh, reshard.target.mesh)[: self.basis.layers]
+        return tuple(Prices(self.network, ids_of(mesh)) for mesh in meshes)
+
+    def shard_bytes(self, state: State) -> float:
+        """Of the largest shard."""
+        return self.bytes_of(product_of(state))
+
+    def bytes_of(self, parts: Parts) -> float:
+        """Of the largest shard of so many parts of each dimension."""
+        found = self._bytes.get(parts)
+        if found is None:
+            pairs = zip(self.basis.reshard.shape, parts, strict=True)
+            elements = math.prod(-(-extent // count) for extent, count in pairs)
+            found = self._bytes[parts] = float(elements * self.basis.reshard.itemsize)
+        return found
+
+    def seconds(self, state: State, move: Move) -> float:
+        """Of a step that is no permute."""
+        if move.op == "slice":
+            return 0.0
+        return self.price(move.op, state.layer, ordered(move.digits), product_of(state))
+
+    def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
+        """Of a collective over digits of a layer, of shards that are one of so many parts."""
+        nbytes = self.bytes_of(parts)
+        key = (op, layer, digits, nbytes)
+        if key not in self._prices:
+            self._prices[key] = getattr(self.prices[layer], op)(digits, nbytes)
+        return self._prices[key]
+
+    def least_permute(self, state: State) -> float:
+        """The least that a permute within one order of devices costs: some device receives a whole
+        shard."""
+        return self._moving(product_of(state))
+
+    def _moving(self, parts: Parts) -> float:
+        return self._at_least(self.bytes_of(parts))
+
+    def quick(self, state: State) -> float:
+        """A lower bound on the seconds from a state to the target, soon told."""
+        return self.remaining.so_far(state) if self.basis.is_thorough else self.ahead(state)
+
+    def ahead(self, state: State) -> float:
+        """A lower bound on the seconds from a state to the target: what is lacking, and, in an
+        exact search, what `relaxed` says."""
+        lacking = self.lacking(state)
+        return max(lacking, self.remaining.seconds(state)) if self.basis.is_thorough else lacking
+
+    def lacking(self, state: State) -> float:
+        """A lower bound that is soon told: a device must receive all that it lacks of its target
+        shard, in a message at least, and no faster than over all its links together; and so must
+        a host."""
+        if state not in self._lacks:
+            nbytes, seconds = self._lacking(state)
+            moves = nbytes >= 0.5  # less than a byte is rounding
+            alone = self.network.topology.least_latency + seconds if moves else 0.0
+            hosts = self._hosts if moves and state.unreduced == self.basis.kept else None
+            self._lacks[state] = max(alone, hosts.seconds(state)) if hosts else alone
+        return self._lacks[state]
+
+    @cached_property
+    def _hosts(self) -> Hosts | None:
+        """In an exact search: what is nearly all there is to pay leads a greedy one astray."""
+        topology = self.network.topology
+        if not isinstance(topology, Hierarchical) or topology.hosts == 1:
+            return None
+        if not self.basis.is_thorough or topology.host_size > LARGEST_HOST:
+            return None
+        return Hosts(self.basis, topology, tuple(prices.ids for prices in self.prices))
+
+    def with_permute(self, state: State, whole: bool) -> float:
+        """A lower bound on the seconds from a state to the target if a permute is next; not
+        `whole`: without what `relaxed` says."""
+        if not whole and self.basis.layers > 1:  # it may move nothing
+            return self.lacking(state)
+        is_told = whole and self.basis.is_thorough and state.unreduced == self.basis.kept
+        if is_told and self.remaining.stays(state):
+            return self.ahead(state)
+        key = product_of(state), is_told
+        if key not in self._after:
+            pairs = zip(key[0], self._goal_parts, strict=True)
+            held = math.prod(1.0 / max(a, b) for a, b in pairs)
+            lacking = self._at_least((self._goal_share - held) * self._nbytes)
+            rest = self.remaining.of_parts(key[0]) if is_told else 0.0
+            self._after[key] = max(lacking, rest)
+        return self.least_permute(state) + self._after[key]
+
+    @cached_property
+    def remaining(self) -> Remaining:
+        """What is left to pay, of states with less told of them."""
+        return Remaining(self.basis, self.prices, self.price, self._moving, self.bytes_of)
+
+    def _at_least(self, nbytes: float) -> float:
+        if nbytes < 0.5:  # less than a byte is rounding
+            return 0.0
+        topology = self.network.topology
+        return topology.least_latency + nbytes / topology.ingest
+
+    @cached_property
+    def _nbytes(self) -> float:
+        return float(self.basis.reshard.nbytes)
+
+    @cached_property
+    def _goal_parts(self) -> tuple[int, ...]:
+        return product_of(self.basis.goal)
+
+    @cached_property
+    def _goal_share(self) -> float:
+        return 1.0 / math.prod(self._goal_parts)
+
+    def _lacking(self, state: State) -> tuple[float, float]:
+        """The most bytes that a device lacks of its target shard, and the seconds of the device
+        that they take longest to reach. Where sums are to be made, no device has any of it yet."""
+        held: Floats = np.zeros(self.basis.size)
+        if state.unreduced == self.basis.kept:
+            held += 1.0
+            for dim, digits in enumerate(state.dims):
+                held *= self._overlap(state.layer, dim, digits)
+        lacking = (self._goal_share - held) * self._nbytes
+        return float(lacking.max()), float((lacking * self._per_byte[state.layer]).max())
+
+    @cached_property
+    def _per_byte(self) -> tuple[Floats, ...]:
+        """Seconds a byte takes to reach the device at every position, by layer."""
+        topology = self.network.topology
+        return tuple(1.0 / topology.ingest_of(prices.ids) for prices in self.prices)
+
+    def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
+        """By position, the share of a dimension that a device holds and shall hold."""
+        key = (layer, dim, digits)
+        if key not in self._overlaps:
+            length, goal = 1.0 / parts_of(digits), 1.0 / self._goal_parts[dim]
+            low = self.basis.index(digits) * length
+            index = self.basis.index(self.basis.goal.dims[dim])
+            wanted = index[self._goal_positions[layer]] * goal
+            high = np.minimum(low + length, wanted + goal)
+            self._overlaps[key] = np.maximum(high - np.maximum(low, wanted), 0.0)
+        return self._overlaps[key]
+
+    @cached_property
+    def _goal_positions(self) -> tuple[Integers, ...]:
+        """By layer, the position in the target's order of the device at every position."""
+        own = np.arange(self.basis.size, dtype=np.int64)
+        if self.basis.layers == 1:
+            return (own,)
+        reshard = self.basis.reshard
+        return positions_of(reshard.target.mesh, ids_of(reshard.source.mesh)), own

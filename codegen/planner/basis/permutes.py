@@ -1,0 +1,183 @@
+"""Permutes: from a sharding to any other with as many parts of every dimension.
+
+Every shard moves as a whole, and each of its holders sends it to one device that shall hold it, or
+keeps it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardwright.codegen.planner.basis.bound import Estimates
+from shardwright.codegen.planner.basis.digits import Digits, merged, minus, ordered, parts_of
+from shardwright.codegen.planner.basis.graph import Basis, State, product_of
+from shardwright.codegen.planner.basis.relaxation import Parts
+from shardwright.codegen.planner.network.topology import Floats
+from shardwright.ir.algebra.index import Integers
+
+
+@dataclass(frozen=True)
+class Choice:
+    """States that a permute may lead to, the layer of each, and who is to receive each shard then:
+    device ids [states, devices], by the number of the shard that they hold, and by position."""
+
+    states: tuple[State, ...]
+    layers: Integers
+    receivers: Integers
+
+
+@dataclass
+class Permutes:
+    """The permutes of a basis, and their prices."""
+
+    basis: Basis
+    estimates: Estimates
+    _arranged: dict[tuple[int, Digits, int], tuple[Digits, ...]] = field(default_factory=dict)
+    _choices: dict[tuple[Parts, Digits, range], Choice] = field(default_factory=dict)
+
+    def all_of(self, state: State) -> Choice:
+        """Every state that a permute leads to, this one too."""
+        parts, layers = product_of(state), self._layers(state)
+        key = parts, state.unreduced, layers
+        if key not in self._choices:
+            alike = (self._states(layer, state.unreduced, parts) for layer in layers)
+            self._choices[key] = self._choice(itertools.chain.from_iterable(alike))
+        return self._choices[key]
+
+    def swaps(self, state: State) -> Choice:
+        """The target, if a permute leads there, and the states in which two sub-axes of one size,
+        or two neighbours of any size, have changed places."""
+        goal = self.basis.goal
+        found: dict[State, None] = {}
+        if goal.unreduced == state.unreduced and product_of(goal) == product_of(state):
+            found[goal] = None
+        for layer in self._layers(state):
+            if layer != state.layer and self._fits(state, layer):
+                found[state._replace(layer=layer)] = None
+        for dims in self._swapped(state):
+            found[state._replace(dims=dims)] = None
+        found.pop(state, None)
+        return self._choice(found)
+
+    def seconds(self, state: State, receivers: Integers) -> Floats:
+        """What permutes from a state cost, by the receivers [k, devices] of each."""
+        ids = self.estimates.prices[state.layer].ids
+        have = self._number(state)
+        order = np.argsort(have, kind="stable")
+        held = np.zeros(int(ids.max()) + 1, dtype=np.int64)
+        held[ids] = have
+        moving = np.where(held[receivers] != have[order], 1.0, 0.0)
+        senders = np.broadcast_to(ids[order], receivers.shape)
+        nbytes = self.estimates.shard_bytes(state)
+        return self.estimates.network.seconds_each(senders, receivers, moving, nbytes)
+
+    def _choice(self, states: Iterable[State]) -> Choice:
+        found = tuple(states)
+        receivers = np.empty((len(found), self.basis.size), dtype=np.int64)
+        for row, state in zip(receivers, found, strict=True):
+            order = np.argsort(self._number(state), kind="stable")
+            row[:] = self.estimates.prices[state.layer].ids[order]
+        layers = np.array([state.layer for state in found], dtype=np.int64)
+        return Choice(found, layers, receivers)
+
+    def digits(self, state: State, after: State) -> Digits:
+        """The digits that a permute moves: those of the dimensions that change."""
+        pairs = zip(state.dims, after.dims, strict=True)
+        changed = [(a, b) for a, b in pairs if a != b or state.layer != after.layer]
+        atoms = {
+            atom
+            for side in (0, 1)
+            for pair in changed
+            for atom in self._pieces(after.layer if side else state.layer, pair[side])
+        }
+        return ordered(tuple(atoms)) if _apart(atoms) else ordered(
+            tuple(digit for pair in changed for digit in pair[0])
+        )  # fmt: skip
+
+    def _layers(self, state: State) -> range:
+        """Where permutes lead: values that are still sums stay in their order of devices."""
+        if state.unreduced:
+            return range(state.layer, state.layer + 1)
+        return range(self.basis.layers)
+
+    def _states(self, layer: int, unreduced: Digits, parts: Parts) -> list[State]:
+        """All states of a layer with so many parts of each dimension, for the exact search."""
+        found: list[tuple[tuple[Digits, ...], Digits]] = [((), self.basis.free(unreduced))]
+        for count in parts:
+            found = [
+                ((*dims, digits), minus(free, digits))
+                for dims, free in found
+                for digits in self._digits(layer, free, count)
+            ]
+        return sorted(State(layer, dims, unreduced) for dims, _ in found)
+
+    def _digits(self, layer: int, free: Digits, count: int) -> tuple[Digits, ...]:
+        """All digits, in any order, that are made of atoms within free ones and so many parts."""
+        if count == 1:
+            return ((),)
+        key = (layer, free, count)
+        if key not in self._arranged:
+            longer = (
+                merged((atom, *minor))
+                for atom in self.basis.within(layer, free)
+                if count % atom[1] == 0
+                for minor in self._digits(layer, minus(free, (atom,)), count // atom[1])
+            )
+            self._arranged[key] = tuple(dict.fromkeys(longer))
+        return self._arranged[key]
+
+    def _number(self, state: State) -> Integers:
+        """A number of the shard, and of the sum, at every position."""
+        number = self.basis.index(state.unreduced)
+        for digits in state.dims:
+            number = number * parts_of(digits) + self.basis.index(digits)
+        return number
+
+    def _fits(self, state: State, layer: int) -> bool:
+        """Whether the digits are sub-axes of the other order's meshes too."""
+        borders = self.basis.borders[layer]
+        return all(
+            stride in borders and stride * size in borders
+            for digits in state.dims
+            for stride, size in digits
+        )
+
+    def _pieces(self, layer: int, digits: Digits) -> Digits:
+        """Digits cut at every border, as far as one chain of borders goes."""
+        found: list[tuple[int, int]] = []
+        for stride, size in digits:
+            top, at = stride * size, stride
+            minor_first = []
+            while at < top:
+                borders = sorted(self.basis.borders[layer])
+                end = next((b for b in borders if b > at and not b % at and not top % b), top)
+                minor_first.append((at, end // at))
+                at = end
+            found += reversed(minor_first)
+        return tuple(found)
+
+    def _swapped(self, state: State) -> Iterator[tuple[Digits, ...]]:
+        used = (*itertools.chain.from_iterable(state.dims), *state.unreduced)
+        rows = [self._pieces(state.layer, digits) for digits in state.dims]
+        rows.append(self._pieces(state.layer, self.basis.free(used)))
+        places = [(i, j) for i, row in enumerate(rows) for j in range(len(row))]
+        for (i, j), (k, m) in itertools.combinations(places, 2):
+            neighbours = i == k < len(state.dims) and abs(j - m) == 1
+            if rows[i][j][1] == rows[k][m][1] or neighbours:
+                changed = [list(row) for row in rows]
+                changed[i][j], changed[k][m] = rows[k][m], rows[i][j]
+                yield tuple(merged(tuple(row)) for row in changed[:-1])
+
+
+def _apart(digits: set[tuple[int, int]]) -> bool:
+    """Whether digits do not overlap, so that they name sub-axes side by side."""
+    at = 1
+    for stride, size in sorted(digits):
+        if stride < at or stride % at:
+            return False
+        at = stride * size
+    return True

@@ -1,0 +1,137 @@
+"""The basis plan: the cheapest sequence of collectives under a topology."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from shardwright.codegen.planner.basis.bound import Estimates
+from shardwright.codegen.planner.basis.graph import Basis
+from shardwright.codegen.planner.basis.naming import Naming
+from shardwright.codegen.planner.basis.permutes import Permutes
+from shardwright.codegen.planner.basis.search import Allowed, Path, Search
+from shardwright.codegen.planner.basis.traffic import traffic_of
+from shardwright.codegen.planner.memory import check_limit
+from shardwright.codegen.planner.network.flows import flows
+from shardwright.codegen.planner.network.links import Network
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import ids_of, same_devices
+from shardwright.ir.plan import Plan, Prediction
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.steps import MoveStep, Step
+
+
+def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> Plan:
+    """The cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
+
+    No shard in between is larger than the larger one of source and target, or, with a limit, no
+    step holds more before and after than that. Where the default cannot be met, the plan says why.
+    Raises InputError for meshes of different devices, sums of booleans, and a limit that leaves no
+    sequence.
+    """
+    _check_sums(reshard)
+    _check_devices(reshard)
+    if not _keeps_terms(reshard):
+        raise _none(reshard, None)
+    check_limit(reshard, memory_limit)
+    basis = Basis(reshard, long_slices=memory_limit is not None)
+    estimates = Estimates(basis, network)
+    why = None
+    path = _search(basis, estimates, within(estimates, memory_limit))
+    if path is None and memory_limit is None:
+        path = _search(basis, estimates, lambda _before, _after: True)
+        largest = max(estimates.shard_bytes(s) for s in (basis.start, basis.goal))
+        why = f"no sequence of basis steps keeps every shard within {largest:,.0f} bytes"
+    if path is None:
+        raise _none(reshard, memory_limit)
+    steps: tuple[Step, ...] = Naming(basis).steps(path.steps)
+    costs = path.costs
+    if steps and not path.steps:  # the same sharding, cut otherwise where it does not divide
+        costs = (_routed(steps[0], network, reshard.itemsize),)
+    states = [basis.start, *(move.after for move in path.steps)] + [basis.goal] * (not path.steps)
+    held = [int(estimates.shard_bytes(state)) for state in states]
+    peak = max(a + b for a, b in itertools.pairwise(held)) if steps else held[0]
+    prediction = Prediction(
+        str(network.topology), sum(costs), costs, path.bound, peak, memory_limit, why
+    )
+    return Plan(reshard, "basis", steps, traffic_of(reshard, steps), prediction)
+
+
+def _routed(step: Step, network: Network, itemsize: int) -> float:
+    assert isinstance(step, MoveStep)
+    return network.seconds(network.total(flows(step.exchange, itemsize)))
+
+
+def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None:
+    return Search(basis, estimates, Permutes(basis, estimates), allowed).run()
+
+
+def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
+    """Whether steps are within a limit; without one, within the larger shard of the two sides."""
+    size, goal = estimates.shard_bytes, estimates.basis.goal
+    largest = max(size(estimates.basis.start), size(goal))
+    if memory_limit is None:
+        return lambda _, after: after == goal or size(after) <= largest
+    return lambda before, after: size(before) + size(after) <= memory_limit
+
+
+def _check_sums(reshard: Reshard) -> None:
+    if reshard.dtype == "bool" and reshard.adds:
+        raise InputError(
+            "partial sums are added, and booleans have no sum",
+            argument="dtype",
+            got="bool",
+            expected="an integer or a floating dtype, as int8",
+        )
+
+
+def _check_devices(reshard: Reshard) -> None:
+    source, target = ids_of(reshard.source.mesh), ids_of(reshard.target.mesh)
+    if np.array_equal(np.sort(source), np.sort(target)):
+        return
+    shared = np.intersect1d(source, target).size
+    sizes = f"meshes of {source.size} and {target.size} devices that share {shared}"
+    if reshard.adds:
+        raise InputError(
+            "partial sums are added among one set of devices",
+            argument="target",
+            got=sizes,
+            expected="a reshard to the source's devices that adds, then another between the meshes",
+        )
+    raise InputError(
+        "the steps of the basis need one set of devices before and after",
+        argument="strategy",
+        got=f"basis, for {sizes}",
+        expected="direct, which works between any two meshes",
+    )
+
+
+def _keeps_terms(reshard: Reshard) -> bool:
+    """Whether what stays unreduced is the same digits of a device's position on both sides."""
+    sides, kept = (reshard.source.mesh, reshard.target.mesh), reshard.target.unreduced
+    digits = [tuple(map(mesh.digit, kept)) for mesh in sides]
+    return not kept or (same_devices(*sides) and digits[0] == digits[1])
+
+
+def _none(reshard: Reshard, memory_limit: int | None) -> InputError:
+    if memory_limit is None and reshard.adds:
+        return InputError(
+            "what stays a partial sum stays in its order of devices",
+            argument="target_mesh",
+            got=f"another order, and {reshard.target}",
+            expected="the source's order of devices, then a reshard to the other",
+        )
+    if memory_limit is None:
+        return InputError(
+            "no sequence of basis steps makes this reshard",
+            argument="strategy",
+            got="basis",
+            expected="direct",
+        )
+    return InputError(
+        "no sequence of basis steps fits in the memory limit",
+        argument="memory_limit",
+        got=f"{memory_limit} bytes",
+        expected="strategy direct, which holds source and target only, or a larger limit",
+    )

@@ -1,0 +1,221 @@
+"""A reshard with less told of its shardings: the least that is still to come in an exact search.
+
+Of a sharding only this is kept: which digits of the position are in use, and how many parts every
+dimension has; not which digits split which dimension. A gather or an all-to-all over some digits
+then costs what it does, wherever they are; a permute leads to any digits in use, at the least that
+a permute costs. Every path between shardings is one between these, so that the shortest one bounds
+it from below, and there are few of them: 104 for the 685 shardings of rank 3 on 16 devices.
+
+Sums that are still to be made are not told of: nothing is said of such shardings.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from shardwright.codegen.planner.basis.digits import Digits, minus, ordered, parts_of
+from shardwright.codegen.planner.basis.graph import Basis, State, product_of
+from shardwright.codegen.planner.network.collectives import Prices
+
+Parts = tuple[int, ...]
+Use = tuple[int, Digits]
+"""A layer, and the digits that are in use."""
+Price = Callable[[str, int, Digits, Parts], float]
+
+
+class Relaxed(NamedTuple):
+    """What is kept of a sharding."""
+
+    layer: int
+    used: Digits
+    parts: Parts
+
+
+@dataclass
+class Remaining:
+    """Seconds from what is kept of shardings to what is kept of the target, nearest first.
+
+    `price`: seconds of a collective over digits of a layer, by the parts before it; `permute`: the
+    least that moving a shard takes; `nbytes`: of a shard, by the parts.
+    """
+
+    basis: Basis
+    prices: tuple[Prices, ...]
+    price: Price
+    permute: Callable[[Parts], float]
+    nbytes: Callable[[Parts], float]
+    _settled: dict[Relaxed, float] = field(default_factory=dict)
+    _least: dict[Parts, float] = field(default_factory=dict)
+    _reached: dict[Relaxed, float] = field(default_factory=dict)
+    _queue: list[tuple[float, Relaxed]] = field(default_factory=list)
+    _kept: dict[State, Relaxed] = field(default_factory=dict)
+    _exchanges: dict[tuple[int, tuple[Digits, ...], float], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._reach(self.relaxed(self.basis.goal), 0.0)
+
+    def relaxed(self, state: State) -> Relaxed:
+        """What is kept of a sharding."""
+        if state not in self._kept:
+            used = ordered(tuple(itertools.chain.from_iterable(state.dims)))
+            self._kept[state] = Relaxed(state.layer, used, product_of(state))
+        return self._kept[state]
+
+    def seconds(self, state: State) -> float:
+        """The least from a state to the target; 0 where sums are still to be made."""
+        if state.unreduced != self.basis.kept:
+            return 0.0
+        wanted = self.relaxed(state)
+        while wanted not in self._settled:
+            self._settle()
+        return self._settled[wanted]
+
+    def so_far(self, state: State) -> float:
+        """What is known of `seconds` without looking further."""
+        if state.unreduced != self.basis.kept:
+            return 0.0
+        nearest = self._queue[0][0] if self._queue else 0.0  # what is not settled is no nearer
+        return self._settled.get(self.relaxed(state), nearest)
+
+    def stays(self, state: State) -> bool:
+        """Whether a permute to another order of devices may move nothing."""
+        return self.basis.layers > 1 and bool(self._same[self.relaxed(state)[:2]])
+
+    def of_parts(self, parts: Parts) -> float:
+        """The least from any state with so many parts."""
+        while parts not in self._least:
+            self._settle()
+        return self._least[parts]
+
+    def _settle(self) -> None:
+        """The nearest to the target that is not settled, and the steps that lead to it."""
+        seconds, node = heapq.heappop(self._queue)
+        if node in self._settled:
+            return
+        self._settled[node] = seconds
+        if node.parts not in self._least:
+            self._least[node.parts] = seconds
+            permute = seconds + self.permute(node.parts)
+            for layer, used in self._alike[math.prod(node.parts)]:
+                self._reach(Relaxed(layer, used, node.parts), permute)
+        for layer, used in self._same[node.layer, node.used]:
+            self._reach(Relaxed(layer, used, node.parts), seconds)
+        for before, step in self._before(node):
+            self._reach(before, seconds + step)
+
+    def _reach(self, node: Relaxed, seconds: float) -> None:
+        if seconds < self._reached.get(node, math.inf):
+            self._reached[node] = seconds
+            heapq.heappush(self._queue, (seconds, node))
+
+    def _before(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
+        """What one step leads to a node from, and its seconds."""
+        layer, used, parts = node
+        for digits, joined in self._outside[layer, used]:
+            for i, count in enumerate(parts):
+                before = (*parts[:i], count * parts_of(digits), *parts[i + 1 :])
+                yield (
+                    Relaxed(layer, joined, before),
+                    self.price("all_gather", layer, digits, before),
+                )
+        for digits, left in self._inside[layer, used]:
+            size = parts_of(digits)
+            for i, count in enumerate(parts):
+                if count % size == 0:
+                    yield Relaxed(layer, left, (*parts[:i], count // size, *parts[i + 1 :])), 0.0
+        yield from self._before_exchange(node)
+
+    def _before_exchange(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
+        """As `_before`, of all-to-alls: over whichever digits of a size cost least."""
+        layer, used, parts = node
+        for size, choice in self._by_size[layer, used]:
+            for i, j in itertools.permutations(range(len(parts)), 2):
+                if parts[i] % size == 0:
+                    moved = list(parts)
+                    moved[i], moved[j] = parts[i] // size, parts[j] * size
+                    before = tuple(moved)
+                    yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
+
+    def _exchange(self, layer: int, choice: tuple[Digits, ...], parts: Parts) -> float:
+        """The least that an all-to-all over some of these digits takes."""
+        key = layer, choice, self.nbytes(parts)
+        if key not in self._exchanges:
+            prices = (self.price("all_to_all", layer, digits, parts) for digits in choice)
+            self._exchanges[key] = min(prices)
+        return self._exchanges[key]
+
+    @cached_property
+    def _by_size(self) -> dict[Use, tuple[tuple[int, tuple[Digits, ...]], ...]]:
+        """By digits in use: how many parts some of them make, and all that make as many."""
+        found = {}
+        for use, cuts in self._inside.items():
+            sizes: dict[int, list[Digits]] = {}
+            for digits, _ in cuts:
+                sizes.setdefault(parts_of(digits), []).append(digits)
+            found[use] = tuple((size, tuple(same)) for size, same in sizes.items())
+        return found
+
+    @cached_property
+    def _inside(self) -> dict[Use, list[tuple[Digits, Digits]]]:
+        """By digits in use, some of them and the others."""
+        free = self.basis.free(self.basis.kept)
+        return {
+            (layer, used): [(some, minus(used, some)) for some in self._within(layer, used) if some]
+            for layer in range(self.basis.layers)
+            for used in self._within(layer, free)
+        }
+
+    def _within(self, layer: int, space: Digits) -> list[Digits]:
+        """All digits, none too, that are made of atoms within the given ones."""
+        found: list[Digits] = [()]
+        for some in found:
+            for atom in self.basis.within(layer, minus(space, some)):
+                more = ordered((*some, atom))
+                if more not in found:
+                    found.append(more)
+        return found
+
+    @cached_property
+    def _outside(self) -> dict[Use, list[tuple[Digits, Digits]]]:
+        """By digits in use, some that are not, and all together."""
+        found: dict[Use, list[tuple[Digits, Digits]]] = {use: [] for use in self._inside}
+        for (layer, joined), cuts in self._inside.items():
+            for some, left in cuts:
+                found[layer, left].append((some, joined))
+        return found
+
+    @cached_property
+    def _alike(self) -> dict[int, list[Use]]:
+        """The digits that may be in use, by how many parts they make."""
+        found: dict[int, list[Use]] = {}
+        for layer, used in self._inside:
+            found.setdefault(parts_of(used), []).append((layer, used))
+        return found
+
+    @cached_property
+    def _same(self) -> dict[Use, list[Use]]:
+        """The digits of another order of devices that put the same devices together."""
+        together: dict[tuple[int, ...], list[Use]] = {}
+        for use in self._inside:
+            together.setdefault(self._together(*use), []).append(use)
+        return {
+            use: [other for other in uses if other[0] != use[0]]
+            for uses in together.values()
+            for use in uses
+        }
+
+    def _together(self, layer: int, used: Digits) -> tuple[int, ...]:
+        """By device, the first one that has the same values of these digits."""
+        devices = np.argsort(self.prices[layer].ids)
+        _, first, number = np.unique(
+            self.basis.index(used)[devices], return_index=True, return_inverse=True
+        )
+        return tuple(first[number].tolist())

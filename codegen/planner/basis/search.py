@@ -1,0 +1,222 @@
+"""The cheapest sequence of basis steps: a shortest path, found best first.
+
+Costs are seconds of the cost model. A step counts a TIE more, which is less than the model tells
+apart and more than rounding: of paths as cheap, one of the fewest steps is taken. The estimate of
+what is still to come is a lower bound (`estimate`), so that the first path that reaches the target
+is a cheapest one. The first EARLY shardings are looked on from by a part of it that is soon told:
+many reshards are done by then. A state enters the queue by the part that is quick to tell.
+
+Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
+costs, and are priced together when it comes first.
+
+A mesh of many prime factors is cut only between its axes and where source and target cut it
+(`Basis.borders`). Where there still are too many shardings (`Basis.is_thorough`), only permutes
+that swap two sub-axes or end at the target are tried, the estimate counts GREED times, and
+EXPANSIONS shardings are looked at.
+`Path.bound` is what no sequence of basis steps can beat, whatever memory it takes. In a search of
+all shardings, cut at all sub-axes, it is the least of the cost and of what the steps that memory
+does not allow lead to at least; less what steps count beyond their cost. In any other search it is
+what the source lacks at least.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from shardwright.codegen.planner.basis.bound import Estimates
+from shardwright.codegen.planner.basis.graph import Basis, Move, State
+from shardwright.codegen.planner.basis.permutes import Permutes
+
+EXPANSIONS = 1000
+GREED = 3.0
+# What a step counts beyond its cost, as a part of the least latency.
+TIE = 1e-6
+# What sums of seconds may be off by, as a part of them.
+ROUNDING = 1e-9
+# Shardings that are looked on from before the estimate is told in whole, which takes a while.
+EARLY = 12
+
+# Whether a step from one state to another fits in memory.
+Allowed = Callable[[State, State], bool]
+
+
+@dataclass(frozen=True)
+class Path:
+    """The steps of a path with their seconds, and a lower bound on the seconds of any path."""
+
+    steps: tuple[Move, ...]
+    costs: tuple[float, ...]
+    bound: float
+
+    @property
+    def seconds(self) -> float:
+        """How long all steps take one after another."""
+        return sum(self.costs)
+
+
+class _Entry(NamedTuple):
+    """An entry of the queue: a state reached at `cost`, or all permutes from there."""
+
+    key: float
+    number: int  # the order of entering breaks ties, so that a search is always the same
+    cost: float
+    state: State
+    permutes: bool
+
+
+@dataclass
+class Search:
+    """One search over the basis of a reshard; `expanded`: the shardings it looked on from,
+    and the cost at which."""
+
+    basis: Basis
+    estimates: Estimates
+    permutes: Permutes
+    allowed: Allowed
+    expanded: dict[State, float] = field(default_factory=dict)
+    _queue: list[_Entry] = field(default_factory=list)
+    _best: dict[State, float] = field(default_factory=dict)
+    _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
+    _entered: int = 0
+    _refused: float = math.inf  # what no path by a step that memory does not allow can beat
+
+    @cached_property
+    def _tie(self) -> float:
+        return TIE * self.estimates.network.topology.least_latency
+
+    def run(self) -> Path | None:
+        """The cheapest path; None if no path fits in memory."""
+        self._reach(self.basis.start, 0.0, None)
+        while self._queue:
+            entry = heapq.heappop(self._queue)
+            state, cost = entry.state, entry.cost
+            if state == self.basis.goal and not entry.permutes:
+                return self._path(state)
+            if cost > self._best[state] or self._is_too_soon(entry):
+                continue
+            if entry.permutes:
+                self._every_permute(entry)
+            elif self.expanded.get(state, math.inf) > cost:
+                self.expanded[state] = cost
+                if self.basis.is_thorough or len(self.expanded) <= EXPANSIONS:
+                    self._expand(state, cost)
+        return None
+
+    def _is_too_soon(self, entry: _Entry) -> bool:
+        """Whether the whole estimate says more than the entry; then it enters again."""
+        ahead = self._ahead(entry.state, entry.permutes)
+        if self._key(entry.cost, ahead) <= entry.key:
+            return False
+        self._push(ahead, entry.cost, entry.state, entry.permutes)
+        return True
+
+    def _ahead(self, state: State, permutes: bool) -> float:
+        whole = len(self.expanded) >= EARLY
+        if permutes:
+            return self.estimates.with_permute(state, whole)
+        return self.estimates.ahead(state) if whole else self.estimates.lacking(state)
+
+    def _expand(self, state: State, cost: float) -> None:
+        for move in self.basis.moves(state):
+            if not self._improves(move.after, cost + self._tie):
+                continue
+            seconds = self.estimates.seconds(state, move)
+            if self.allowed(state, move.after):
+                self._reach(move.after, cost + seconds + self._tie, (state, move, seconds))
+            else:
+                self._refuse(cost + seconds + self.estimates.lacking(move.after))
+        self._push(self._ahead(state, True), cost, state, True)
+
+    def _every_permute(self, entry: _Entry) -> None:
+        state = entry.state
+        if not self.allowed(state, state):  # as large as what any permute leads to
+            self._refuse(entry.key)
+            return
+        choice = (
+            self.permutes.all_of(state) if self.basis.is_thorough else self.permutes.swaps(state)
+        )
+        best = np.array([self._best.get(other, math.inf) for other in choice.states])
+        # To another order of devices, a permute may move nothing.
+        moving = self.estimates.least_permute(state) * (choice.layers == state.layer)
+        least = entry.cost + moving + self._tie
+        most = self._best.get(self.basis.goal, math.inf)
+        better = np.flatnonzero((least < best) & (least < most))
+        seconds = self.permutes.seconds(state, choice.receivers[better])
+        total = entry.cost + seconds + self._tie
+        for i in np.flatnonzero(total < best[better]).tolist():
+            other = choice.states[better[i]]
+            came = state, Move("permute", (), other), float(seconds[i])
+            self._reach(other, float(total[i]), came)
+
+    def _refuse(self, least: float) -> None:
+        self._refused = min(self._refused, least)
+
+    def _improves(self, state: State, cost: float) -> bool:
+        return cost < self._best.get(state, math.inf)
+
+    def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> None:
+        if not self._improves(state, cost):
+            return
+        self._best[state] = cost
+        if came is not None:
+            self._came[state] = came
+        self._push(self.estimates.quick(state), cost, state, False)
+
+    def _push(self, ahead: float, cost: float, state: State, permutes: bool) -> None:
+        if cost + ahead > self._best.get(self.basis.goal, math.inf):
+            return
+        self._entered += 1
+        key = self._key(cost, ahead)
+        entry = _Entry(key, self._entered, cost, state, permutes)
+        heapq.heappush(self._queue, entry)
+
+    def _key(self, cost: float, ahead: float) -> float:
+        return cost + ahead * (1.0 if self.basis.is_thorough else GREED)
+
+    def _path(self, state: State) -> Path:
+        found: list[tuple[Move, float]] = []
+        while state in self._came:
+            state, move, seconds = self._came[state]
+            if move.op == "permute":
+                move = move._replace(digits=self.permutes.digits(state, move.after))
+            found.append((move, seconds))
+        found.reverse()
+        steps, costs = _slices_joined(found)
+        return Path(steps, costs, self._bound(sum(costs)))
+
+    def _bound(self, seconds: float) -> float:
+        if not (self.basis.is_fine and self.basis.is_thorough):
+            return (1 - ROUNDING) * self.estimates.lacking(self.basis.start)
+        least = min(self._best[self.basis.goal], self._refused)
+        proven = least - self._tie * self._most_steps(least)
+        return max(0.0, (1 - ROUNDING) * min(seconds, proven))
+
+    def _most_steps(self, seconds: float) -> float:
+        """More steps than any sequence has that takes no longer and comes by no sharding twice.
+
+        All but slices, and permutes to another order of devices, take a latency; slices between
+        two of them are no more than there are atoms.
+        """
+        latency = self.estimates.network.topology.least_latency
+        taken = self.basis.layers + (seconds / latency if latency else 0.0)
+        return taken + (taken + 1) * max(map(len, self.basis.atoms))
+
+
+def _slices_joined(
+    found: list[tuple[Move, float]],
+) -> tuple[tuple[Move, ...], tuple[float, ...]]:
+    """The steps with slices that follow each other as one."""
+    joined: list[tuple[Move, float]] = []
+    for move, seconds in found:
+        if joined and move.op == "slice" == joined[-1][0].op:
+            before, _ = joined.pop()
+            move = Move("slice", (*before.digits, *move.digits), move.after)
+        joined.append((move, seconds))
+    return tuple(move for move, _ in joined), tuple(seconds for _, seconds in joined)

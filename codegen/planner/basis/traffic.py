@@ -1,0 +1,77 @@
+"""What the steps of a plan move, by device, beside the lower bounds of its reshard."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from shardwright.codegen.planner.holders import Loads
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.layout import Layout
+from shardwright.ir.plan import Traffic
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.steps import ReduceStep, Step
+
+
+def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
+    """Bytes of all steps together and the bounds, which hold for any plan.
+
+    A sum of T terms for R devices takes T + R - 2 transfers at least: T - 1 until the first of them
+    has it, one more to each other. Some device receives, and some sends, the average.
+    """
+    ids = np.union1d(ids_of(reshard.source.mesh), ids_of(reshard.target.mesh))
+    received, sent = np.zeros(ids.size, dtype=np.int64), np.zeros(ids.size, dtype=np.int64)
+    for step in steps:
+        for (devices, elements), total in zip(moved(step), (received, sent), strict=True):
+            np.add.at(total, np.searchsorted(ids, devices), elements)
+    size = reshard.itemsize
+    bounds = _bounds(reshard)
+    most, total_received = int(received.max(initial=0)), int(received.sum())
+    return Traffic(
+        most * size, total_received * size, int(sent.max(initial=0)) * size,
+        *(bound * size for bound in bounds),
+    )  # fmt: skip
+
+
+def moved(step: Step) -> tuple[tuple[Integers, Integers], tuple[Integers, Integers]]:
+    """Device ids and elements: what each receives from others, what each sends to others."""
+    if isinstance(step, ReduceStep):
+        return _reduced(step)
+    exchange = step.exchange
+    loads = Loads(exchange.source, exchange.target, exchange)
+    return (
+        (ids_of(exchange.target.mesh), loads.received()),
+        (ids_of(exchange.source.mesh), loads.sent(exchange.rule)),
+    )
+
+
+def _reduced(step: ReduceStep) -> tuple[tuple[Integers, Integers], tuple[Integers, Integers]]:
+    ends: list[list[Integers]] = [[], []]
+    counts: list[Integers] = []
+    for phase in step.phases():
+        away = ~phase.transfers.is_local
+        ends[0].append(phase.transfers.receiver[away])
+        ends[1].append(phase.transfers.sender[away])
+        counts.append(phase.transfers.elements[away])
+    elements = np.concatenate(counts)
+    return (np.concatenate(ends[0]), elements), (np.concatenate(ends[1]), elements)
+
+
+def _bounds(reshard: Reshard) -> tuple[int, int, int]:
+    """Elements received by the busiest device, in total, and sent by the busiest."""
+    target = Layout.of(reshard.target, reshard.shape, reshard.target_split)
+    if not reshard.adds:
+        loads = Loads.of(reshard)
+        received = loads.received()
+        return int(received.max()), int(received.sum()), loads.bound_sent_max()
+    source = Layout.of(reshard.source, reshard.shape, reshard.source_split)
+    terms, kept = (math.prod(d.parts for d in at.dims[: at.hidden]) for at in (source, target))
+    boxes = target.boxes()[:, target.hidden :]
+    wanted = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
+    sums = int(wanted.sum()) // target.replicas
+    total = sums * (terms // kept + target.replicas - 2)
+    devices = {*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids}
+    average = -(-total // len(devices))
+    return max(int(wanted.max()), average), total, average

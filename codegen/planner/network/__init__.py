@@ -1,0 +1,1 @@
+"""The network: topologies, links, and what collectives and exchanges cost on them."""

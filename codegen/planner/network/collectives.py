@@ -1,0 +1,302 @@
+"""What the collectives of the basis cost on a topology.
+
+A step lasts as long as its busiest link: messages * latency + bytes / bandwidth. A group of devices
+that differ in some digits of the mesh position gathers as rings: first along one axis of the
+topology, then along the next, each device forwarding what it received (both ways at once, along a
+chain where an axis does not wrap); or in equal parts that take the axes in turn; or one prime
+factor of the group after the other (recursive doubling: fewer messages), whichever is least.
+A scatter with addition is the same in reverse, an all-reduce is both, and in an all-to-all every
+device sends to every other directly. On a torus whose axes wrap, of n devices an axis, this is the
+table of the fourth seed for an array of B bytes and a bidirectional bandwidth W of every axis:
+
+    all-gather       B (n^k - 1)/n^k / (W k)       k axes of the torus; the seed says B / (W k)
+    reduce-scatter   the same
+    all-reduce       twice
+    all-to-all       B / (4 W) along one axis (n even): a quarter
+
+Dimensions that do not divide are priced by their largest shard, which is what padded arrays move.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen.planner.basis.digits import Pair, ordered, parts_of, primes
+from shardwright.codegen.planner.network.links import CHUNK, Flows, Load, Network
+from shardwright.codegen.planner.network.topology import Torus
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.layout import read_digits, write_digits
+from shardwright.ir.mesh import Digit
+
+# Orders of the axes of a group that are tried; a torus has up to three axes.
+MOST_CLASSES = 3
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Seconds as a function of bytes: the largest of `latency + bytes * rate` over the links."""
+
+    lines: tuple[tuple[float, float], ...]
+
+    def seconds(self, nbytes: float) -> float:
+        """How long the busiest link is busy."""
+        if len(self.lines) == 1:
+            ((latency, rate),) = self.lines
+            return latency + nbytes * rate
+        return max(latency + nbytes * rate for latency, rate in self.lines)
+
+    def scaled(self, factor: float) -> Phase:
+        """As many messages of `factor` times the bytes."""
+        return Phase(tuple((latency, rate * factor) for latency, rate in self.lines))
+
+
+@dataclass(frozen=True)
+class Price:
+    """The cheapest of some ways to do a collective, each a sequence of phases."""
+
+    ways: tuple[tuple[Phase, ...], ...]
+
+    def seconds(self, nbytes: float) -> float:
+        """Of a collective in which each device starts with `nbytes`."""
+        return min(sum(phase.seconds(nbytes) for phase in way) for way in self.ways)
+
+
+@dataclass
+class Prices:
+    """Prices of collectives over groups of a mesh; remembers what it has routed.
+
+    `ids[position]` is the device at a position of the mesh, `devices` one above the largest id.
+    """
+
+    network: Network
+    ids: Integers
+    _rings: dict[tuple[Pair, ...], Phase] = field(default_factory=dict)
+    _gathers: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
+    _exchanges: dict[tuple[Pair, ...], Phase] = field(default_factory=dict)
+    _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
+
+    def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
+        """Seconds in which every device of a group gets the shards (bytes) of all the others."""
+        return self._gather(ordered(digits)).seconds(shard)
+
+    def reduce_scatter(self, digits: tuple[Pair, ...], shard: float) -> float:
+        """Seconds in which partial sums of `shard` bytes become sums of a part each."""
+        return self.all_gather(digits, shard / parts_of(digits))
+
+    def all_reduce(self, digits: tuple[Pair, ...], shard: float) -> float:
+        """Seconds in which partial sums of `shard` bytes become sums everywhere."""
+        return 2 * self.reduce_scatter(digits, shard)
+
+    def all_to_all(self, digits: tuple[Pair, ...], shard: float) -> float:
+        """Seconds in which every device sends each of a group its part of `shard` bytes."""
+        key = ordered(digits)
+        if key not in self._exchanges:
+            self._exchanges[key] = _phase(self.network, self._all_pairs(key))
+        return self._exchanges[key].seconds(shard / parts_of(digits))
+
+    def _gather(self, digits: tuple[Pair, ...]) -> Price:
+        if digits not in self._gathers:
+            self._gathers[digits] = self._gather_price(digits)
+        return self._gathers[digits]
+
+    def _gather_price(self, digits: tuple[Pair, ...]) -> Price:
+        classes = self._classes(digits)
+        ways = [self._one_by_one(order) for order in itertools.permutations(classes)]
+        for large_first in (False, True):
+            factors = [(digit,) for digit in _cut(digits, large_first)]
+            ways += [self._one_by_one(factors), self._one_by_one(factors[::-1])]
+        if len(classes) > 1:
+            ways.append((_phase(self.network, self._in_turns(classes)),))
+        return Price(_cheapest(ways))
+
+    def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[Phase, ...]:
+        """Gathers over some digits after another, of shards that grow."""
+        sizes = [parts_of(part) for part in parts]
+        before = itertools.accumulate(sizes, operator.mul, initial=1)
+        return tuple(
+            self._ring(part).scaled(count) for part, count in zip(parts, before, strict=False)
+        )
+
+    def _ring(self, digits: tuple[Pair, ...]) -> Phase:
+        """A gather as `_forwarding` has it, for a shard of one byte."""
+        if digits not in self._rings:
+            self._rings[digits] = _phase(self.network, self._forwarding(digits))
+        return self._rings[digits]
+
+    def _in_turns(self, classes: list[tuple[Pair, ...]]) -> Load:
+        """The load of all classes at once: equal parts of a shard, each starting with another."""
+        loads = [self._forwarding(part) for part in classes]
+        sizes = [parts_of(part) for part in classes]
+        count, total = len(loads), self.network.nothing()
+        for first in range(count):
+            order = tuple((first + turn) % count for turn in range(count))
+            before = _before(order, sizes)
+            for c in order:
+                total = total + loads[c].scaled(before[c] / count)
+        return total
+
+    def _groups(self, digits: tuple[Pair, ...]) -> Integers:
+        """Device ids, one row a group of devices that differ in these digits only: [groups, n]."""
+        found: Integers = self.ids[positions_of_groups(digits, self.ids.size)]
+        return found
+
+    def _classes(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
+        """The prime factors of digits, those that move devices along the same axes of the topology
+        together; cut in the order, small or large ones first, that leaves more classes."""
+        cuts = {tuple(_cut(digits, large_first)): None for large_first in (False, True)}
+        classes = max((self._joined(cut) for cut in cuts), key=len)
+        if len(classes) > MOST_CLASSES:
+            rest = itertools.chain.from_iterable(classes[MOST_CLASSES - 1 :])
+            classes = [*classes[: MOST_CLASSES - 1], tuple(rest)]
+        return classes
+
+    def _joined(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
+        found: list[tuple[frozenset[int], tuple[Pair, ...]]] = []
+        for digit in digits:
+            axes = self._axes_of(digit)
+            joined: tuple[Pair, ...] = (digit,)
+            for other_axes, others in [entry for entry in found if entry[0] & axes]:
+                found.remove((other_axes, others))
+                axes, joined = axes | other_axes, others + joined
+            found.append((axes, joined))
+        return [digits for _, digits in found]
+
+    def _axes_of(self, digit: Pair) -> frozenset[int]:
+        """The axes of the topology along which a digit moves devices."""
+        if digit not in self._axes:
+            group = self._groups((digit,))
+            place = self.network.topology.coordinates(group.ravel())
+            place = place.reshape(*group.shape, -1)
+            apart = (place != place[:, :1]).any(axis=(0, 1))
+            self._axes[digit] = frozenset(np.flatnonzero(apart).tolist())
+        return self._axes[digit]
+
+    def _forwarding(self, digits: tuple[Pair, ...]) -> Load:
+        """The load of a gather within groups as a ring or a chain, for a shard of one byte."""
+        groups = self._in_order(self._groups(digits))
+        n = groups.shape[1]
+        step = np.arange(n)
+        ring = (
+            (groups, np.roll(groups, -1, axis=1), (n - 1) / 2, n // 2),
+            (groups, np.roll(groups, 1, axis=1), (n - 1) / 2, (n - 1) // 2),
+        )
+        chain = (
+            (groups[:, :-1], groups[:, 1:], step[1:], step[1:]),
+            (groups[:, 1:], groups[:, :-1], n - step[1:], n - step[1:]),
+        )
+        loads = [self._load_of(way) for way in (ring, chain)]
+        return min(loads, key=lambda load: float((load.nbytes * self.network.per_byte).max()))
+
+    def _load_of(self, flows: Iterable[tuple[Any, ...]]) -> Load:
+        """The load of flows as (sender, receiver, weight, count of messages), a row a group."""
+        each = (np.broadcast_arrays(*arrays) for arrays in flows)
+        columns = zip(*([array.ravel() for array in arrays] for arrays in each), strict=True)
+        sender, receiver, weight, count = map(np.concatenate, columns)
+        legs = self.network.messages(sender, receiver)
+        return self.network.load(Flows(sender, receiver, weight.astype(np.float64)), count * legs)
+
+    def _in_order(self, groups: Integers) -> Integers:
+        """Each row ordered by the coordinates in the topology."""
+        place = self.network.topology.coordinates(groups.ravel()).reshape(*groups.shape, -1)
+        order = np.lexsort(tuple(place[:, :, axis] for axis in reversed(range(place.shape[2]))))
+        return np.take_along_axis(groups, order, axis=1)
+
+    def _all_pairs(self, digits: tuple[Pair, ...]) -> Load:
+        """The load of one byte from every device of a group to every other.
+
+        Routes go axis by axis, so that along the axes of one class of digits as much goes as if
+        every device sent to each of its neighbours there once for every value of the other digits.
+        """
+        topology = self.network.topology
+        if not isinstance(topology, Torus):
+            load = topology.all_pairs(self._groups(digits), self.network.devices)
+            return Load(load, load)
+        classes = self._classes(digits)
+        if len(classes) == 1:
+            return self._pairs_load(self._groups(digits))
+        members, total = parts_of(digits), self.network.nothing()
+        for part in classes:
+            times = members // parts_of(part)
+            one = self._pairs_load(self._groups(part))
+            total = total + Load(one.messages * times, one.nbytes * times)
+        return total
+
+    def _pairs_load(self, groups: Integers) -> Load:
+        size, load = groups.shape[1], self.network.nothing()
+        rows = max(1, CHUNK // size**2)
+        columns = max(1, CHUNK // (rows * size))
+        for start in range(0, groups.shape[0], rows):
+            part = groups[start : start + rows]
+            for first in range(0, size, columns):
+                senders = part[:, first : first + columns]
+                sender = np.repeat(senders, size, axis=1).ravel()
+                receiver = np.tile(part, (1, senders.shape[1])).ravel()
+                apart = sender != receiver
+                ones = np.ones(int(apart.sum()))
+                load = load + self.network.load(Flows(sender[apart], receiver[apart], ones))
+        return load
+
+
+def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
+    """The positions of a mesh of `count` devices, one row for those that differ in these digits
+    only: [groups, n]."""
+    place = tuple(Digit(*pair) for pair in digits)
+    positions = np.arange(count, dtype=np.int64)
+    bases = positions[read_digits(place, positions) == 0]
+    members = np.arange(math.prod(d.size for d in place), dtype=np.int64)
+    found: Integers = bases[:, None] + write_digits(place, members)[None, :]
+    return found
+
+
+def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
+    """Digits cut into prime factors, minor to major."""
+    for stride, size in digits:
+        for factor in sorted(primes(size), reverse=large_first):
+            yield stride, factor
+            stride *= factor
+
+
+def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
+    """How many shards each class forwards as one, when classes are gathered in this order."""
+    found, product = {}, 1
+    for c in order:
+        found[c] = product
+        product *= sizes[c]
+    return found
+
+
+def _cheapest(ways: Iterable[tuple[Phase, ...]]) -> tuple[tuple[Phase, ...], ...]:
+    """The ways but for those that another is no dearer than for any number of bytes. Phases of one
+    line each, as on links that are all alike, are one together."""
+    lines, others = [], []
+    for way in dict.fromkeys(ways):
+        if all(len(phase.lines) == 1 for phase in way):
+            each = zip(*(phase.lines[0] for phase in way), strict=True)
+            latency, rate = map(sum, each)
+            lines.append((rate, latency))
+        else:
+            others.append(way)
+    kept: list[tuple[float, float]] = []
+    for rate, latency in sorted(set(lines)):
+        if not kept or latency < kept[-1][0]:
+            kept.append((latency, rate))
+    return (*((Phase((line,)),) for line in kept), *others)
+
+
+def _phase(network: Network, load: Load) -> Phase:
+    """The distinct lines of all links that are not below another everywhere."""
+    latency = load.messages * network.per_message
+    rate = load.nbytes * network.per_byte
+    lines = set(zip(latency.tolist(), rate.tolist(), strict=True))
+    kept: list[tuple[float, float]] = []
+    for fixed, slope in sorted(lines, reverse=True):
+        if not kept or slope > kept[-1][1]:
+            kept.append((fixed, slope))
+    return Phase(tuple(kept))

@@ -1,0 +1,72 @@
+"""The transfers of an exchange as bytes between devices: what is routed, without their ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from shardwright.codegen.planner.network.links import CHUNK, Flows
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import Exchange, ids_of
+
+# A minute of routing.
+MOST_ROUTED = 1 << 28
+
+
+def flows(exchange: Exchange, itemsize: int) -> Iterator[Flows]:
+    """The transfers between different devices, in pieces of bounded size.
+
+    Tiles are the product of the dimensions' pairs, receivers the replicas of their target shards.
+    Raises InputError for more than MOST_ROUTED transfers.
+    """
+    pairs = [dim.pairs for dim in exchange.dims]
+    counts = [pair.source.size for pair in pairs]
+    replicas = exchange.target.replicas
+    total = math.prod(counts) * replicas
+    if total > MOST_ROUTED:
+        raise InputError(
+            "so many transfers are not routed",
+            argument="topology",
+            got=f"{total:,} transfers",
+            expected=f"at most {MOST_ROUTED:,}; or no topology, or the strategy basis",
+        )
+    for start in range(0, total, CHUNK):
+        number = np.arange(start, min(start + CHUNK, total), dtype=np.int64)
+        tile, replica = np.divmod(number, replicas)
+        picks = np.unravel_index(tile, counts) if counts else ()
+        shard = tuple(pair.source[pick] for pair, pick in zip(pairs, picks, strict=True))
+        wanted = tuple(pair.target[pick] for pair, pick in zip(pairs, picks, strict=True))
+        widths = [pair.width[pick] for pair, pick in zip(pairs, picks, strict=True)]
+        receiver = exchange.target.position(wanted, replica) + 0 * number
+        yield from _sent(exchange, itemsize, shard, receiver, widths)
+
+
+def _sent(
+    exchange: Exchange,
+    itemsize: int,
+    shard: tuple[Integers, ...],
+    receiver: Integers,
+    widths: list[Integers],
+) -> Iterator[Flows]:
+    """Every piece of these tiles from its holder, where the receiver is no holder itself."""
+    own = exchange.source_position_of(receiver)
+    held = own >= 0
+    for dim, index in zip(exchange.source.dims, shard, strict=True):
+        held &= dim.index(own) == index
+    away = ~held
+    shard, receiver = tuple(index[away] for index in shard), receiver[away]
+    widths = [width[away] for width in widths]
+    sources, targets = ids_of(exchange.source.mesh), ids_of(exchange.target.mesh)
+    for piece in range(exchange.rule.pieces):
+        elements = np.ones(receiver.size, dtype=np.float64)
+        for axis, width in enumerate(widths):
+            if exchange.rule.pieces > 1 and axis == exchange.rule.cut:
+                low, high = exchange.piece(width, piece)
+                width = high - low
+            elements *= width
+        sender = exchange.holder(shard, receiver, piece) + 0 * receiver
+        full = elements > 0
+        yield Flows(sources[sender[full]], targets[receiver[full]], elements[full] * itemsize)

@@ -1,0 +1,154 @@
+"""A topology with devices on it: what transfers cost when they are routed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.codegen.planner.network.topology import Floats, Topology
+from shardwright.ir.algebra.index import Integers
+
+# Transfers that are routed at once: bounds the memory, and is far beyond what a call costs.
+CHUNK = 1 << 21
+# Topologies of up to so many devices have their routes in a table (12 MB at most).
+TABLED = 64
+# Beyond so many shares of links, routing the transfers anew is quicker than adding up the table's.
+LOOKED_UP = 1 << 18
+# Links of the copies of a topology on which as many steps are routed at once.
+COPIED = 1 << 17
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Transfers between devices as arrays [n]: device ids and what each carries."""
+
+    sender: Integers
+    receiver: Integers
+    weight: Floats
+
+    def chunks(self) -> Iterator[Flows]:
+        """The same in pieces of bounded size."""
+        for start in range(0, self.sender.size, CHUNK):
+            part = slice(start, start + CHUNK)
+            yield Flows(self.sender[part], self.receiver[part], self.weight[part])
+
+
+@dataclass(frozen=True)
+class Load:
+    """What each link carries in one step: messages and bytes."""
+
+    messages: Floats
+    nbytes: Floats
+
+    def __add__(self, other: Load) -> Load:
+        return Load(self.messages + other.messages, self.nbytes + other.nbytes)
+
+    def scaled(self, factor: float) -> Load:
+        """As many messages of `factor` times the bytes."""
+        return Load(self.messages, self.nbytes * factor)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A topology and how many device ids the meshes use (one above the largest)."""
+
+    topology: Topology
+    devices: int
+
+    @cached_property
+    def per_message(self) -> Floats:
+        """Seconds a message, of every link."""
+        return self.topology.latencies(self.devices)
+
+    @cached_property
+    def per_byte(self) -> Floats:
+        """Seconds a byte, of every link."""
+        return 1.0 / self.topology.bandwidths(self.devices)
+
+    @cached_property
+    def routes(self) -> Floats | None:
+        """The routes between few devices, that each transfer need not be routed anew."""
+        size = self.topology.size or self.devices
+        return self.topology.routes(self.devices) if size <= TABLED else None
+
+    @cached_property
+    def _legs(self) -> Floats:
+        """How many messages a transfer takes, between the devices of the table of routes."""
+        device = np.arange(self.topology.size or self.devices)
+        pairs = np.repeat(device, device.size), np.tile(device, device.size)
+        return self.topology.messages(*pairs).reshape(device.size, device.size)
+
+    def messages(self, sender: Integers, receiver: Integers) -> Floats:
+        """How many messages each transfer takes."""
+        if self.routes is None:
+            return self.topology.messages(sender.ravel(), receiver.ravel()).reshape(sender.shape)
+        legs: Floats = self._legs[sender, receiver]
+        return legs
+
+    def nothing(self) -> Load:
+        """Idle links."""
+        return Load(np.zeros(self.per_byte.size), np.zeros(self.per_byte.size))
+
+    def load(self, flows: Flows, messages: Floats | None = None) -> Load:
+        """The load of transfers all of which go to another device.
+
+        `messages` [n]: how many each takes; by default one, or as many as the topology needs.
+        """
+        if messages is None:
+            messages = self.messages(flows.sender, flows.receiver)
+        alike = np.array_equal(messages, flows.weight)
+        weights = messages[None] if alike else np.stack([messages, flows.weight])
+        sender, receiver = flows.sender, flows.receiver
+        if self.routes is not None and sender.size * self.per_byte.size <= LOOKED_UP:
+            carried = weights @ self.routes[sender, receiver]
+        else:
+            carried = self.topology.load(sender, receiver, weights, self.devices)
+        return Load(carried[0], carried[-1])
+
+    def total(self, parts: Iterable[Flows]) -> Load:
+        """The load of transfers that come in pieces."""
+        load = self.nothing()
+        for part in parts:
+            for chunk in part.chunks():
+                load = load + self.load(chunk)
+        return load
+
+    def seconds_each(
+        self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
+    ) -> Floats:
+        """Seconds of each of k steps [k, n] whose transfers carry `nbytes` where `moving` is 1."""
+        if self.routes is None:
+            rows = max(1, COPIED // self.per_byte.size)
+            parts = (slice(first, first + rows) for first in range(0, len(sender), rows))
+            each = (self._routed(sender[p], receiver[p], moving[p], nbytes) for p in parts)
+            return np.concatenate([np.empty(0), *each])
+        messages = moving * self.messages(sender, receiver)
+        weights = np.stack([messages, moving * nbytes], axis=1)
+        count, carried = np.moveaxis(weights @ self.routes[sender, receiver], 1, 0)
+        busy: Floats = (count * self.per_message + carried * self.per_byte).max(axis=1)
+        return busy
+
+    def _routed(
+        self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
+    ) -> Floats:
+        """As `seconds_each`, each step routed on a copy of the topology of its own."""
+        size = self.topology.size or self.devices
+        topology, copy_of = self.topology.copies(len(sender), self.devices)
+        beside = Network(topology, size * len(sender))
+        first, moves = size * np.arange(len(sender))[:, None], moving > 0
+        flows = Flows((sender + first)[moves], (receiver + first)[moves], np.ones(int(moves.sum())))
+        busy = np.zeros(len(sender))
+        np.maximum.at(busy, copy_of, beside.link_seconds(beside.load(flows).scaled(nbytes)))
+        return busy
+
+    def link_seconds(self, load: Load) -> Floats:
+        """How long every link is busy."""
+        busy: Floats = load.messages * self.per_message + load.nbytes * self.per_byte
+        return busy
+
+    def seconds(self, load: Load) -> float:
+        """How long the busiest link is."""
+        return float(self.link_seconds(load).max(initial=0.0))

@@ -1,0 +1,233 @@
+"""Topologies by name, by text and by TOML file; each one prints as a text that reads back.
+
+    v5e:4x4  v5p:4x4x8  …             a slice of TPU chips; one device a chip
+    h100  h200                        eight GPUs on NVSwitch; h100:4x8 is four such hosts
+    switch:8  torus:4x4  hierarchical:2x4   with `,key=value` for every figure that is another
+
+A TOML file has `topology` (one of the texts without figures) and the figures as keys.
+
+Figures: TPUs as `chips.py` beside this file cites them. NVLink: nvidia.com/en-us/data-center/h100
+and /h200, 900 GB/s a GPU, both ways. Between hosts: NVIDIA DGX H100 data sheet, eight ConnectX-7 of
+400 Gb/s a host. Latencies: about a microsecond a hop (jax-ml.github.io/scaling-book/tpus, "ICI
+latency"); the order of a small NCCL message within a host, and over InfiniBand
+(github.com/NVIDIA/nccl, src/graph/tuning.cc, `hwLat`: 0.6 to 1 on NVLink, 5 to 8 on the
+network). They are presets, not measurements: state your own where you have them.
+
+`ragged`: see TPU_RAGGED; `h100,ragged=0` is without. On GPUs of one host XLA's has been reported at
+2% of NVLink (openxla/xla #33386, B200), and near the network's bandwidth between hosts.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from shardwright.codegen.planner.network.chips import CHIPS, slice_of
+from shardwright.codegen.planner.network.topology import Hierarchical, Switch, Topology, Torus
+from shardwright.ir.errors import InputError, one_of
+
+NVLINK_BANDWIDTH = 900e9 / 2
+NVLINK_LATENCY = 1e-6
+NETWORK_BANDWIDTH = 8 * 400e9 / 8  # of a host's eight adapters, one way
+NETWORK_LATENCY = 5e-6
+ICI_LATENCY = 1e-6
+GPUS = 8  # of a host
+# Rows of a ragged all-to-all take multiples of so many bytes. libtpu 0.0.42 pads them to tiles of
+# 128 words, as what it compiles for every generation says; XLA on GPUs keeps arrays dense.
+TPU_RAGGED = 512
+GPU_RAGGED = 1
+
+_CHIPS = {chip.generation: chip for chip in CHIPS}
+_GPUS = ("h100", "h200")
+_KINDS = ("switch", "torus", "hierarchical")
+_FIGURES = {
+    "switch": ("bandwidth", "latency", "ragged"),
+    "torus": ("wrap", "bandwidth", "latency", "powers_of_two", "ragged"),
+    "hierarchical": ("bandwidth", "latency", "between_bandwidth", "between_latency", "ragged"),
+}
+NAMES = (*_KINDS, *_CHIPS, *_GPUS)
+
+
+# Devices that a plan is made for, and ids that it is priced with, at most.
+MOST_DEVICES = 1 << 20
+
+
+def topology_of(text: str) -> Topology:
+    """The topology that a text, or the TOML file of that name, describes."""
+    if text.endswith(".toml"):
+        return _from_file(Path(text))
+    head, *pairs = text.split(",")
+    figures: dict[str, object] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            _wrong("figures of a topology are key=value, with commas between", pair, "key=value")
+        figures[key.strip()] = value.strip()
+    return _described(head.strip(), figures)
+
+
+def _from_file(path: Path) -> Topology:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        _wrong(f"cannot be read: {error.strerror}", str(path), "a TOML file")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        _wrong(f"not TOML: {error}", str(path), "a TOML file")
+    head = table.pop("topology", None)
+    if not isinstance(head, str):
+        _wrong("a file of a topology says which", str(path), 'topology = "torus:4x4", or another')
+    return _described(head, table)
+
+
+def _described(head: str, figures: Mapping[str, object]) -> Topology:
+    name, _, sizes = head.partition(":")
+    dims = _sizes(sizes) if sizes else ()
+    if name in _CHIPS:
+        base: Topology = _slice(name, dims)
+    elif name in _GPUS:
+        base = _hosts(name, dims)
+    elif name in _KINDS:
+        base = _GENERIC[name](dims)
+    else:
+        _wrong("no such topology", head, one_of(NAMES) + ", or a file that ends in .toml")
+    return _with(base, figures)
+
+
+def _slice(name: str, dims: tuple[int, ...]) -> Torus:
+    """A slice of TPU chips."""
+    chip = _CHIPS[name]
+    axes = len(chip.layouts[0].split("x"))
+    if len(dims) != axes:
+        _wrong(f"the chips of {name} stand in {axes} dimensions", _said(name, dims), f"{name}:" +
+               "x".join("4" * axes))  # fmt: skip
+    wrap = slice_of(dims).wraps
+    figures = (chip.link_bandwidth, ICI_LATENCY, chip.power_of_two_offsets, TPU_RAGGED)
+    return Torus(dims, wrap, *figures)
+
+
+def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
+    """One host of GPUs, or several."""
+    dims = dims or (GPUS,)
+    if len(dims) > 2 or dims[-1] > GPUS:
+        _wrong(f"a host of {name} has up to {GPUS} GPUs", _said(name, dims), f"{name}:4x{GPUS}")
+    if len(dims) == 1:
+        return Switch(dims[0], NVLINK_BANDWIDTH, NVLINK_LATENCY, GPU_RAGGED)
+    return replace(_hierarchical(dims), ragged=GPU_RAGGED)
+
+
+def _switch(dims: tuple[int, ...]) -> Switch:
+    if len(dims) > 1:
+        _wrong("a switch has one size", _said("switch", dims), "switch:8")
+    return Switch(dims[0] if dims else None, NVLINK_BANDWIDTH, NVLINK_LATENCY)
+
+
+def _torus(dims: tuple[int, ...]) -> Torus:
+    if not 1 <= len(dims) <= 3:
+        _wrong("a torus has up to three axes", _said("torus", dims), "torus:4x4")
+    chip = _CHIPS["v5p"]
+    return Torus(dims, tuple(size > 2 for size in dims), chip.link_bandwidth, ICI_LATENCY)
+
+
+def _hierarchical(dims: tuple[int, ...]) -> Hierarchical:
+    if len(dims) != 2:
+        _wrong("hosts times devices a host", _said("hierarchical", dims), "hierarchical:4x8")
+    figures = (NVLINK_BANDWIDTH, NVLINK_LATENCY, NETWORK_BANDWIDTH, NETWORK_LATENCY)
+    return Hierarchical(*dims, *figures)
+
+
+_GENERIC: dict[str, Callable[[tuple[int, ...]], Topology]] = {
+    "switch": _switch,
+    "torus": _torus,
+    "hierarchical": _hierarchical,
+}
+
+
+def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
+    """The topology with other figures."""
+    kind = type(base).__name__.lower()
+    for key in figures:
+        if key not in _FIGURES[kind]:
+            _wrong(f"a {kind} has no such figure", key, one_of(_FIGURES[kind]))
+    values: dict[str, object] = {}
+    for key, value in figures.items():
+        if key == "wrap":
+            values[key] = _flags(value, len(base.dims) if isinstance(base, Torus) else 0)
+        elif key == "powers_of_two":
+            values[key] = _flags(value, 1)[0]
+        elif key == "ragged":
+            values[key] = _count(key, value)
+        else:
+            values[key] = _positive(key, value)
+    return type(base)(**{**vars(base), **values})
+
+
+def _flags(value: object, count: int) -> tuple[bool, ...]:
+    """Yes or no an axis: `1x0`, or a list of booleans."""
+    if isinstance(value, bool):
+        value = [value]
+    if isinstance(value, list) and all(isinstance(flag, bool) for flag in value):
+        found = tuple(value)
+    elif isinstance(value, str) and set(value.split("x")) <= {"0", "1"}:
+        found = tuple(flag == "1" for flag in value.split("x"))
+    else:
+        found = ()
+    if len(found) != count:
+        _wrong("0 or 1 an axis says whether it wraps", value, "x".join("1" * count))
+    return found
+
+
+def _count(key: str, value: object) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not text.isdecimal() or len(text) > 9:
+        _wrong(f"{key} is a number of bytes, 0 where there is no such collective", value, "512")
+    return int(text)
+
+
+def _positive(key: str, value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = 0.0
+    if isinstance(value, bool) or not 0 < number < float("inf"):
+        unit = "seconds" if key.endswith("latency") else "bytes a second"
+        _wrong(f"{key} is a number of {unit}", value, "a number above 0, as 4.5e10")
+    return number
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    parts = text.split("x")
+    if not all(part.isdecimal() and len(part) <= 9 and int(part) > 0 for part in parts):
+        _wrong("sizes of a topology are integers of at least 1 with x between", text, "4x4")
+    sizes = tuple(map(int, parts))
+    if math.prod(sizes) > MOST_DEVICES:
+        _wrong("the topology is too large", text, f"at most {MOST_DEVICES} devices")
+    return sizes
+
+
+def _said(name: str, dims: tuple[int, ...]) -> str:
+    return f"{name}:{'x'.join(map(str, dims))}" if dims else name
+
+
+def _wrong(rule: str, got: object, expected: str) -> NoReturn:
+    raise InputError(rule, argument="topology", got=got, expected=expected)
+
+
+def check_devices(topology: Topology, devices: int) -> None:
+    """Raises InputError unless the topology has device ids up to `devices` - 1."""
+    if devices > MOST_DEVICES:
+        raise InputError(
+            "a plan is priced with a table of all device ids up to the largest",
+            got=f"device {devices - 1}",
+            expected=f"ids below {MOST_DEVICES}",
+        )
+    if topology.size is not None and devices > topology.size:
+        raise InputError(
+            "the topology has fewer devices than the meshes name",
+            argument="topology",
+            got=f"{topology}: devices 0 to {topology.size - 1}",
+            expected=f"a topology of at least {devices} devices, for device {devices - 1}",
+        )

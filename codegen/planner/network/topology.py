@@ -1,0 +1,219 @@
+"""Topologies: the links between devices and the way a transfer takes over them.
+
+A link goes one way and carries its messages one after another: each costs a latency, each byte
+1/bandwidth seconds. `load` routes any number of transfers at once and says what every link carries;
+it is linear in the weights, so the same call counts bytes and messages.
+
+    switch        a link out of and a link into every device; full bisection between (NVSwitch)
+    torus         devices in a grid of up to three axes, links to the neighbours along each, with or
+                  without wrap; a transfer goes the shorter way, axis by axis, and half of it each
+                  way where both are as long
+    hierarchical  hosts of equal size; a switch within each, a link out of and into every host
+
+Devices are numbered 0 to size - 1: those of a host one after another, those of a grid along its
+first axis first, as JAX numbers a TPU's. A mesh whose devices are in another order says so by its
+`device_ids`.
+
+`ragged` says whether XLA has a ragged all-to-all there: it moves rows in whole multiples of so many
+bytes; 0 where it has none, or where a text does not name the platform.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from shardwright.codegen.planner.network.torus import Floats, Torus, figures, optional
+from shardwright.ir.algebra.index import Integers
+
+__all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
+
+
+@dataclass(frozen=True)
+class Switch:
+    """`bandwidth`: bytes a second out of a device, and into it; `latency`: seconds a message.
+
+    `size` None is a switch for any number of devices.
+    """
+
+    size: int | None
+    bandwidth: float
+    latency: float
+    ragged: int = 0
+
+    def bandwidths(self, devices: int) -> Floats:
+        """Of every link, where `devices` is one above the largest device id."""
+        return np.full(2 * (self.size or devices), self.bandwidth)
+
+    def latencies(self, devices: int) -> Floats:
+        """Of every link."""
+        return np.full(2 * (self.size or devices), self.latency)
+
+    @property
+    def ingest(self) -> float:
+        """The most bytes a second that reach a device."""
+        return self.bandwidth
+
+    def ingest_of(self, device: Integers) -> Floats:
+        """The most bytes a second that reach each device."""
+        return np.full(device.shape, self.bandwidth)
+
+    @property
+    def least_latency(self) -> float:
+        """Of any link."""
+        return self.latency
+
+    def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
+        """What every link carries: `weight` [k, n], k weights of each transfer, summed over the
+        transfers that take the link: [k, links]."""
+        size = self.size or devices
+        ends = [_count(end, weight, size) for end in (sender, receiver)]
+        return np.concatenate(ends, axis=1)
+
+    def all_pairs(self, groups: Integers, devices: int) -> Floats:
+        """What every link carries if each device sends one to every other of its group, a row of
+        `groups` [groups, n]."""
+        busy = np.bincount(groups.ravel(), minlength=self.size or devices) * (groups.shape[1] - 1.0)
+        return np.concatenate([busy, busy])
+
+    def messages(self, sender: Integers, receiver: Integers) -> Floats:
+        """How many messages each transfer takes."""
+        return np.ones(sender.shape)
+
+    def routes(self, devices: int) -> Floats:
+        """The share of a transfer from device i to device j that each link carries: [i, j, links].
+
+        For few devices, where `load` would take longer than it has to route.
+        """
+        size = self.size or devices
+        return _ends(size)
+
+    def copies(self, count: int, devices: int) -> tuple[Switch, Integers]:
+        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        size = self.size or devices
+        return replace(self, size=size * count), np.tile(np.repeat(np.arange(count), size), 2)
+
+    def coordinates(self, device: Integers) -> Integers:
+        """Where devices stand, [n, axes]: devices with one coordinate are reached alike."""
+        return device[:, None]
+
+    def __str__(self) -> str:
+        size = "" if self.size is None else f":{self.size}"
+        said = figures(bandwidth=self.bandwidth, latency=self.latency)
+        return f"switch{size},{said}{optional(ragged=self.ragged)}"
+
+
+@dataclass(frozen=True)
+class Hierarchical:
+    """`hosts` hosts of `host_size` devices; `between_*` are the figures of a host's two links."""
+
+    hosts: int
+    host_size: int
+    bandwidth: float
+    latency: float
+    between_bandwidth: float
+    between_latency: float
+    ragged: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.hosts * self.host_size
+
+    def bandwidths(self, devices: int) -> Floats:
+        """Of every link."""
+        return self._per_link(self.bandwidth, self.between_bandwidth)
+
+    def latencies(self, devices: int) -> Floats:
+        """Of every link."""
+        return self._per_link(self.latency, self.between_latency)
+
+    def _per_link(self, device: float, host: float) -> Floats:
+        return np.repeat([device, host], [2 * self.size, 2 * self.hosts])
+
+    @property
+    def ingest(self) -> float:
+        """The most bytes a second that reach a device."""
+        return self.bandwidth
+
+    def ingest_of(self, device: Integers) -> Floats:
+        """The most bytes a second that reach each device."""
+        return np.full(device.shape, self.bandwidth)
+
+    @property
+    def least_latency(self) -> float:
+        """Of any link."""
+        return min(self.latency, self.between_latency)
+
+    def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
+        """What every link carries: devices out, devices in, hosts out, hosts in."""
+        out, into = sender // self.host_size, receiver // self.host_size
+        far = np.where(out != into, weight, 0.0)
+        return np.concatenate(
+            [
+                _count(sender, weight, self.size),
+                _count(receiver, weight, self.size),
+                _count(out, far, self.hosts),
+                _count(into, far, self.hosts),
+            ],
+            axis=1,
+        )
+
+    def all_pairs(self, groups: Integers, devices: int) -> Floats:
+        """What every link carries if each device sends one to every other of its group, a row of
+        `groups` [groups, n]."""
+        count, members = groups.shape
+        busy = np.bincount(groups.ravel(), minlength=self.size) * (members - 1.0)
+        row = np.arange(count)[:, None] * self.hosts
+        each = np.bincount((row + groups // self.host_size).ravel(), minlength=count * self.hosts)
+        far = (each * (members - each)).reshape(count, self.hosts).sum(axis=0).astype(np.float64)
+        return np.concatenate([busy, busy, far, far])
+
+    def messages(self, sender: Integers, receiver: Integers) -> Floats:
+        """How many messages each transfer takes."""
+        return np.ones(sender.shape)
+
+    def routes(self, devices: int) -> Floats:
+        """The share of a transfer from device i to device j that each link carries: [i, j, links].
+
+        For few devices, where `load` would take longer than it has to route.
+        """
+        host = np.arange(self.size) // self.host_size
+        far = host[:, None] != host[None, :]
+        between = _ends(self.hosts)[host][:, host] * far[:, :, None]
+        return np.concatenate([_ends(self.size), between], axis=2)
+
+    def copies(self, count: int, devices: int) -> tuple[Hierarchical, Integers]:
+        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        ends = (self.size, self.size, self.hosts, self.hosts)
+        links = np.concatenate([np.repeat(np.arange(count), end) for end in ends])
+        return replace(self, hosts=self.hosts * count), links
+
+    def coordinates(self, device: Integers) -> Integers:
+        """Host and place within the host."""
+        return np.stack([device // self.host_size, device % self.host_size], axis=1)
+
+    def __str__(self) -> str:
+        said = figures(
+            bandwidth=self.bandwidth,
+            latency=self.latency,
+            between_bandwidth=self.between_bandwidth,
+            between_latency=self.between_latency,
+        )
+        return f"hierarchical:{self.hosts}x{self.host_size},{said}{optional(ragged=self.ragged)}"
+
+
+Topology: TypeAlias = Switch | Torus | Hierarchical
+
+
+def _count(links: Integers, weight: Floats, size: int) -> Floats:
+    return np.stack([np.bincount(links, row, size) for row in weight])
+
+
+def _ends(size: int) -> Floats:
+    """The links out of and into what a switch connects: [sender, receiver, links]."""
+    own = np.eye(size)
+    shape = (size, size, size)
+    out, into = np.broadcast_to(own[:, None], shape), np.broadcast_to(own[None], shape)
+    return np.concatenate([out, into], axis=2)

@@ -1,0 +1,206 @@
+"""A torus: devices in a grid with links to their neighbours (`topology.py` says how it routes).
+
+Devices are numbered along the first axis first, as JAX numbers those of a TPU: of a 2x4 grid device
+1 is at (1, 0), device 2 at (0, 1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.ir.algebra.index import Integers
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Torus:
+    """A grid `dims` with links of `bandwidth` each way between neighbours; `wrap` says an axis.
+
+    `powers_of_two`: a device sends directly only over 1, 2, 4, ... hops along an axis (v5e), so
+    that other distances are relayed: as many messages as the distance has binary ones. `ragged`:
+    `topology.py` says.
+    """
+
+    dims: tuple[int, ...]
+    wrap: tuple[bool, ...]
+    bandwidth: float
+    latency: float
+    powers_of_two: bool = False
+    ragged: int = 0
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.dims)
+
+    def bandwidths(self, devices: int) -> Floats:
+        """Of every link: for each axis upwards from every device, then downwards."""
+        return np.full(2 * len(self.dims) * self.size, self.bandwidth)
+
+    def latencies(self, devices: int) -> Floats:
+        """Of every link."""
+        return np.full(2 * len(self.dims) * self.size, self.latency)
+
+    @property
+    def ingest(self) -> float:
+        """The most bytes a second that reach a device: over all its links."""
+        return self.bandwidth * max(1, sum(map(self._most_links, range(len(self.dims)))))
+
+    def _most_links(self, axis: int) -> int:
+        """The links along an axis that reach one device: both of two devices that wrap."""
+        size = self.dims[axis]
+        return 2 if self.wrap[axis] and size > 1 else min(2, size - 1)
+
+    def ingest_of(self, device: Integers) -> Floats:
+        """The most bytes a second that reach each device: those at an end have fewer links."""
+        links = np.zeros(device.shape)
+        place = self.coordinates(device)
+        for axis, size in enumerate(self.dims):
+            at = place[:, axis]
+            up, down = (at < size - 1), (at > 0)
+            links += self._most_links(axis) if self.wrap[axis] else up.astype(float) + down
+        return self.bandwidth * np.maximum(links, 1.0)
+
+    @property
+    def least_latency(self) -> float:
+        """Of any message: one that goes half around an axis goes both ways, half of it each."""
+        halved = any(
+            wraps and size % 2 == 0 for size, wraps in zip(self.dims, self.wrap, strict=True)
+        )
+        return self.latency / 2 if halved else self.latency
+
+    def coordinates(self, device: Integers) -> Integers:
+        """The coordinates in the grid."""
+        return np.stack(np.unravel_index(device, self.dims, "F"), axis=1).astype(np.int64)
+
+    def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
+        """What every link carries; the first axis is travelled first."""
+        loads: list[Floats] = []
+        grid = self.coordinates(np.arange(self.size))
+        place = sender
+        for axis, size in enumerate(self.dims):
+            stride = math.prod(self.dims[:axis])
+            stop = grid[:, axis][receiver]
+            at, to, carried = place, stop, weight
+            if place.size > self.size * size:  # many go the same way: add them up first
+                key = place * size + stop
+                carried = np.stack([np.bincount(key, row, self.size * size) for row in weight])
+                at, to = np.divmod(np.arange(self.size * size), size)
+            loads += self._axis_load(axis, stride, at, to, carried)
+            place = place + (stop - grid[:, axis][place]) * stride
+        return np.concatenate(loads, axis=1)
+
+    def routes(self, devices: int) -> Floats:
+        """The share of a transfer from device i to device j that each link carries: [i, j, links].
+
+        For few devices, where `load` would take longer than it has to route.
+        """
+        size, count = self.size, len(self.dims)
+        routes = np.zeros((size, size, count, 2, size))
+        device = np.arange(size)
+        sender, receiver = device[:, None, None], device[None, :, None]
+        for axis, extent in enumerate(self.dims):
+            stride = math.prod(self.dims[:axis])
+            link = np.arange(extent)
+            start, stop = sender // stride % extent, receiver // stride % extent
+            up, down = self.hops(axis, start, stop)
+            share = np.where(up > 0, 1.0, 0.0)
+            if self.wrap[axis]:
+                share = np.where(up < down, 1.0, np.where(up > down, 0.0, 0.5))
+            # Axes before this one are travelled, those after it not yet.
+            line = sender // (stride * extent) * (stride * extent) + receiver % stride
+            at = line + link * stride
+            upwards = ((link - start) % extent < up) * share
+            downwards = ((start - link) % extent < down) * (1.0 - share)
+            routes[sender, receiver, axis, 0, at] = upwards
+            routes[sender, receiver, axis, 1, at] = downwards
+        return routes.reshape(size, size, -1)
+
+    def hops(self, axis: int, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
+        """The hops along an axis upwards and downwards, of which the shorter way is taken."""
+        size = self.dims[axis]
+        up = (stop - start) % size if self.wrap[axis] else np.maximum(stop - start, 0)
+        down = (start - stop) % size if self.wrap[axis] else np.maximum(start - stop, 0)
+        return up, down
+
+    def copies(self, count: int, devices: int) -> tuple[Torus, Integers]:
+        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        links = np.tile(np.repeat(np.arange(count), self.size), 2 * len(self.dims) + 2)
+        return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links
+
+    def messages(self, sender: Integers, receiver: Integers) -> Floats:
+        """How many messages each transfer takes."""
+        if not self.powers_of_two:
+            return np.ones(sender.shape)
+        start, stop = self.coordinates(sender), self.coordinates(receiver)
+        legs = np.zeros(sender.shape)
+        for axis in range(len(self.dims)):
+            up, down = self.hops(axis, start[:, axis], stop[:, axis])
+            distance = np.minimum(up, down) if self.wrap[axis] else up + down
+            legs += np.bitwise_count(distance)
+        return np.maximum(legs, 1.0)
+
+    def _axis_load(
+        self, axis: int, stride: int, place: Integers, stop: Integers, weight: Floats
+    ) -> tuple[Floats, Floats]:
+        """Loads of the links upwards and downwards along an axis, by the device they start at."""
+        size = self.dims[axis]
+        start = place // stride % size
+        line = place // (size * stride) * stride + place % stride
+        up, down = self.hops(axis, start, stop)
+        share = np.where(up > 0, 1.0, 0.0)
+        if self.wrap[axis]:
+            share = np.where(up < down, 1.0, np.where(up > down, 0.0, 0.5))
+        upwards = self._runs(axis, stride, line, start, up, weight * share)
+        # Downwards from a to b crosses the links that start at a, a-1, ..., b+1.
+        downwards = self._runs(axis, stride, line, stop + 1, down, weight * (1 - share))
+        return upwards, downwards
+
+    def _runs(
+        self, axis: int, stride: int, line: Integers, first: Integers, count: Integers, w: Floats
+    ) -> Floats:
+        """Adds `w` to `count` links of a line from coordinate `first` on, modulo the axis, by
+        differences: [weights, links]."""
+        size, lines = self.dims[axis], self.size // self.dims[axis]
+        begin = first % size
+        end = begin + count
+        over = np.maximum(end - size, 0)
+        loads = []
+        for row in w:
+            wrapped = np.where(over > 0, row, 0.0)
+            steps = np.bincount(begin * lines + line, row, (size + 1) * lines)
+            steps -= np.bincount(np.minimum(end, size) * lines + line, row, steps.size)
+            steps += np.bincount(line, wrapped, steps.size)
+            steps -= np.bincount(over * lines + line, wrapped, steps.size)
+            carried = np.cumsum(steps.reshape(size + 1, lines), axis=0)[:size]
+            grid = carried.reshape(size, lines // stride, stride)
+            loads.append(np.ascontiguousarray(grid.transpose(1, 0, 2)).ravel())
+        return np.stack(loads)
+
+    def __str__(self) -> str:
+        dims = "x".join(map(str, self.dims))
+        wrap = "x".join("1" if wraps else "0" for wraps in self.wrap)
+        said = figures(bandwidth=self.bandwidth, latency=self.latency)
+        more = optional(powers_of_two=self.powers_of_two, ragged=self.ragged)
+        return f"torus:{dims},wrap={wrap},{said}{more}"
+
+
+def figures(**values: float) -> str:
+    """Figures of a topology as its text has them."""
+    return ",".join(f"{name}={_number(value)}" for name, value in values.items())
+
+
+def optional(**values: int) -> str:
+    """What a topology's text says only where it is not 0."""
+    return "".join(f",{name}={value:d}" for name, value in values.items() if value)
+
+
+def _number(value: float) -> str:
+    """As short as reads back to the same number."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)

@@ -1,0 +1,115 @@
+"""The choice of a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shardwright.codegen.planner.basis.plan import plan_basis
+from shardwright.codegen.planner.direct import plan_direct
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.network.presets import MOST_DEVICES, check_devices, topology_of
+from shardwright.codegen.planner.network.topology import Topology
+from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
+from shardwright.ir.plan import Plan
+from shardwright.ir.reshard import Reshard
+
+# `auto` is the cheapest of the others under a topology; without one, what moves least: an exchange
+# reaches the lower bound, and only a reshard that adds partial sums needs the basis.
+STRATEGIES = ("auto", "direct", "basis")
+# What a backend executes where it is not `direct` alone.
+EXECUTES: dict[str, tuple[str, ...]] = {"jax_xla": ("direct", "basis")}
+
+
+def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
+    """The strategies that every one of the backends executes."""
+    each = [EXECUTES.get(backend, ("direct",)) for backend in backends]
+    return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
+
+
+def executing(strategy: str) -> tuple[str, ...]:
+    """The backends that execute more than direct plans and execute this strategy."""
+    return tuple(backend for backend, known in EXECUTES.items() if strategy in known)
+
+
+def check_executed(strategy: str, backends: tuple[str, ...]) -> tuple[str, ...]:
+    """What `auto` may choose from; an InputError for a strategy that a backend does not execute."""
+    known = executed_by(backends)
+    if strategy in STRATEGIES[1:] and strategy not in known:
+        lacking = ", ".join(b for b in backends if strategy not in executed_by([b]))
+        raise InputError(
+            "every backend must execute the strategy",
+            argument="strategy",
+            got=f"{strategy} for {lacking}",
+            expected=f"{one_of(('auto', *known))}, or --backends {','.join(executing(strategy))}",
+        )
+    return known
+
+
+def plan(
+    reshard: Reshard,
+    strategy: str = "auto",
+    *,
+    topology: str | Topology | None = None,
+    memory_limit: int | None = None,
+    among: tuple[str, ...] = STRATEGIES[1:],
+) -> Plan:
+    """The plan of a reshard.
+
+    `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/planner/network/presets.py`), a TOML
+    file, or a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold
+    at once. `among`: what `auto` chooses from. Raises InputError for an unknown strategy or one
+    that cannot do it, a topology that lacks devices, and a limit below what source and target take
+    together.
+    """
+    check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
+    for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
+        if mesh.size > MOST_DEVICES:
+            raise InputError(
+                "the mesh has too many devices to plan for",
+                argument=argument,
+                got=f"{mesh.size} devices",
+                expected=f"at most {MOST_DEVICES}",
+            )
+    if strategy not in STRATEGIES:
+        raise InputError(
+            "no such strategy", argument="strategy", got=strategy, expected=one_of(STRATEGIES)
+        )
+    network = None if topology is None else network_of(reshard, topology)
+    if strategy == "direct" or (strategy == "auto" and among == ("direct",)):
+        return plan_direct(reshard, network=network, memory_limit=memory_limit)
+    if strategy == "basis":
+        return plan_basis(reshard, network or default_network(reshard), memory_limit)
+    if reshard.adds:
+        return plan_basis(reshard, network or default_network(reshard), memory_limit)
+    if network is None:
+        return plan_direct(reshard, memory_limit=memory_limit)
+    return _cheapest(reshard, network, memory_limit)
+
+
+def _cheapest(reshard: Reshard, network: Network, memory_limit: int | None) -> Plan:
+    direct = plan_direct(reshard, network=network, memory_limit=memory_limit)
+    try:
+        basis = plan_basis(reshard, network, memory_limit)
+    except InputError:  # what the basis cannot do, an exchange can
+        return direct
+    return basis if _seconds(basis) < _seconds(direct) else direct
+
+
+def _seconds(plan: Plan) -> float:
+    return plan.prediction.seconds if plan.prediction else 0.0
+
+
+def default_network(reshard: Reshard) -> Network:
+    """What steps are priced on where no topology is given: one switch."""
+    return network_of(reshard, "switch")
+
+
+def network_of(reshard: Reshard, topology: str | Topology) -> Network:
+    """A topology with the devices of a reshard. Raises InputError where it has fewer."""
+    if not isinstance(topology, str | Topology):
+        raise wrong_type(topology, str, '"v5e:4x4", or a Topology', "topology")
+    found = topology_of(topology) if isinstance(topology, str) else topology
+    meshes = (reshard.source.mesh, reshard.target.mesh)
+    devices = 1 + max(max(mesh.device_ids) for mesh in meshes)
+    check_devices(found, devices)
+    return Network(found, devices)

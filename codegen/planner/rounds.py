@@ -1,0 +1,144 @@
+"""Schedules: transfers in rounds in which no device sends twice and none receives twice.
+
+    rotation   the round of a transfer is the number of the difference of its ends, coordinate by
+               coordinate of the topology and modulo its size: on a switch device i receives from
+               i + 1, then from i + 2, ...; on a torus all devices receive over the same way at
+               once, so that every link is as busy; across hosts, host by host. Transfers of one
+               difference never meet in a device, so this is a schedule whatever they are.
+    colouring  where transfers are so uneven that rotation takes more rounds than the busiest device
+               has transfers, the fewest rounds there can be: an edge colouring of the bipartite
+               graph of senders and receivers (König), transfer by transfer along alternating paths.
+
+A round lasts as long as its largest transfer, so larger transfers are coloured first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.network.topology import Hierarchical, Torus
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.transfers import Transfers
+
+# Colouring takes a path a transfer; beyond so many, rotation is kept.
+MOST_COLOURED = 1 << 16
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The round of every transfer, -1 of local copies, and how many rounds there are.
+
+    `least`: the most transfers that one device sends or receives; no schedule has fewer rounds.
+    """
+
+    rounds: Integers
+    count: int
+    kind: Literal["rotation", "colouring"]
+    least: int
+
+
+def schedule(transfers: Transfers, network: Network) -> Schedule:
+    """The rounds of the transfers of one step: by rotation where that takes no round too many."""
+    away = np.flatnonzero(~transfers.is_local)
+    sender, receiver = transfers.sender[away], transfers.receiver[away]
+    rounds = np.full(len(transfers), -1, dtype=np.int64)
+    least = max(_busiest(sender), _busiest(receiver))
+    turn = _rotation(sender, receiver, network)
+    count, kind = int(turn.max(initial=-1)) + 1, "rotation"
+    if count > least and away.size <= MOST_COLOURED:
+        turn = colouring(sender, receiver, transfers.elements[away], least)
+        count, kind = least, "colouring"
+    rounds[away] = turn
+    return Schedule(rounds, count, "rotation" if kind == "rotation" else "colouring", least)
+
+
+def _busiest(devices: Integers) -> int:
+    return int(np.unique(devices, return_counts=True)[1].max(initial=0))
+
+
+def _rotation(sender: Integers, receiver: Integers, network: Network) -> Integers:
+    """The number of the difference of the ends; a pair of devices with several transfers takes as
+    many rounds."""
+    key = _differences(sender, receiver, network)
+    again = _repeats(sender, receiver)
+    pair = key * (int(again.max(initial=0)) + 1) + again
+    turn: Integers = np.unique(pair, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return turn
+
+
+def _differences(sender: Integers, receiver: Integers, network: Network) -> Integers:
+    topology = network.topology
+    if isinstance(topology, Torus):
+        sizes = topology.dims
+    elif isinstance(topology, Hierarchical):
+        sizes = (topology.hosts, topology.host_size)
+    else:
+        sizes = (topology.size or network.devices,)
+    start, stop = topology.coordinates(sender), topology.coordinates(receiver)
+    key = np.zeros(sender.size, dtype=np.int64)
+    for axis, size in enumerate(sizes):
+        key = key * size + (start[:, axis] - stop[:, axis]) % size
+    return key
+
+
+def _repeats(sender: Integers, receiver: Integers) -> Integers:
+    """For every transfer how many earlier ones have the same two ends."""
+    order = np.lexsort((receiver, sender))
+    new = np.ones(order.size, dtype=bool)
+    new[1:] = (np.diff(sender[order]) != 0) | (np.diff(receiver[order]) != 0)
+    number = np.arange(order.size)
+    first = np.maximum.accumulate(np.where(new, number, 0)) if order.size else number
+    repeats = np.empty(order.size, dtype=np.int64)
+    repeats[order] = number - first
+    return repeats
+
+
+def colouring(sender: Integers, receiver: Integers, elements: Integers, colours: int) -> Integers:
+    """The round of every transfer, of which no device sends or receives two in one round.
+
+    `colours` is the most transfers of any sender or receiver, and suffices; `elements` order them.
+    """
+    ends = np.unique(sender, return_inverse=True)[1], np.unique(receiver, return_inverse=True)[1]
+    taken = [np.full((int(end.max()) + 1, colours), -1, dtype=np.int64) for end in ends]
+    colour = np.full(sender.size, -1, dtype=np.int64)
+    places = list(zip(ends[0].tolist(), ends[1].tolist(), strict=True))
+    for edge in np.argsort(-elements, kind="stable").tolist():
+        a, b = places[edge]
+        free = [int(np.argmin(row[node] >= 0)) for row, node in zip(taken, (a, b), strict=True)]
+        if taken[1][b, free[0]] >= 0:
+            _flip(taken, colour, places, b, free[0], free[1])
+        colour[edge] = free[0]
+        taken[0][a, free[0]] = taken[1][b, free[0]] = edge
+    return colour
+
+
+def _flip(
+    taken: list[Integers],
+    colour: Integers,
+    places: list[tuple[int, int]],
+    node: int,
+    one: int,
+    other: int,
+) -> None:
+    """Swaps two colours along the path from a receiver, so that `one` is free there.
+
+    The path never reaches the sender at which `one` is free: it enters senders by edges of `one`.
+    """
+    path, side = [], 1
+    edge = int(taken[side][node, one])
+    while edge >= 0:
+        path.append(edge)
+        side = 1 - side
+        node = places[edge][side]
+        edge = int(taken[side][node, other if len(path) % 2 else one])
+    for edge in path:
+        for end in (0, 1):
+            taken[end][places[edge][end], colour[edge]] = -1
+    for edge in path:
+        colour[edge] = other if colour[edge] == one else one
+        for end in (0, 1):
+            taken[end][places[edge][end], colour[edge]] = edge

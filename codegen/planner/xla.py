@@ -1,0 +1,112 @@
+"""What XLA does for a reshard: the collectives in the HLO of the compiled identity.
+
+`main` runs in a process of its own, on as many host devices as the mesh has.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from shardwright.codegen.planner.network.hlo import COLLECTIVES, ends, received_of
+
+_BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2}
+_LINE = re.compile(rf"= (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
+_ARRAY = re.compile(r"([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
+
+
+class Collective(NamedTuple):
+    """One collective: its result in bytes a device, and who takes part, by position in the mesh."""
+
+    op: str
+    nbytes: int
+    ends: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Bytes received by the busiest device and in total, the peak a device holds, the steps in
+    words, and the collectives one after another."""
+
+    received_max: int
+    received_total: int
+    peak: int
+    steps: str
+    moves: list[Collective]
+
+    @staticmethod
+    def from_json(line: str) -> Collectives:
+        """What `main` prints."""
+        figures = json.loads(line)
+        return Collectives(**figures | {"moves": [Collective(*m) for m in figures["moves"]]})
+
+
+def received(hlo: str, devices: int) -> tuple[list[int], list[str]]:
+    """Bytes that each device receives, and the collectives in the order of the program."""
+    totals, names = [0] * devices, []
+    for op, nbytes, line in _found(hlo):
+        names.append(op)
+        moved = received_of(op, line, nbytes, devices)
+        totals = [total + more for total, more in zip(totals, moved, strict=True)]
+    return totals, names
+
+
+def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
+    """Each collective with the bytes of its result, and its line."""
+    for line in hlo.splitlines():
+        match = _LINE.search(line)
+        if match is not None:
+            shape, op, started = match.groups()
+            yield op, _result_bytes(shape, op, bool(started)), line
+
+
+def _result_bytes(shape: str, op: str, started: bool) -> int:
+    """Bytes of the result; a tuple is summed, but that of an asynchronous start holds the operand
+    too, and its result is the last array."""
+    sizes = []
+    for kind, extents in _ARRAY.findall(shape):
+        bits = re.search(r"\d+", kind)
+        width = _BYTES.get(kind) or (int(bits[0]) // 8 if bits else 1)
+        sizes.append(width * math.prod(int(n) for n in extents.split(",") if n))
+    return sizes[1] if started and op != "all-to-all" and len(sizes) > 1 else sum(sizes)
+
+
+def compiled(described: dict[str, object]) -> Collectives:
+    """What XLA makes of the reshard of a description, on this process's devices."""
+    import jax
+
+    from shardwright.codegen.spec.description import describe
+    from shardwright.codegen.spec.interop import to_named_sharding
+
+    reshard = describe(described).reshard()
+    jax.config.update("jax_enable_x64", True)
+    # Integers as wide: on a CPU, XLA moves bfloat16 as float32, which no accelerator does.
+    dtype = f"uint{8 * reshard.itemsize}"
+    source, target = map(to_named_sharding, (reshard.source, reshard.target))
+    operand = jax.ShapeDtypeStruct(reshard.shape, dtype, sharding=source)
+    program = jax.jit(lambda x: x, out_shardings=target).lower(operand).compile()
+    devices = reshard.source.mesh.size
+    hlo = program.as_text()
+    totals, names_found = received(hlo, devices)
+    moves = [Collective(op, nbytes, ends(op, line, devices)) for op, nbytes, line in _found(hlo)]
+    memory = program.memory_analysis()
+    peak = sum(getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "temp"))
+    steps = Counter(names_found)
+    said = ", ".join(f"{count} {name}" if count > 1 else name for name, count in steps.items())
+    return Collectives(max(totals), sum(totals), int(peak), said or "none", moves)
+
+
+def main() -> None:
+    """Reads a description from standard input, or several; prints an answer a line."""
+    for line in sys.stdin:
+        print(json.dumps(asdict(compiled(json.loads(line)))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a user says: descriptions, configs, groups, the manifest, other systems' shardings."""

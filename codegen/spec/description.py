@@ -1,0 +1,265 @@
+"""Descriptions: what a user says about a reshard, in canonical text.
+
+One description serves the command line, TOML files, the manifest and the command that an emitted
+module states for making it again. Its fields are the command line's flags with underscores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import keyword
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.text.parse import parse_mesh, parse_shape, parse_sharding
+
+DEFAULT_BACKENDS = ("pallas_tpu", "triton_gpu")
+LONGEST_COMMAND = 2000
+
+# What modules import, themselves or by others: a folder of that name beside them would be taken in
+# its place. Nothing imports Python's own tests.
+IMPORTED = (sys.stdlib_module_names - {"test"}) | {
+    *("jax", "jaxlib", "ml_dtypes", "numpy", "shardwright", "torch", "triton")
+}
+
+
+@dataclass(frozen=True)
+class Description:
+    """A named reshard and how it is to be emitted. Texts are canonical: equal means equal text.
+
+    `strategy` is what was asked for ("auto" stays "auto"), not what was chosen. `topology` and
+    `memory_limit` (bytes) are what it is chosen by.
+    """
+
+    name: str
+    mesh: str
+    shape: tuple[int, ...]
+    dtype: str
+    source: str
+    target: str
+    target_mesh: str | None = None
+    source_split: str = "flat"
+    target_split: str = "flat"
+    backends: tuple[str, ...] = DEFAULT_BACKENDS
+    strategy: str = "auto"
+    topology: str | None = None
+    memory_limit: int | None = None
+
+    @staticmethod
+    def of(
+        reshard: Reshard,
+        name: str,
+        backends: tuple[str, ...] = DEFAULT_BACKENDS,
+        strategy: str = "auto",
+        topology: str | None = None,
+        memory_limit: int | None = None,
+    ) -> Description:
+        """The description of a reshard; `describe` gives an equal one for any text of it."""
+        source, target = reshard.source, reshard.target
+        return Description(
+            name=check_name(name),
+            mesh=str(source.mesh),
+            shape=reshard.shape,
+            dtype=reshard.dtype,
+            source=str(source),
+            target=str(target),
+            target_mesh=None if target.mesh == source.mesh else str(target.mesh),
+            source_split=reshard.source_split,
+            target_split=reshard.target_split,
+            backends=backends,
+            strategy=strategy,
+            topology=read_topology(topology),
+            memory_limit=memory_limit,
+        )
+
+    def reshard(self) -> Reshard:
+        """The reshard that is described."""
+        return _reshard(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON has them, those that are None left out; `describe` reads them."""
+        fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in fields
+            if value is not None
+        }
+
+    def command(self, out: str = "generated") -> str:
+        """The command line that emits this bundle again, quoted for a POSIX shell.
+
+        Where it would be too long for a shell or a reader, it takes the description from the
+        manifest of the folder.
+        """
+        line = shlex.join(["shardwright", "emit", *self._flags(), "-o", out])
+        if len(line) <= LONGEST_COMMAND:
+            return line
+        listing = f"{out}/manifest.json"
+        return shlex.join(["shardwright", "emit", listing, "--name", self.name, "-o", out])
+
+    def _flags(self) -> list[str]:
+        """The flags whose values are not the defaults; the name last, beside where it goes."""
+        target_mesh = None if self.target_mesh is None else _short(self.target_mesh)
+        texts = {"mesh": _short(self.mesh), "target_mesh": target_mesh}
+        texts |= {"shape": "x".join(map(str, self.shape)) or "()"}
+        texts |= {"backends": ",".join(self.backends), "memory_limit": str(self.memory_limit)}
+        fields = [*dataclasses.fields(self)[1:], dataclasses.fields(self)[0]]
+        pairs = [
+            ("--" + field.name.replace("_", "-"), texts.get(field.name, getattr(self, field.name)))
+            for field in fields
+            if getattr(self, field.name) != field.default
+        ]
+        return [word for pair in pairs for word in pair]
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Description))
+REQUIRED = ("mesh", "shape", "dtype", "source", "target")
+_TEXTS = ("source", "target", "dtype", "source_split", "target_split")
+
+
+def describe(given: Mapping[str, object]) -> Description:
+    """The description of fields as a user gives them: texts, or lists where TOML has lists.
+
+    An error names the field in `argument`; callers say where the field stands.
+    """
+    for key in given:
+        if key not in FIELDS:
+            raise InputError("unknown key", argument=key, got=key, expected=one_of(FIELDS))
+    for key in ("name", *REQUIRED):
+        if key not in given:
+            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    return Description.of(
+        _reshard(given),
+        check_name(_text("name", given["name"])),
+        _backends(given.get("backends", DEFAULT_BACKENDS)),
+        _text("strategy", given.get("strategy", "auto")),
+        read_topology(given.get("topology")),
+        read_limit(given.get("memory_limit")),
+    )
+
+
+def check_name(name: str) -> str:
+    """The name of a bundle, which Python must be able to import."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise InputError(
+            "the name of a bundle is a Python identifier",
+            argument="name",
+            got=name,
+            expected="letters, digits and underscores, not starting with a digit, no keyword",
+        )
+    if name in IMPORTED or name.startswith("__"):
+        raise InputError(
+            "a bundle beside others must not hide a module that they import",
+            argument="name",
+            got=name,
+            expected="another name than those of Python's own modules and of what bundles import",
+        )
+    return name
+
+
+def _reshard(given: Mapping[str, object]) -> Reshard:
+    mesh = _mesh("mesh", given["mesh"])
+    target_mesh = given.get("target_mesh")
+    other = mesh if target_mesh is None else _mesh("target_mesh", target_mesh)
+    texts = {key: _text(key, given.get(key, "flat")) for key in _TEXTS}
+    shape = _shape(given["shape"])
+    try:
+        return Reshard(
+            shape=shape,
+            dtype=texts["dtype"],
+            source=parse_sharding(texts["source"], mesh, "source", len(shape)),
+            target=parse_sharding(texts["target"], other, "target", len(shape)),
+            source_split=texts["source_split"],
+            target_split=texts["target_split"],
+        )
+    except InputError as error:
+        raise _underlined(error, texts) from None
+
+
+def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
+    """The error with the whole text of its argument marked, where nothing is marked yet."""
+    text = texts.get(error.argument or "")
+    if error.text is not None or not text:
+        return error
+    return error.within(text, (0, len(text)))
+
+
+def _mesh(key: str, value: object) -> Mesh:
+    return parse_mesh(_text(key, value), key)
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    if isinstance(value, str):
+        return parse_shape(value, "shape")
+    if isinstance(value, list | tuple) and all(type(extent) is int for extent in value):
+        return tuple(value)
+    raise InputError(
+        "a shape is a list of integers, or a text",
+        argument="shape",
+        got=value,
+        expected="[6, 6] or '6x6'",
+    )
+
+
+def _backends(value: object) -> tuple[str, ...]:
+    """Backends from a list or a text; whether they exist is for the emission to say."""
+    if isinstance(value, str):
+        return split_backends(value)
+    if isinstance(value, list | tuple):
+        return tuple(_text("backends", name) for name in value)
+    raise InputError(
+        "backends are a list of names, or a text with commas",
+        argument="backends",
+        got=value,
+        expected="['pallas_tpu', 'triton_gpu'] or 'pallas_tpu,triton_gpu'",
+    )
+
+
+def split_backends(text: str) -> tuple[str, ...]:
+    """Backends from `a,b`."""
+    return tuple(name.strip() for name in text.split(","))
+
+
+def read_topology(value: object) -> str | None:
+    """The canonical text of a topology, so that a file's figures are in the description."""
+    if value is None:
+        return None
+    from shardwright.codegen.planner.network.presets import topology_of
+
+    return str(topology_of(_text("topology", value)))
+
+
+def read_limit(value: object) -> int | None:
+    """Bytes as an integer or its text; what the limit must allow is for the planner to say."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
+        value = int(value)
+    if value is None or (type(value) is int and value > 0):
+        return value
+    raise InputError(
+        "a memory limit is a number of bytes",
+        argument="memory_limit",
+        got=value,
+        expected="an integer above 0",
+    )
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise InputError(f"{key} is a text", argument=key, got=value, expected="a text in quotes")
+
+
+_SHORT_MESH = re.compile(r'<\[("[A-Za-z_]\w*"=\d+(, "[A-Za-z_]\w*"=\d+)*)\]>', re.ASCII)
+
+
+def _short(mesh: str) -> str:
+    """`x=2,y=3` for `<["x"=2, "y"=3]>`; the mesh as it is where that form cannot say it."""
+    match = _SHORT_MESH.fullmatch(mesh)
+    return match[1].replace('"', "").replace(" ", "") if match else mesh

@@ -1,0 +1,220 @@
+"""The manifest of a folder of bundles: each bundle's description, and a hash of each file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardwright.codegen.spec.config import read_text
+from shardwright.codegen.spec.description import Description, describe
+from shardwright.codegen.spec.group import Group, read_groups
+from shardwright.ir.errors import InputError
+
+FILE = "manifest.json"
+PLAN = "plan.json"
+"""A file that every bundle has."""
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One bundle: what it was emitted from, and the sha256 of each of its files, by file name."""
+
+    description: Description
+    hashes: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(description: Description, files: Mapping[str, str]) -> Entry:
+        """The entry of a bundle with these texts."""
+        return Entry(description, tuple((name, sha256(files[name])) for name in sorted(files)))
+
+
+@dataclass(frozen=True)
+class GroupEntry:
+    """One group: its members, and the sha256 of each of its files, by file name."""
+
+    group: Group
+    hashes: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(group: Group, files: Mapping[str, str]) -> GroupEntry:
+        """The entry of a group with these texts."""
+        return GroupEntry(group, tuple((name, sha256(files[name])) for name in sorted(files)))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The bundles of a folder and their groups, both sorted by name."""
+
+    entries: tuple[Entry, ...] = ()
+    groups: tuple[GroupEntry, ...] = ()
+
+    def folders(self) -> dict[str, tuple[str, ...]]:
+        """The files of every folder, by name: those of the bundles and of the groups."""
+        pairs = [(entry.description.name, entry.hashes) for entry in self.entries]
+        pairs += [(entry.group.name, entry.hashes) for entry in self.groups]
+        return {name: tuple(file for file, _ in hashes) for name, hashes in pairs}
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the bundles."""
+        return tuple(entry.description.name for entry in self.entries)
+
+    def entry(self, name: str) -> Entry | None:
+        """The entry of a bundle, if there is one."""
+        return next((entry for entry in self.entries if entry.description.name == name), None)
+
+    def updated(self, entries: tuple[Entry, ...], groups: tuple[GroupEntry, ...] = ()) -> Manifest:
+        """This manifest with entries added, or put in the place of those of the same name."""
+        new = {entry.description.name for entry in entries} | {each.group.name for each in groups}
+        kept = (entry for entry in self.entries if entry.description.name not in new)
+        old = (entry for entry in self.groups if entry.group.name not in new)
+        return Manifest(
+            tuple(sorted((*kept, *entries), key=lambda entry: entry.description.name)),
+            tuple(sorted((*old, *groups), key=lambda entry: entry.group.name)),
+        )
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        bundles = {
+            entry.description.name: {
+                "description": _without_name(entry.description.to_dict()),
+                "files": dict(entry.hashes),
+            }
+            for entry in self.entries
+        }
+        document: dict[str, Any] = {"version": VERSION, "bundles": bundles}
+        if self.groups:
+            document["groups"] = {
+                entry.group.name: {**entry.group.to_dict(), "files": dict(entry.hashes)}
+                for entry in self.groups
+            }
+        return json.dumps(document, indent=2) + "\n"
+
+
+def sha256(text: str) -> str:
+    """The hash of a file's bytes, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_manifest(root: Path) -> Manifest:
+    """The manifest of a folder; an empty one where there is no file."""
+    path = root / FILE
+    return _read(path) if path.exists() else Manifest()
+
+
+def read_listing(path: Path) -> tuple[Description, ...]:
+    """The descriptions of the bundles that a manifest file lists."""
+    return tuple(entry.description for entry in _read(path).entries)
+
+
+def read_group_listing(path: Path) -> tuple[Group, ...]:
+    """The groups that a manifest file lists."""
+    return tuple(entry.group for entry in _read(path).groups)
+
+
+def _read(path: Path) -> Manifest:
+    try:
+        document = json.loads(read_text(path))
+        if document["version"] != VERSION:
+            raise InputError(
+                "a manifest of another version",
+                argument=str(path),
+                got=document["version"],
+                expected=str(VERSION),
+            )
+        groups = sorted(document.get("groups", {}).items())
+        return Manifest(
+            tuple(_entry(path, name, data) for name, data in sorted(document["bundles"].items())),
+            tuple(_group_entry(path, name, data) for name, data in groups),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            "not a manifest of bundles",
+            argument=str(path),
+            expected="the file that `shardwright emit` wrote",
+        ) from None
+
+
+def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
+    """The root folder and the names of the bundles that a path means: a root, one bundle, or the
+    members of a group."""
+    folder = Path(os.path.abspath(path))
+    if (folder / FILE).is_file():
+        return folder, read_manifest(folder).names()
+    beside = read_manifest(folder.parent)
+    if folder.name in beside.names():
+        return folder.parent, (folder.name,)
+    for entry in beside.groups:
+        if entry.group.name == folder.name:
+            return folder.parent, entry.group.members
+    _refuse_without_manifest(folder, str(path))
+    raise InputError(
+        "holds no bundles" if folder.is_dir() else "no such folder",
+        argument=str(path),
+        expected=f"a folder with a {FILE} that `shardwright emit` wrote, or one bundle in it",
+    )
+
+
+def _refuse_without_manifest(folder: Path, path: str) -> None:
+    """Raises InputError where a root, or one bundle, is complete but for the manifest."""
+    root = folder.parent if (folder / PLAN).is_file() else folder
+    bundles = sorted(plan.parent.name for plan in root.glob(f"*/{PLAN}"))
+    if bundles and not (root / FILE).is_file():
+        raise InputError(
+            f"{FILE} is missing",
+            argument=path,
+            got=f"no {root / FILE} beside {', '.join(bundles)}",
+            expected="that file, which `shardwright emit` of the same reshards writes again",
+        )
+
+
+def _entry(path: Path, name: str, data: dict[str, Any]) -> Entry:
+    hashes = tuple((str(file), str(value)) for file, value in data["files"].items())
+    try:
+        return Entry(describe({"name": name, **data["description"]}), hashes)
+    except InputError as error:
+        raise error.named(f"{path}, bundle {name!r}, {error.argument}") from None
+
+
+def _group_entry(path: Path, name: str, data: dict[str, Any]) -> GroupEntry:
+    (group,) = read_groups([{"name": name, "members": data["members"]}], path)
+    hashes = tuple((str(file), str(value)) for file, value in data["files"].items())
+    return GroupEntry(group, hashes)
+
+
+def _without_name(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != "name"}
+
+
+def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Description]:
+    """The descriptions of the bundles at roots and bundle folders, by root and name, each once.
+
+    Raises InputError as `located` does.
+    """
+    found: dict[tuple[Path, str], Description] = {}
+    for path in paths:
+        root, names = located(path)
+        manifest = read_manifest(root)
+        for name in names:
+            entry = manifest.entry(name)
+            assert entry is not None  # `located` took the names from the manifest
+            found[root, name] = entry.description
+    return found
+
+
+def grouped(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Group]:
+    """The groups at roots and group folders, by root and name, each once. Raises as `located`."""
+    found: dict[tuple[Path, str], Group] = {}
+    for path in paths:
+        folder, (root, _) = Path(os.path.abspath(path)), located(path)
+        for entry in read_manifest(root).groups:
+            if folder in (root, root / entry.group.name):
+                found[root, entry.group.name] = entry.group
+    return found

@@ -1,0 +1,1 @@
+"""The oracle: what a sharding and a partial sum mean, by definition."""

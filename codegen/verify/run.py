@@ -1,0 +1,136 @@
+"""Verify bundles on disk: what to run for each module, and one report for it at the end."""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.group import BACKEND as GROUP_BACKEND
+from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.manifest import described, grouped
+from shardwright.codegen.verify import single
+from shardwright.codegen.verify.case import MAX_DEVICES
+from shardwright.codegen.verify.group import report_group
+from shardwright.codegen.verify.pool import REQUIRES, Runner
+from shardwright.codegen.verify.report import Progress, Report
+from shardwright.ir.errors import InputError, one_of
+
+
+@dataclass(frozen=True)
+class BundleJob:
+    """One module of one bundle: what a report is about."""
+
+    description: Description
+    backend: str
+    root: Path
+
+    @property
+    def descriptions(self) -> tuple[Description, ...]:
+        """What is moved."""
+        return (self.description,)
+
+    def report(self, runner: Runner, folder: Path) -> Report:
+        """The verdict on the module."""
+        module = self.root / self.description.name / f"{self.backend}.py"
+        return single.report(self.description, module, runner, folder)
+
+
+@dataclass(frozen=True)
+class GroupJob:
+    """The module of a group, and what its members were emitted from."""
+
+    group: Group
+    descriptions: tuple[Description, ...]
+    root: Path
+    backend: str = GROUP_BACKEND
+
+    def report(self, runner: Runner, folder: Path) -> Report:
+        """The verdict on the module."""
+        return report_group(self.group, self.descriptions, self.root, runner, folder)
+
+
+Job = BundleJob | GroupJob
+
+
+def verify_bundles(
+    paths: str | Path | Sequence[str | Path],
+    backends: Sequence[str] | None,
+    progress: Progress | None,
+    time_limit: float,
+) -> tuple[Report, ...]:
+    """`verify`, whose docstring says what it does."""
+    jobs = _jobs([paths] if isinstance(paths, str | Path) else paths, backends)
+    if progress is not None:
+        progress(0, len(jobs), None)
+    reports: dict[Job, Report] = {}
+    with tempfile.TemporaryDirectory(prefix="shardwright-twins-") as folder:
+        for job, report in _run(jobs, Path(folder), time_limit):
+            reports[job] = report
+            if progress is not None:
+                progress(len(reports), len(jobs), report)
+    return tuple(reports[job] for job in jobs)
+
+
+def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[Job]:
+    for backend in backends or ():
+        if backend not in REQUIRES:
+            raise InputError(
+                "no such backend", argument="backends", got=backend, expected=one_of(REQUIRES)
+            )
+    every = tuple(paths)
+    jobs: list[Job] = [
+        BundleJob(description, backend, root)
+        for (root, _), description in described(every).items()
+        for backend in description.backends
+        if backends is None or backend in backends
+    ]
+    for (root, _), group in grouped(every).items():
+        members = described(root / name for name in group.members)
+        if backends is None or GROUP_BACKEND in backends:
+            jobs.append(GroupJob(group, tuple(members.values()), root))
+    return jobs
+
+
+def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
+    """Every job with its report, as they end; each backend has a thread and a process."""
+    results: queue.Queue[tuple[Job, Report] | Exception] = queue.Queue()
+    runners = []
+    for backend in dict.fromkeys(job.backend for job in jobs):
+        mine = [job for job in jobs if job.backend == backend]
+        runner = Runner(backend, max(map(_devices, mine)), time_limit)
+        runners.append(runner)
+        threading.Thread(target=_serve, args=(mine, runner, folder, results), daemon=True).start()
+    try:
+        for _ in jobs:
+            result = results.get()
+            if isinstance(result, Exception):
+                raise result
+            yield result
+    finally:
+        for runner in runners:
+            runner.close()
+
+
+def _serve(
+    jobs: Sequence[Job],
+    runner: Runner,
+    folder: Path,
+    results: queue.Queue[tuple[Job, Report] | Exception],
+) -> None:
+    try:
+        for job in jobs:
+            results.put((job, job.report(runner, folder)))
+    except Exception as error:
+        results.put(error)
+
+
+def _devices(job: Job) -> int:
+    """How many devices a job's worker needs; it runs nothing on meshes that are too large."""
+    reshard = job.descriptions[0].reshard()
+    count = len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
+    return count if count <= MAX_DEVICES else 0

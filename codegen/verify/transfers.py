@@ -1,0 +1,82 @@
+"""Whether a plan's transfers give every device exactly what the definition says it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.definition import Placement
+
+if TYPE_CHECKING:
+    from shardwright.ir.transfers import Transfers
+
+Ranges = npt.NDArray[np.int64]
+"""Half-open ranges, [n, rank, 2]."""
+
+
+def disagreement(
+    transfers: Transfers, source: Placement, target: Placement, shape: Sequence[int]
+) -> str:
+    """What is wrong with the transfers, or the empty string.
+
+    Senders hold what they send, local ranges are the tensor's, and the tiles that a device
+    receives are disjoint and cover its target shard.
+    """
+    sides = (
+        ("sender", transfers.sender, transfers.source, source),
+        ("receiver", transfers.receiver, transfers.target, target),
+    )
+    for role, devices, local, placement in sides:
+        boxes = intervals(placement, shape)
+        own = np.stack([boxes[device] for device in devices.tolist()])
+        outside = (transfers.tensor[..., 0] < own[..., 0]) | (
+            transfers.tensor[..., 1] > own[..., 1]
+        )
+        shifted = local != transfers.tensor - own[..., :1]
+        for fault, where in (("outside its shard", outside), ("at a wrong place", shifted)):
+            wrong = np.flatnonzero(where.reshape(len(devices), -1).any(axis=1))
+            if len(wrong):
+                return f"transfer {wrong[0]}: the {role} {devices[wrong[0]]} has it {fault}"
+    for device, box in intervals(target, shape).items():
+        fault = _partition_fault(transfers.tensor[transfers.receiver == device], box)
+        if fault:
+            return f"device {device}: its tiles {fault}"
+    return ""
+
+
+def as_rows(transfers: Transfers) -> tuple[tuple[int, ...], ...]:
+    """Sender, receiver, then low and high along each dimension, of every transfer."""
+    count = len(transfers.sender)
+    ends = transfers.tensor.reshape(count, -1)
+    columns = (transfers.sender[:, None], transfers.receiver[:, None], ends)
+    return tuple(map(tuple, np.concatenate(columns, axis=1).tolist()))
+
+
+def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
+    """For every device the half-open range it holds along each dimension, [rank, 2]."""
+    result = {}
+    for device, held in oracle.holdings(placement, shape).items():
+        ends = [(along.start, along.stop) for along in held if isinstance(along, range)]
+        result[device] = np.array(ends, dtype=np.int64).reshape(len(held), 2)
+    return result
+
+
+def _partition_fault(tiles: Ranges, box: Ranges) -> str:
+    """Why tiles inside a box are not a partition of it, or the empty string."""
+    for first in range(0, len(tiles), _AT_ONCE):
+        some = tiles[first : first + _AT_ONCE]
+        low = np.maximum(some[:, None, :, 0], tiles[None, :, :, 0])
+        high = np.minimum(some[:, None, :, 1], tiles[None, :, :, 1])
+        if np.count_nonzero((high > low).all(axis=2)) > len(some):  # each overlaps itself
+            return "overlap"
+    total = int(np.prod(box[:, 1] - box[:, 0]))
+    have = int(np.prod(tiles[..., 1] - tiles[..., 0], axis=1).sum())
+    return "" if have == total else f"have {have} elements of {total}"
+
+
+_AT_ONCE = 256
+"""Tiles that are compared with all others at once, to bound the memory that takes."""

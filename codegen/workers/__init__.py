@@ -1,0 +1,1 @@
+"""Worker processes: how they start, what they print, how they ended."""

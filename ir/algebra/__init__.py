@@ -1,0 +1,1 @@
+"""Exact integer index algebra: expressions, what is proved of them, identities, printers."""

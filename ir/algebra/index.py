@@ -1,0 +1,147 @@
+"""Exact integer index algebra: division, remainder and order over bounded symbols.
+
+An *index* is a symbol with a half-open range `[0, extent)`; an *extent* (a tensor or mesh size) is
+a positive integer symbol. sympy's own `floor` is never used: it splits `floor((a + 3*b)/4)` into
+fractions and prints floating-point code.
+
+The helpers `floor_div`, `ceil_div`, `mod`, `minimum`, `maximum` take Python integers, numpy arrays
+or sympy expressions alike, so that each formula of the project is written once and serves to
+compute, to prove and to print. Divisors are positive; the identities are in
+`ir/algebra/identities.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import sympy
+
+# A Python integer, a numpy integer array, or a sympy expression.
+Value: TypeAlias = Any
+# An array of indices, extents or device ids.
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+class Index(sympy.Symbol):  # type: ignore[misc]
+    """A symbol with 0 <= value < `extent`; `extent` is an integer or an expression in extents."""
+
+    __slots__ = ("extent",)
+
+    def __new__(cls, name: str, extent: Value) -> Index:
+        self: Index = sympy.Symbol.__xnew__(cls, name, integer=True, nonnegative=True)
+        self.extent = sympy.sympify(extent)
+        return self
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str, Value], dict[str, Any]]:
+        return (self.name, self.extent), {}
+
+    def _hashable_content(self) -> tuple[Any, ...]:
+        return (*super()._hashable_content(), self.extent)
+
+
+def extent_symbol(name: str) -> sympy.Symbol:
+    """The symbol of a size: a positive integer."""
+    return sympy.Symbol(name, integer=True, positive=True)
+
+
+class _IndexFunction(sympy.Function):  # type: ignore[misc]
+    """A binary integer function whose automatic simplification is the identity table."""
+
+    is_integer = True
+
+    @classmethod
+    def eval(cls, first: sympy.Expr, second: sympy.Expr) -> sympy.Expr | None:
+        from shardwright.ir.algebra.identities import rewrite
+
+        return rewrite(cls, first, second)
+
+
+class FloorDiv(_IndexFunction):
+    """`floor(a / n)` for n >= 1."""
+
+
+class CeilDiv(_IndexFunction):
+    """`ceil(a / n)` for n >= 1; the seed's `a ceildiv n`."""
+
+
+class Mod(_IndexFunction):
+    """`a - n * floor(a / n)` for n >= 1, so that 0 <= Mod(a, n) < n."""
+
+
+class Minimum(_IndexFunction):
+    """The smaller of two integers."""
+
+
+class Maximum(_IndexFunction):
+    """The larger of two integers."""
+
+
+def _symbolic(*values: Value) -> bool:
+    return any(isinstance(value, sympy.Basic) for value in values)
+
+
+def floor_div(a: Value, n: Value) -> Value:
+    """`a floordiv n`."""
+    return FloorDiv(a, n) if _symbolic(a, n) else a // n
+
+
+def ceil_div(a: Value, n: Value) -> Value:
+    """`a ceildiv n`."""
+    return CeilDiv(a, n) if _symbolic(a, n) else -(-a // n)
+
+
+def mod(a: Value, n: Value) -> Value:
+    """`a mod n`, in `[0, n)`."""
+    return Mod(a, n) if _symbolic(a, n) else a % n
+
+
+def minimum(a: Value, b: Value) -> Value:
+    """The smaller of two."""
+    if _symbolic(a, b):
+        return Minimum(a, b)
+    return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
+
+
+def maximum(a: Value, b: Value) -> Value:
+    """The larger of two."""
+    if _symbolic(a, b):
+        return Maximum(a, b)
+    return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
+
+
+CONCRETE: dict[type[sympy.Function], Callable[[Value, Value], Value]] = {
+    FloorDiv: floor_div,
+    CeilDiv: ceil_div,
+    Mod: mod,
+    Minimum: minimum,
+    Maximum: maximum,
+}
+
+
+def evaluate(expr: Value, values: Mapping[sympy.Symbol, Value]) -> Value:
+    """The value of `expr` with every symbol replaced by an integer or an integer array.
+
+    Raises KeyError for a symbol without a value, TypeError for a node that is not of the algebra.
+    """
+    if not isinstance(expr, sympy.Basic):
+        return expr
+    if isinstance(expr, sympy.Integer):
+        return int(expr)
+    if isinstance(expr, sympy.Symbol):
+        return values[expr]
+    arguments = [evaluate(argument, values) for argument in expr.args]
+    if isinstance(expr, _IndexFunction):
+        return CONCRETE[type(expr)](*arguments)
+    if isinstance(expr, sympy.Add):
+        return sum(arguments[1:], arguments[0])
+    if isinstance(expr, sympy.Mul):
+        product = arguments[0]
+        for argument in arguments[1:]:
+            product = product * argument
+        return product
+    if isinstance(expr, sympy.Pow):
+        return arguments[0] ** arguments[1]
+    raise TypeError(f"not an index expression: {expr!r}")

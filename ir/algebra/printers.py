@@ -1,0 +1,105 @@
+"""Index expressions as source text.
+
+The targets share the operators `*`, `+`, `-`, and Python and Triton `//` and `%` too. Divisions
+agree for operands that are not negative (Triton's and those of Pallas kernels truncate, Python's
+floor), so a quotient or remainder is printed only where the algebra bounds its operand from below
+by zero. The targets differ in the names of the smaller and larger of two values. In a Pallas kernel
+`//` is nine operations, to floor what is negative, so that there divisions are functions, of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+from shardwright.ir.algebra.bounds import is_nonnegative
+from shardwright.ir.algebra.index import CeilDiv, FloorDiv, Maximum, Minimum, Mod, Value
+from shardwright.ir.errors import InternalError
+
+_SUM, _PRODUCT, _ATOM = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Printer:
+    """Prints expressions; `minimum` and `maximum` name the target's functions, and so do `quotient`
+    and `remainder` where it has any in place of the operators."""
+
+    minimum: str = "min"
+    maximum: str = "max"
+    quotient: str = ""
+    remainder: str = ""
+
+    def text(self, expr: Value) -> str:
+        """The expression as source. Raises InternalError for an operand that may be negative."""
+        return self._print(sympy.sympify(expr))[0]
+
+    def _print(self, expr: sympy.Expr) -> tuple[str, int]:
+        if isinstance(expr, sympy.Integer):
+            return str(expr), _ATOM if expr >= 0 else _SUM
+        if isinstance(expr, sympy.Symbol):
+            return expr.name, _ATOM
+        if isinstance(expr, sympy.Add):
+            return self._sum(expr), _SUM
+        if isinstance(expr, sympy.Mul):
+            return self._product(expr), _PRODUCT
+        if isinstance(expr, Minimum | Maximum):
+            name = self.minimum if isinstance(expr, Minimum) else self.maximum
+            return f"{name}({', '.join(self.text(a) for a in expr.args)})", _ATOM
+        if isinstance(expr, FloorDiv | CeilDiv | Mod):
+            return self._division(expr)
+        raise InternalError(f"no way to print {expr!r}")
+
+    def terms(self, expr: sympy.Expr) -> list[str]:
+        """The terms of a sum in print order, all but the first with their sign before them."""
+        first, *rest = sorted(sympy.Add.make_args(expr), key=_rank)
+        texts = [self._wrapped(first, _PRODUCT if first.as_coeff_Mul()[0] >= 0 else _SUM)]
+        for term in rest:
+            negative = bool(term.as_coeff_Mul()[0] < 0)
+            texts.append(
+                f"{'-' if negative else '+'} {self._wrapped(-term if negative else term, _PRODUCT)}"
+            )
+        return texts
+
+    def _sum(self, expr: sympy.Expr) -> str:
+        return " ".join(self.terms(expr))
+
+    def _product(self, expr: sympy.Expr) -> str:
+        coefficient, rest = expr.as_coeff_Mul()
+        factors = sorted(sympy.Mul.make_args(rest), key=lambda f: (f.is_Symbol, str(f)))
+        if coefficient == -1:
+            return f"-{self._wrapped(rest, _ATOM)}"
+        first = self._wrapped(factors[0], _PRODUCT)
+        others = [self._wrapped(factor, _ATOM) for factor in factors[1:]]
+        if coefficient != 1:
+            others.append(self._wrapped(coefficient, _ATOM))
+        return " * ".join([first, *others])
+
+    def _division(self, expr: sympy.Expr) -> tuple[str, int]:
+        dividend, divisor = expr.args
+        if not is_nonnegative(dividend):
+            raise InternalError(f"operand of a division may be negative: {dividend}")
+        if isinstance(expr, CeilDiv):
+            dividend = dividend + divisor - 1
+        is_rest = isinstance(expr, Mod)
+        name = self.remainder if is_rest else self.quotient
+        if name:
+            return f"{name}({self.text(dividend)}, {self.text(divisor)})", _ATOM
+        operator = "%" if is_rest else "//"
+        ends = self._wrapped(dividend, _PRODUCT), self._wrapped(divisor, _ATOM)
+        return f"{ends[0]} {operator} {ends[1]}", _PRODUCT
+
+    def _wrapped(self, expr: sympy.Expr, level: int) -> str:
+        text, own = self._print(expr)
+        return text if own >= level else f"({text})"
+
+
+def _rank(term: sympy.Expr) -> tuple[bool, bool, int, str]:
+    """Positive terms first, constants last, larger strides before smaller, then by name."""
+    coefficient, rest = term.as_coeff_Mul()
+    return bool(coefficient < 0), bool(term.is_Integer), -abs(int(coefficient)), str(rest)
+
+
+PYTHON = Printer()
+TRITON = Printer()
+PALLAS = Printer("_minimum", "_maximum", quotient="_div", remainder="_rem")

@@ -1,0 +1,196 @@
+"""Shardings in HLO's notation, as compilers print them, on the axes of a mesh.
+
+    {replicated}                                              every device has all of the tensor
+    {maximal device=3}                                        device 3 has it
+    {devices=[2,2]0,2,1,3}                                    the device of every tile, row-major
+    {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}    iota(8) as 4x2, transposed, as 2x1x4
+    {devices=[2,2,2]<=[8] last_tile_dims={unreduced,replicated}}
+
+HLO has tiles, and no axes: the index of a tile along a dimension is read back as digits of the
+device's position in the mesh. Devices are those of the mesh by their ids. Source: XLA's
+`HloSharding::ToString`, `TileAssignment`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.errors import InputError, Span
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.refs import refs_of
+from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.text.located import Located
+
+FORMS = "{replicated}, {maximal device=3} or {devices=[2,1,4]<=[8] last_tile_dim_replicate}"
+LIST = r"[0-9]+(?:\s*,\s*[0-9]+)*"
+BEGIN = re.compile(r"\s*(?:sharding\s*=\s*)?\{\s*(?:devices\s*=|replicated\b|maximal\b|manual\b)")
+WHOLE = re.compile(
+    rf"""\s*(?:sharding\s*=\s*)?\{{\s*(?:
+        (?P<replicated>replicated)
+      | maximal\s+device\s*=\s*(?P<maximal>[0-9]+)
+      | devices\s*=\s*\[(?P<tiles>{LIST})\]\s*
+        (?:<=\s*\[(?P<iota>{LIST})\]\s*(?:T\s*\((?P<order>{LIST})\))?|(?P<listed>{LIST}))
+        (?:\s*(?P<last>last_tile_dim_replicate)
+         |\s*last_tile_dims\s*=\s*\{{\s*(?P<kinds>\w+(?:\s*,\s*\w+)*)\s*\}})?
+    )\s*(?:metadata\s*=\s*\{{[^{{}}]*\}}\s*)?\}}\s*""",
+    re.VERBOSE,
+)
+
+
+def is_hlo(text: str) -> bool:
+    """Whether a text begins as a sharding in HLO's notation."""
+    return BEGIN.match(text) is not None
+
+
+def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
+    """The sharding of a text for a tensor of a rank, on a mesh; of one device, on a mesh of that.
+
+    Raises InputError, with a caret, for a text of another form, for tiles that are not one of each
+    device of the mesh, and for tiles that axes and sub-axes of the mesh do not make.
+    """
+    match = WHOLE.fullmatch(source.text)
+    if match is None:
+        end = len(source.text)
+        raise source.error(
+            "the text is not a sharding", (0, end), got=source.text.strip(), expected=FORMS
+        )
+    return _Reader(source, mesh, rank, match).sharding()
+
+
+class _Tiles(NamedTuple):
+    """The position in the mesh of the device of every tile, and what each dimension is."""
+
+    positions: np.ndarray
+    kinds: tuple[str, ...]
+
+
+class _Reader(NamedTuple):
+    source: Located
+    mesh: Mesh
+    rank: int | None
+    match: re.Match[str]
+
+    def sharding(self) -> Sharding:
+        """What the text says."""
+        if self.match["maximal"] is not None:
+            device = self._numbers("maximal")[0]
+            self._known([device], "maximal")
+            return Sharding(Mesh({}, [device]), ())
+        if self.match["replicated"]:
+            if self.rank is None:
+                raise self._error("replicated", "the text does not say the rank", "[{}, {}]")
+            return Sharding(self.mesh, (DimSharding(),) * self.rank)
+        tiles = self._tiles()
+        refs = [self._refs(tiles.positions, axis) for axis in range(tiles.positions.ndim)]
+        if not np.array_equal(_tiled(self.mesh, refs, tiles.positions.shape), tiles.positions):
+            raise self._misfit()
+        by_kind = list(zip(refs, tiles.kinds, strict=True))
+        dims = tuple(DimSharding(each) for each, kind in by_kind if kind == "tile")
+        sums = tuple(ref for each, kind in by_kind if kind == "unreduced" for ref in each)
+        return Sharding(self.mesh, dims, unreduced=sums)
+
+    def _tiles(self) -> _Tiles:
+        shape = self._numbers("tiles")
+        count = math.prod(shape)
+        if count != self.mesh.size:
+            raise self._error(
+                "tiles", "there must be a tile for each device of the mesh",
+                f"{self.mesh.size} tiles, for {self.mesh}", got=f"{count} tiles",
+            )  # fmt: skip
+        listed = "iota" if self.match["iota"] else "listed"
+        ids = self._iota() if self.match["iota"] else self._numbers("listed")
+        if sorted(ids) != sorted(set(ids)) or len(ids) != count:
+            raise self._error(
+                listed, "each tile must have a device of its own", f"{count} ids that differ"
+            )
+        self._known(ids, listed)
+        place = {device: at for at, device in enumerate(self.mesh.device_ids)}
+        positions = np.array([place[device] for device in ids], dtype=np.int64).reshape(shape)
+        kinds = self._kinds(len(shape))
+        for axis, kind in enumerate(kinds):
+            if kind == "replicated":  # which replica comes first says nothing
+                positions.sort(axis=axis)
+        return _Tiles(positions, kinds)
+
+    def _iota(self) -> list[int]:
+        shape, order = self._numbers("iota"), self._numbers("order")
+        if math.prod(shape) != self.mesh.size:
+            raise self._error(
+                "iota", "the iota must be as long as there are tiles", f"{self.mesh.size} ids"
+            )
+        if order and sorted(order) != list(range(len(shape))):
+            raise self._error(
+                "order", "a transpose must name each dimension of the iota once",
+                f"an order of {', '.join(map(str, range(len(shape))))}",
+            )  # fmt: skip
+        ids = np.arange(math.prod(shape)).reshape(shape).transpose(order or None)
+        return [int(device) for device in ids.ravel()]
+
+    def _kinds(self, rank: int) -> tuple[str, ...]:
+        """Of each dimension of the tiles what it is; the last ones may be none of the tensor."""
+        last = ["replicated"] * bool(self.match["last"])
+        if self.match["kinds"]:
+            last = [kind.strip() for kind in self.match["kinds"].split(",")]
+        wrong = [kind for kind in last if kind not in ("replicated", "unreduced")]
+        if wrong or len(last) > rank:
+            raise self._error(
+                "kinds", "the last dimensions of tiles must be of a kind known here",
+                f"at most {rank} of replicated, unreduced",
+            )  # fmt: skip
+        return ("tile",) * (rank - len(last)) + tuple(last)
+
+    def _refs(self, positions: np.ndarray, axis: int) -> tuple[AxisRef, ...]:
+        """The axes along which tiles follow one another in a dimension."""
+        first = tuple(slice(None) if other == axis else 0 for other in range(positions.ndim))
+        line = positions[first]
+        digits: list[tuple[int, int]] = []
+        while line.size > 1:
+            stride = int(line[1] - line[0])
+            runs = (n for n in range(line.size, 1, -1) if line.size % n == 0)
+            size = next((n for n in runs if (np.diff(line[:n]) == stride).all()), 0)
+            if stride <= 0 or not size:
+                raise self._misfit()
+            digits.insert(0, (stride, size))
+            line = line[::size]
+        refs = refs_of(self.mesh, digits)
+        if refs is None:
+            raise self._misfit()
+        return refs
+
+    def _numbers(self, group: str) -> list[int]:
+        text = self.match[group]
+        return [int(number) for number in text.split(",")] if text else []
+
+    def _known(self, ids: list[int], group: str) -> None:
+        others = sorted({*ids} - {*self.mesh.device_ids})
+        if others:
+            raise self._error(
+                group, "the devices must be those of the mesh", f"ids of {self.mesh}",
+                got=f"device {others[0]}",
+            )  # fmt: skip
+
+    def _misfit(self) -> InputError:
+        return self._error(
+            "tiles", "axes and sub-axes of the mesh must make the tiles",
+            f"tiles along digits of {self.mesh}", got=self.source.text.strip(),
+        )  # fmt: skip
+
+    def _error(self, group: str, rule: str, expected: str, got: str | None = None) -> InputError:
+        span: Span = self.match.span(group)
+        if got is None:
+            got = self.match[group]
+        return self.source.error(rule, span, got=got, expected=expected)
+
+
+def _tiled(mesh: Mesh, refs: list[tuple[AxisRef, ...]], shape: tuple[int, ...]) -> np.ndarray:
+    """The position at every tile, where each dimension is split by axes and all others are 0."""
+    positions = np.zeros((1,), dtype=np.int64)
+    for digit in (mesh.digit(ref) for each in refs for ref in each):
+        values = np.arange(digit.size, dtype=np.int64) * digit.stride
+        positions = (positions[:, None] + values).ravel()
+    return positions.reshape(shape)

@@ -1,0 +1,167 @@
+"""A text being read: its parse tree, and errors with a caret under the token they are about."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from shardwright.ir.errors import InputError, Span, Where, check_type
+
+Spans = dict[Where, Span]
+
+STARTS = ["mesh_text", "meshes_text", "sharding_text"]
+MOST_DIGITS = 18  # of a number: fits 64 bits, far above any mesh or tensor
+LEXEME = re.compile(r'"[^"\n]*"|[#@]?\w+(\.\w+)*|.', re.DOTALL)
+
+# What `expected` calls the terminals that are patterns; the others are called by their text.
+WORDS = {
+    "STRING": "an axis name in quotes",
+    "NAME": "an axis as x=2",
+    "INT": "an integer",
+    "ID_LIST": "a list of device ids in brackets",
+    "MESH_NAME": "a mesh name as @mesh",
+    "MESH": "'mesh<'",
+    "MESH_OP": "'sdy.mesh'",
+    "SHARDING": "'sharding<'",
+    "PER_VALUE": "'sharding_per_value<'",
+    "PRIORITY": "a priority as p1",
+    "TENSOR": "a tensor type as tensor<4x8xf32>",
+    "KIND": "'replicated', 'unreduced'",
+    "$END": "the end",
+}
+IGNORED = {"COMMENT", "WHITESPACE"}
+
+
+@functools.cache
+def _parser() -> Lark:
+    return Lark.open(
+        "grammar.lark", rel_to=__file__, start=STARTS, parser="lalr", propagate_positions=True
+    )
+
+
+@dataclass(frozen=True)
+class Located:
+    """A text, and the argument (a flag, a key) it was given as."""
+
+    text: str
+    argument: str | None
+
+    def __post_init__(self) -> None:
+        check_type(self.text, str, "a text", self.argument)
+
+    def tree(self, start: str, what: str) -> Tree[Token]:
+        """The parse tree; where the text does not follow the grammar, an InputError."""
+        try:
+            return _parser().parse(self.text, start=start)
+        except UnexpectedInput as error:
+            span = self._offending(error)
+            raise self.error(
+                f"the text is not {what}",
+                span,
+                got=self.text[slice(*span)] or "the end of the text",
+                expected=_expected(error),
+            ) from None
+
+    def error(
+        self, rule: str, span: Span, *, got: object, expected: str | None = None
+    ) -> InputError:
+        return InputError(
+            rule, argument=self.argument, got=got, expected=expected, text=self.text, span=span
+        )
+
+    @contextlib.contextmanager
+    def locating(self, spans: Spans) -> Iterator[None]:
+        """Give an InputError of the body the span of the place it names, or of the next larger."""
+        try:
+            yield
+        except InputError as error:
+            where = error.where
+            while where and where not in spans:
+                where = where[:-1]
+            if where not in spans or (error.span is not None and error.text == self.text):
+                raise
+            raise error.within(self.text, spans[where], self.argument) from None
+
+    def integer(self, digits: str, span: Span) -> int:
+        if len(digits) <= MOST_DIGITS:
+            return int(digits)
+        raise self.error(
+            "a number must be of a sensible size",
+            span,
+            got=f"{len(digits)} digits",
+            expected=f"at most {MOST_DIGITS} digits",
+        )
+
+    def integers(self, token: Token, spans: Spans) -> list[int]:
+        """The device ids of a bracketed list; notes the span of the list and of every id."""
+        place = span_of(token)
+        spans["device_ids",] = place
+        inside = str(token)[1:-1]
+        if not inside.strip():
+            return []
+        numbers, start = [], place[0] + 1
+        for i, part in enumerate(inside.split(",")):
+            span = (start + len(part) - len(part.lstrip()), start + len(part.rstrip()))
+            spans["device_ids", i] = span
+            numbers.append(self._id(part.strip(), span))
+            start += len(part) + 1
+        return numbers
+
+    def _id(self, digits: str, span: Span) -> int:
+        if re.fullmatch("-?[0-9]+", digits):
+            return self.integer(digits, span)
+        place = span if digits else (span[1], span[1] + 1)
+        raise self.error(
+            "a device id must be an integer",
+            place,
+            got=digits or "nothing where an id should stand",
+            expected="0, 1, 2, …",
+        )
+
+    def priority(self, token: Token) -> int:
+        if re.fullmatch("p(-?[1-9][0-9]*|0)", token):
+            return self.integer(token[1:], span_of(token))
+        raise self.error(
+            "a priority must be p and a number without leading zeros",
+            span_of(token),
+            got=str(token),
+            expected="p0, p1, p2, …",
+        )
+
+    def _offending(self, error: UnexpectedInput) -> Span:
+        """The token the parser could not go on with; the end of the text has no width."""
+        if isinstance(error, UnexpectedToken) and error.token.type != "$END":
+            return span_of(error.token)
+        if isinstance(error, UnexpectedCharacters):
+            lexeme = LEXEME.match(self.text, error.pos_in_stream or 0)
+            if lexeme is not None:
+                return lexeme.span()
+        end = len(self.text.rstrip())
+        return end, end
+
+
+def span_of(node: Tree[Token] | Token) -> Span:
+    """Where a token, or all that a tree was read from, stands in the text."""
+    if isinstance(node, Tree):
+        return node.meta.start_pos, node.meta.end_pos
+    return cast(int, node.start_pos), cast(int, node.end_pos)
+
+
+def _expected(error: UnexpectedInput) -> str | None:
+    """What the parser could have gone on with, in words."""
+    names: Iterable[str] = ()
+    if isinstance(error, UnexpectedToken):
+        names = error.accepts or error.expected
+    elif isinstance(error, UnexpectedCharacters):
+        names = error.allowed or ()
+    texts = {terminal.name: f"'{terminal.pattern.value}'" for terminal in _parser().terminals}
+    words = sorted({WORDS.get(name) or texts[name] for name in set(names) - IGNORED})
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
