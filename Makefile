@@ -17,7 +17,8 @@ TRUST := $(BIN)/python -m pip config get global.cert >/dev/null 2>&1 \
 # this package in front.
 LATER_TRITON := 3.9.0
 LATER := $(VENV)/triton-$(LATER_TRITON)
-GPU_TESTS := tests/test_gpu_kernel.py tests/test_gpu_groups.py tests/test_gpu_assembly.py
+GPU := tests/backends/triton_gpu
+GPU_TESTS := $(GPU)/test_gpu_kernel.py $(GPU)/test_gpu_groups.py $(GPU)/test_gpu_assembly.py
 
 .PHONY: demo test gpu-test sweep check golden style bench clean
 .DELETE_ON_ERROR:
@@ -58,7 +59,7 @@ style: $(STAMP)  ## lint and formatting
 golden: $(STAMP)  ## write generated/ and the golden texts again; review the diff
 	$(BIN)/shardwright emit corpus/reshards.toml -o generated
 	$(BIN)/shardwright emit corpus/examples.toml -o generated
-	$(BIN)/python -m pytest -n 0 tests/test_emission.py --update-golden
+	$(BIN)/python -m pytest -n 0 tests/emit/test_emission.py --update-golden
 
 bench: $(STAMP)  ## what is measured, as tables
 	$(BIN)/python -m bench

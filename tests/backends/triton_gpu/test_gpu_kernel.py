@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cases import random_reshard
 from gpu_cases import CASES, FORMS, make
-from test_emission import FORMATTED, LINTED
+from style import FORMATTED, LINTED
 
 from shardwright.codegen.backends.registry import BACKENDS
 from shardwright.codegen.emit.emit import emit

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_emitted_edges import output, started
+from programs import output, started
 
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts, reverse
