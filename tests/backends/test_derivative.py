@@ -46,7 +46,7 @@ LOADED = """
 import importlib.util, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, Mesh
-from shardwright.codegen import oracle
+from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.codegen.verify.case import Case
 
 path, line = sys.argv[1:]

@@ -69,7 +69,7 @@ def ruff_finds_nothing(folder: Path) -> None:
 SHIFTED = """
 import importlib.util, math, sys
 import torch
-from shardwright.codegen.verify.launch import quick_launches
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 
 def shifted(shape, dtype):
     memory = torch.empty(math.prod(shape) + 16, dtype=dtype)

@@ -250,7 +250,7 @@ PLACES = """
 import json, os
 os.environ.update(JAX_PLATFORMS="cpu", ALLOW_MULTIPLE_LIBTPU_LOAD="1", TPU_SKIP_MDS_QUERY="1")
 from jax.experimental.topologies import get_topology_desc
-from shardwright.codegen.chips import TOPOLOGIES
+from shardwright.codegen.planner.network.chips import TOPOLOGIES
 for name in TOPOLOGIES:
     found = get_topology_desc(platform="tpu", topology_name=name).devices
     print(name, json.dumps([[d.id, d.core_on_chip, *d.coords] for d in found]))
