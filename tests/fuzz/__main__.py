@@ -7,7 +7,8 @@ import sys
 import time
 from collections import Counter
 
-from .case import BACKENDS, features
+from .case import BACKENDS
+from .features import describe, features
 from .generate import case_of
 from .job import Job, Verdict
 from .pool import run_all
@@ -25,7 +26,7 @@ def main() -> int:
     if chosen.without:
         cases = [case for case in cases if not set(chosen.without) & features(case)]
     if chosen.id:
-        print("\n".join(case.describe() for case in cases))
+        print("\n".join(describe(case) for case in cases))
     start = time.perf_counter()
     made = run_all([Job(case) for case in cases], chosen.jobs, _said)
     print(summary(made))
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _said(made: Verdict) -> None:
     if made.bad:
-        print(f"{made.verdict}: {made.detail}\n  {made.case.describe()}", flush=True)
+        print(f"{made.verdict}: {made.detail}\n  {describe(made.case)}", flush=True)
 
 
 def summary(made: list[Verdict]) -> str:

@@ -6,8 +6,9 @@ not drawn, or listed in `refusals`.
 
 from __future__ import annotations
 
-from .case import ITEMSIZES, Case, JaxUse, Side, TorchUse, Use, features
+from .case import ITEMSIZES, Case, JaxUse, Side, TorchUse, Use
 from .dice import Dice
+from .features import features
 from .shardings import (
     MOST_IDS,
     Mesh,
@@ -97,17 +98,21 @@ def _sums(
     dice: Dice, mesh: Mesh, rank: int, dtype: str
 ) -> tuple[tuple[Mesh, Mesh], tuple[str, str]]:
     """The same where axes are unreduced before, after, or both."""
-    pieces = [ref for ref in pieces_of(dice, mesh) if ref.size > 1]
-    most = len(pieces) if dice.rarely(0.4) else min(1, len(pieces))
-    some = sorted(dice.some(dice.sample(pieces, most), min(1, most)), key=pieces.index)
     kind = dice.choice(["max", "min"]) if dice.rarely(0.4) else ""
     keeps = dtype == "bool" or (dice.plain and dice.happens(0.5))
     fate = "kept" if keeps else dice.choice(FATES)
-    before, after = some, some
-    if fate == "new":
-        before = dice.some(some[1:], 0)
-    elif fate != "kept":
-        after = dice.some(some, 0) if fate == "kept in part" else []
+    pieces = [ref for ref in pieces_of(dice, mesh) if ref.size > 1]
+    several = fate == "kept in part" or dice.rarely(0.4)
+    most = len(pieces) if several else min(1, len(pieces))
+    least = min(2 if several else 1, most)
+    some = sorted(dice.some(dice.sample(pieces, most), least), key=pieces.index)
+    fewer = dice.some(some[dice.randint(0, 1) :][: len(some) - 1], 0)
+    before, after = {
+        "kept": (some, some),
+        "kept in part": (some, fewer or some[:1]),
+        "summed": (some, []),
+        "new": (fewer, some),
+    }[fate]
     moves = fate in ("kept", "summed")
     target = same_devices(dice, mesh, moves=moves, renames=not after)
     first = sharding_of(dice, mesh, rank, before)
@@ -141,7 +146,7 @@ def _torch_use(dice: Dice, case: Case) -> Use:
     out = not gradient and dice.happens(0.4)
     negative = ""
     if case.dtype in ("float32", "float64") and dice.rarely(0.8):
-        negative = "out" if out and dice.happens(0.7) else "shards"
+        negative = "out" if out else "shards"
     return TorchUse(out, gradient, negative, dice.choice([0, 0, 1, 3]))
 
 

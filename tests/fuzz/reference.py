@@ -83,10 +83,16 @@ def read(side: Side) -> Read:
 
 
 def _refs(text: str, axes: Mapping[str, int]) -> tuple[Ref, ...]:
-    return tuple(
-        Ref(name, int(pre or 1), int(size or axes[name]))
-        for name, pre, size in re.findall(r'"([^"]*)"(?::\((\d+)\)(\d+))?', text)
-    )
+    """References in their order; neighbours that are one sub-axis together are that one, which
+    makes a difference where chunks are cut again."""
+    refs: list[Ref] = []
+    for name, pre, size in re.findall(r'"([^"]*)"(?::\((\d+)\)(\d+))?', text):
+        ref = Ref(name, int(pre or 1), int(size or axes[name]))
+        if refs and refs[-1].name == name and refs[-1].pre * refs[-1].size == ref.pre:
+            refs[-1] = Ref(name, refs[-1].pre, refs[-1].size * ref.size)
+        else:
+            refs.append(ref)
+    return tuple(refs)
 
 
 def owners(extent: int, sizes: Sequence[int], split: str) -> list[int]:

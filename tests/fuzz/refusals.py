@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .case import Case, JaxUse, TorchUse, features
+from .case import Case, JaxUse, TorchUse
+from .features import features
 
 
 @dataclass(frozen=True)

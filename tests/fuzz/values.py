@@ -69,10 +69,13 @@ def given(case: Case, draw: int) -> Bits:
 
 
 def _small(rng: np.random.Generator, case: Case, shape: tuple[int, ...]) -> Bits:
-    """Integers of which every sum is exact."""
-    most = max(2 ** (_MANTISSA[case.dtype] + 1) // shape[0], 1)
-    numbers = rng.integers(-min(most, 2**20), min(most, 2**20), shape, endpoint=True)
-    return numbers.astype(np.float64).astype(numpy_dtype(case.dtype)).view(bits_type(case.dtype))
+    """Integers, zero where terms are too many, of which every sum is exact."""
+    exact = 2 ** min(_MANTISSA[case.dtype] + 1, 20)
+    most = max(exact // shape[0], 1)
+    numbers = rng.integers(-most, most, shape, endpoint=True).astype(np.float64)
+    place = rng.random(shape).argsort(axis=0).argsort(axis=0)
+    numbers = np.where(place < exact // most, numbers, 0.0)
+    return numbers.astype(numpy_dtype(case.dtype)).view(bits_type(case.dtype))
 
 
 def _sparse(rng: np.random.Generator, case: Case, shape: tuple[int, ...]) -> Bits:
