@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: demo test sweep check golden style bench clean
+.PHONY: demo test sweep fuzz check golden style bench clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
@@ -21,6 +21,10 @@ test: $(STAMP)  ## the tests
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
+
+COUNT ?= 3400
+fuzz: $(STAMP)  ## so many random cases of what is emitted, by their ids
+	$(BIN)/python -m tests.fuzz --count $(COUNT) --jobs $(JOBS)
 
 check: style  ## style, types, and whether generated/ is what would be emitted now
 	$(BIN)/mypy

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fuzz.case import BACKENDS, Case, JaxUse, Side, TorchUse, Use
+from fuzz.case import BACKENDS, Case, JaxUse, Side, TorchUse
 from fuzz.features import FEATURES, describe, features
 from fuzz.generate import case_of
 from fuzz.job import KINDS, Job
@@ -105,53 +105,58 @@ def test_two_references_agree() -> None:
                 np.testing.assert_array_equal(own.shard(device, bits), shard)
 
 
-def plain(backend: str, use: Use, dtype: str = "float32") -> Case:
-    """A transposition of an uneven matrix over six devices."""
-    axes, ids = (("x", 2), ("y", 3)), tuple(range(6))
-    source = Side(axes, ids, '[{"x"}, {"y"}]', "flat")
-    target = Side(axes, ids, '[{"y"}, {"x"}]', "flat")
-    return Case(0, backend, (5, 8), dtype, source, target, "direct", None, use)
-
-
 EAGER = JaxUse(
     x64=False, axis_types="Auto", set_mesh="", call="eager", derivative="", batch=0,
     other_axes=False, placed=True, names_target=True, devices=tuple(range(6)),
 )  # fmt: skip
 
 
+def plain(backend: str) -> Case:
+    """A transposition of an uneven matrix over six devices."""
+    axes, ids = (("x", 2), ("y", 3)), tuple(range(6))
+    source = Side(axes, ids, '[{"x"}, {"y"}]', "flat")
+    target = Side(axes, ids, '[{"y"}, {"x"}]', "flat")
+    use = TorchUse() if backend == "triton_gpu" else EAGER
+    if backend == "jax_xla":
+        use = replace(EAGER, derivative="vjp")
+    return Case(0, backend, (5, 8), "float32", source, target, "direct", None, use)
+
+
 LOST = "return jnp.where(jnp.isnan(y), jnp.nan, y)[None]"
 
 
-@pytest.mark.parametrize(
-    ("backend", "old", "new", "says"),
-    [
-        ("jax_xla", "_at(writes, me)", "_at(reads, me)", "result"),
-        ("jax_xla", "return y[None]", LOST, "result"),
-        ("pallas_tpu", "return y[None]", LOST, "result"),
-        ("pallas_tpu", "start + first - low", "start + first - low + 1", "result"),
-        ("pallas_tpu", "(push(1 - slot, *older[1:]).wait_send)", "", "result"),
-        ("triton_gpu", "tl.load(source, mask=inside),", "tl.load(source, mask=inside) + 0.0,", ""),
-        ("triton_gpu", "b0, b1 = target_shard(", "b1, b0 = target_shard(", "memory outside"),
-        ("triton_gpu", "mask=inside), mask=inside)", "mask=inside))", "memory outside"),
-    ],
+FAULTS = (
+    ("jax_xla", "_at(writes, me)", "_at(reads, me)", "result"),
+    ("jax_xla", "return y[None]", LOST, "result"),
+    ("jax_xla", "return [_reverse()._linear(", "return [-_reverse()._linear(", "cotangent"),
+    ("pallas_tpu", "return y[None]", LOST, "result"),
+    ("pallas_tpu", "start + first - low", "start + first - low + 1", "result"),
+    ("pallas_tpu", "(push(1 - slot, *older[1:]).wait_send)", "", "result"),
+    (
+        "triton_gpu",
+        "tl.load(source, mask=inside),",
+        "tl.load(source, mask=inside) + 0.0,",
+        "result",
+    ),
+    ("triton_gpu", "b0, b1 = target_shard(", "b1, b0 = target_shard(", "memory outside"),
+    ("triton_gpu", "mask=inside), mask=inside)", "mask=inside))", "memory outside"),
 )
-def test_planted_faults_are_found(backend: str, old: str, new: str, says: str) -> None:
-    """Elements in the wrong place, bits that arithmetic loses, and what memory shows."""
-    case = plain(backend, TorchUse() if backend == "triton_gpu" else EAGER)
-    need(Job(case).kind)
-    right, wrong = run_all([Job(case), Job(replace(case, id=1), (old, new))], 1)
-    assert (right.verdict, right.detail) == ("ok", "")
-    assert wrong.verdict == "wrong", wrong
-    assert says in wrong.detail
+"""What of a module is replaced by what, and how it shows: elements in the wrong place, bits that
+arithmetic loses, cotangents, and what memory shows."""
 
 
-def test_a_fault_of_the_backward_is_found() -> None:
-    """A cotangent is judged as a result is."""
-    need("jax")
-    case = plain("jax_xla", replace(EAGER, derivative="vjp"))
-    fault = ("return [_reverse()._linear(", "return [-_reverse()._linear(")
-    (wrong,) = run_all([Job(case, fault)], 1)
-    assert (wrong.verdict, wrong.detail[:9]) == ("wrong", "cotangent")
+@pytest.mark.parametrize("kind", ["jax", "torch"])
+def test_planted_faults_are_found(kind: str) -> None:
+    need(kind)
+    backends = ["triton_gpu"] if kind == "torch" else ["jax_xla", "pallas_tpu"]
+    jobs, expected = [Job(plain(backend)) for backend in backends], [("ok", "")] * len(backends)
+    for number, (backend, old, new, says) in enumerate(FAULTS, 1):
+        if backend in backends:
+            jobs.append(Job(replace(plain(backend), id=number), (old, new)))
+            expected.append(("wrong", says))
+    for made, (verdict, says) in zip(run_all(jobs, 1), expected, strict=True):
+        assert made.verdict == verdict, made
+        assert says in made.detail, made
 
 
 def test_what_is_pending_is_not_there() -> None:
