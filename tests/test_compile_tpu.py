@@ -198,7 +198,7 @@ COMPOSED = """
 import sys
 from pathlib import Path
 import jax
-from shardwright.codegen.compile.pallas_tpu import _argument, _meshes
+from shardwright.codegen.backends.pallas_tpu.compile.run import _argument, _meshes
 from shardwright.codegen.verify.worker import load
 there, back = (load(Path(path)) for path in sys.argv[1:])
 mesh, _ = _meshes(there, "v5e:2x4")

@@ -20,7 +20,7 @@ from shardwright.codegen.verify import worker
 worker.main(sys.argv[1], Path(sys.argv[2]))
 """
 PALLAS = "from jax._src.pallas.mosaic.interpret import interpret_pallas_call as i, shared_memory\n"
-TRITON = "from shardwright.codegen.verify import memory\n"
+TRITON = "from shardwright.codegen.backends.triton_gpu.verify import memory\n"
 SAME = "a kernel without a fault is said to have one: "
 BROKEN = {
     "races are not looked for": (
@@ -39,7 +39,7 @@ BROKEN = {
     ),
     "memory is filled with something else": (
         "pallas_tpu",
-        "from shardwright.codegen.verify import poison\n"
+        "from shardwright.codegen.backends.pallas_tpu.verify import poison\n"
         "import numpy as np\n"
         "poison.utils.get_uninitialized_value = lambda dtype, _: np.asarray(1, dtype)",
         "fresh memory is not filled with nan; fresh memory is not filled with zero",

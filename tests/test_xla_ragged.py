@@ -209,7 +209,7 @@ def test_its_text_does_not_say_what_it_moves() -> None:
 
 COMPILED = """
 import sys
-from shardwright.codegen.compile import pallas_tpu
+from shardwright.codegen.backends.pallas_tpu.compile import run as pallas_tpu
 from shardwright.codegen.verify.worker import load
 from pathlib import Path
 for path in sys.argv[1:]:
