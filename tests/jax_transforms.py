@@ -19,8 +19,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from shardwright.codegen.verify.jax_devices import to_bits, to_jax
+from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.worker import load
 
 COUNT = 3
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.compile.job import Job, What
-from shardwright.codegen.compile.process import outcomes
+from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.compile.report import Code, Outcome, Progress, Report, Verdict
 from shardwright.codegen.compile.targets import REQUIRES, Target, parse_targets, require
 from shardwright.codegen.planner import plan

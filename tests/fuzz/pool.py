@@ -97,16 +97,17 @@ class _Process:
     def __init__(self, kind: str) -> None:
         with tempfile.NamedTemporaryFile(prefix="fuzz-log-", delete=False) as log:
             self._log = Path(log.name)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.worker", kind, str(self._log)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=os.environ | _environment(kind),
-            cwd=_ROOT,
-            text=True,
-            bufsize=1,
-        )
+        with self._log.open("a") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"{__package__}.worker", kind],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=os.environ | _environment(kind),
+                cwd=_ROOT,
+                text=True,
+                bufsize=1,
+            )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
         started = self._answer()
