@@ -12,6 +12,7 @@ from shardwright.codegen.backends.tpu_grid import grid_of, refuse_unreached
 from shardwright.codegen.backends.tpu_review import form_facts
 from shardwright.codegen.backends.tpu_review import review as review
 from shardwright.codegen.backends.tpu_routed import Routed
+from shardwright.codegen.backends.tpu_slots import Slots
 from shardwright.codegen.backends.tpu_traffic import Figures
 from shardwright.codegen.backends.widths import refuse_wide
 from shardwright.codegen.module import as_vectors, module_text, refuse_common
@@ -85,6 +86,13 @@ class PallasText(JaxText):
     def routed(self) -> bool:
         """Whether tiles go from device to device."""
         return isinstance(self.form, Routed)
+
+    @property
+    def as_bits(self) -> bool:
+        """Whether elements are integers outside of kernels too, which may cost XLA a copy: where it
+        packs them, and those that a TPU's kernels have no type for."""
+        packed = isinstance(self.form, Slots | Routed)
+        return super().as_bits and (packed or self.dtype == "float16")
 
     @property
     def moved(self) -> str:
