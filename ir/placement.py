@@ -19,7 +19,7 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
     """Does every device hold the same interval of the tensor under `a` as under `b`?
 
     Without a shape: is it so for every shape? Uneven extents are cut by the flat split. Where
-    values are partial sums, the same devices must also hold the same terms of the sum. Meshes with
+    values are terms, the same devices must also hold the same terms, of one operator. Meshes with
     other devices never place equally.
 
     >>> from shardwright.ir.mesh import Mesh
@@ -41,6 +41,8 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
     ids, position_in_a = _by_device(a)
     other_ids, position_in_b = _by_device(b)
     if not np.array_equal(ids, other_ids):
+        return False
+    if a.operator != b.operator:
         return False
     held = _held(a, position_in_a, extents)
     if not np.array_equal(held, _held(b, position_in_b, extents)):
