@@ -1,0 +1,99 @@
+"""The XLA module among real processes: two and four under `jax.distributed`, against the oracle."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cases import describe
+from places import TESTS
+
+from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.backends.jax_xla.collectives import Collectives
+from shardwright.codegen.backends.jax_xla.groups import Groups
+from shardwright.codegen.backends.jax_xla.rounds import Rounds
+from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import Case
+from shardwright.ir import Mesh, Reshard
+
+pytest.importorskip("jax")
+
+RANK = TESTS / "jax_rank.py"
+DEVICES = 8
+
+
+def make(
+    mesh: Mesh, shape: tuple[int, ...], source: str, target: str, *, to: Mesh | None = None,
+    dtype: str = "float32",
+) -> Reshard:  # fmt: skip
+    return Reshard(shape, dtype, mesh.sharding(source), (to or mesh).sharding(target))
+
+
+EIGHT, SIX = Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 3})
+SHUFFLED = Mesh({"x": 2, "y": 4}, [5, 0, 3, 6, 1, 7, 2, 4])
+# How the boxes travel, and a reshard of which they do.
+RESHARDS = (
+    (Collectives, make(EIGHT, (16, 8), '[{"x", "y"}, {}]', '[{"x"}, {"y"}]')),
+    (Collectives, make(EIGHT, (16, 8), '[{"x", "y"}, {}]', '[{"x"}, {}]', dtype="bfloat16")),
+    (Groups, make(EIGHT, (8, 8), '[{}, {"x", "y"}]', '[{"y"}, {}]')),
+    (Rounds, make(EIGHT, (16, 8), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', dtype="int64")),
+    (Rounds, make(SIX, (7, 11), '[{"x"}, {"y"}]', '[{"y", "x"}, {}]')),
+    (Rounds, make(EIGHT, (13, 5), '[{"x"}, {}]', '[{}, {"y"}]', to=SHUFFLED)),
+    (Rounds, make(Mesh({"x": 4}), (9, 4), '[{"x"}, {}]', '[{}, {"t"}]', to=Mesh({"t": 2}, [7, 2]))),
+)
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_processes(processes: int, tmp_path: Path) -> None:
+    """Values, gradients and padding of every way in which boxes travel; three devices idle last."""
+    cases = [written(reshard, tmp_path / f"case{n}") for n, (_, reshard) in enumerate(RESHARDS)]
+    for how, reshard in RESHARDS:
+        assert isinstance(jax_xla.how_of(plan(reshard)), how), describe(reshard)
+    for rank, answers in enumerate(answered(processes, cases, tmp_path)):
+        for (_, reshard), answer in zip(RESHARDS, answers, strict=True):
+            assert answer == "ok", f"process {rank}: {describe(reshard)}"
+
+
+def written(reshard: Reshard, folder: Path) -> Case:
+    """The modules of a reshard, on disk, as what is asked of the processes."""
+    folder.mkdir()
+    emitted = parts(plan(reshard), "jax_xla", "shardwright emit")
+    for part in emitted:
+        (folder / part.file).write_text(part.text)
+    case = Case.of(reshard, folder.name, "jax_xla", folder / "jax_xla.py")
+    return dataclasses.replace(case, derivative=len(emitted) > 1)
+
+
+def answered(processes: int, cases: list[Case], folder: Path) -> list[list[str]]:
+    """What every process says of every case."""
+    asked = folder / "cases.jsonl"
+    asked.write_text("".join(f"{case.to_json()}\n" for case in cases))
+    words = [str(processes), str(DEVICES // processes), str(free_port())]
+    logs = [folder / f"{rank}.log" for rank in range(processes)]
+    started = []
+    for rank, log in enumerate(logs):
+        with asked.open() as lines:
+            command = [sys.executable, str(RANK), str(rank), *words, str(log)]
+            run = subprocess.Popen(command, stdin=lines, stdout=subprocess.PIPE, text=True)
+            started.append(run)
+    try:
+        answers = [run.communicate(timeout=300)[0].splitlines() for run in started]
+    finally:
+        for run in started:
+            run.kill()
+    said = "\n".join(log.read_text()[-2000:] for log in logs)
+    assert [run.returncode for run in started] == [0] * processes, said
+    return answers
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,92 @@
+"""`reshard` of the Triton module among real processes: gloo, against the oracle, counting bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from cases import all_pairs, describe, devices, random_reshard
+from places import TESTS
+
+from shardwright.codegen.backends.triton_gpu import context as triton_gpu
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify.case import placement
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.ir import Reshard
+
+RANK = TESTS / "gloo_rank.py"
+
+
+def check_exchange(reshards: list[Reshard], folder: Path) -> None:
+    """Every reshard in one group of processes; results and bytes on the wire as planned."""
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    cases, expected = [], []
+    for number, reshard in enumerate(reshards):
+        made = plan(reshard)
+        path = folder / f"case{number}.py"
+        path.write_text(triton_gpu.render(made, "shardwright emit"))
+        source = placement(reshard.source, reshard.source_split)
+        target = placement(reshard.target, reshard.target_split)
+        tensor = next(iter(oracle.planes(reshard.shape, reshard.dtype)))
+        shards = {d: s.tobytes().hex() for d, s in oracle.shards(source, tensor).items()}
+        cases.append({"module": str(path), "world": devices(reshard), "shards": shards})
+        expected.append(
+            ({d: s.tobytes().hex() for d, s in oracle.shards(target, tensor).items()}, made.traffic)
+        )
+    results = run_group(max(map(devices, reshards)), cases, folder)
+    for number, reshard in enumerate(reshards):
+        wanted, traffic = expected[number]
+        ranks = [lines[number] for lines in results if "outside" not in lines[number]]
+        got = {rank["device"]: rank["result"] for rank in ranks if rank["result"] is not None}
+        assert got == wanted, describe(reshard)
+        assert sum(rank["sent"] for rank in ranks) == traffic.received_total
+        assert max(rank["sent"] for rank in ranks) == traffic.sent_max
+
+
+def run_group(world: int, cases: list[dict], folder: Path, **environment: str) -> list[list[dict]]:
+    """What every rank reported, a line a case."""
+    home = Path(tempfile.mkdtemp(dir=folder))
+    listed = home / "cases.json"
+    listed.write_text(json.dumps(cases))
+    done = subprocess.run(
+        [sys.executable, str(RANK), str(world), str(home), str(listed)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [(home / f"{rank}.jsonl").read_text().splitlines() for rank in range(world)]
+    return [[json.loads(line) for line in each] for each in lines]
+
+
+def test_pairs_of_six_by_six_over_gloo(tmp_path: Path) -> None:
+    """Every eleventh pair; the slow test takes them all."""
+    check_exchange(all_pairs({"x": 2, "y": 3}, (6, 6))[::11], tmp_path)
+
+
+@pytest.mark.slow
+def test_all_pairs_of_six_by_six_over_gloo(tmp_path: Path) -> None:
+    check_exchange(all_pairs({"x": 2, "y": 3}, (6, 6)), tmp_path)
+
+
+def test_random_over_gloo(tmp_path: Path) -> None:
+    few = [r for r in map(random_reshard, range(40)) if devices(r) <= 6]
+    check_exchange(few, tmp_path)
+
+
+def test_two_meshes_over_gloo(tmp_path: Path) -> None:
+    """A rank outside the source passes None, one outside the target gets None."""
+    one_sided = []
+    for seed in range(200):
+        reshard = random_reshard(seed)
+        sides = reshard.source.mesh.device_ids, reshard.target.mesh.device_ids
+        if set(sides[0]) != set(sides[1]) and devices(reshard) <= 8:
+            one_sided.append(reshard)
+    check_exchange(one_sided[:10], tmp_path)

@@ -1,0 +1,364 @@
+"""Groups: the weights of a layer in one launch a device, and in one exchange among processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpu_cases import layer
+from test_distributed import run_group
+from test_gpu_processes import sides
+from typer.testing import CliRunner
+
+from shardwright.codegen.cli import app
+from shardwright.codegen.emit.check import check
+from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.planner import plan
+from shardwright.codegen.spec.group import Group
+from shardwright.codegen.verify.worker import load
+from shardwright.ir import InputError, Mesh, Reshard
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+Refits = dict[str, tuple[dict[str, Reshard], Path]]
+APART, AMONG = (4, 5, 6, 7), (2, 3, 0, 1)
+
+
+def written(reshards: dict[str, Reshard], folder: Path) -> Path:
+    """The bundles of some tensors and the module of a group of all."""
+    for name, reshard in reshards.items():
+        emit(reshard, ("triton_gpu",), "direct").write(folder / name)
+    group = Group("layer", tuple(reshards))
+    (folder / "layer").mkdir()
+    for name, text in group.files({name: plan(r) for name, r in reshards.items()}).items():
+        (folder / "layer" / name).write_text(text)
+    return folder / "layer" / "triton_gpu.py"
+
+
+@pytest.fixture(scope="module")
+def refits(tmp_path_factory: pytest.TempPathFactory) -> Refits:
+    """The weights of a layer, and the module of their group: to other devices, among the same."""
+    found = {}
+    for name, ids in (("apart", APART), ("among", AMONG)):
+        reshards = layer(*ids)
+        assert len(reshards) > 20
+        found[name] = reshards, written(reshards, tmp_path_factory.mktemp(name))
+    return found
+
+
+LOCAL = """
+import importlib.util, json, sys
+from pathlib import Path
+import torch
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+
+path, cases = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("layer", path)
+m = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(m)
+launches = []
+copy = m._Listed.copy
+m._Listed.copy = lambda listed, *args: (launches.append(listed), copy(listed, *args))[1]
+
+
+def tensor(name, device, text, shape):
+    raw = bytearray.fromhex(text)
+    return torch.frombuffer(raw, dtype=m._MODULES[name].TORCH_DTYPE).reshape(shape).clone()
+
+
+given = json.loads(Path(cases).read_text())
+shards = {
+    name: [
+        tensor(name, d, held[str(d)], m._MODULES[name].source_shape(d))
+        for d in sorted(m.SOURCE_IDS)
+    ]
+    for name, (held, _) in given.items()
+}
+# A shard and a result that begin where 16 bytes cannot be moved at once.
+moved = torch.empty(shards["q_proj"][0].numel() + 1, dtype=torch.bfloat16)[1:]
+shards["q_proj"][0] = moved.view(shards["q_proj"][0].shape).copy_(shards["q_proj"][0])
+with quick_launches():
+    results = m.reshard_local(shards)
+assert len(launches) in (0, len(m.TARGET_IDS)), len(launches)
+for name, (_, wanted) in given.items():
+    for device, result in zip(sorted(m.TARGET_IDS), results[name], strict=True):
+        found = bytes(result.reshape(-1).view(torch.uint8).tolist()).hex()
+        assert found == wanted[str(device)], (name, device)
+again = m.reshard_local(shards, out=results)
+assert all(a is b for name in results for a, b in zip(again[name], results[name], strict=True))
+print(len(launches))
+"""
+
+
+@pytest.mark.parametrize(("which", "interpreted"), [("apart", "1"), ("among", "0")])
+def test_one_launch_a_device(refits: Refits, which: str, interpreted: str, tmp_path: Path) -> None:
+    reshards, module = refits[which]
+    cases = tmp_path / "cases.json"
+    cases.write_text(json.dumps({name: sides(reshard) for name, reshard in reshards.items()}))
+    run = subprocess.run(
+        [sys.executable, "-c", LOCAL, str(module), str(cases)],
+        env={"TRITON_INTERPRET": interpreted, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout == ("8\n" if interpreted == "1" else "0\n")
+
+
+def test_it_checks_itself(tmp_path: Path) -> None:
+    reshards = {name: layer(*AMONG)[name] for name in ("q_proj", "o_proj", "norm1", "conv")}
+    module = written(reshards, tmp_path)
+    run = subprocess.run([sys.executable, str(module)], capture_output=True, text=True, timeout=120)
+    elements = 2 * 64 * 64 + 64 + 8 * 3 * 4 * 16
+    said = f"ok: {elements} elements of 4 tensors moved, every target shard right\n"
+    assert (run.stdout, run.returncode) == (said, 0), run.stderr[-2000:]
+    path = tmp_path / "conv" / "triton_gpu.py"
+    path.write_text(
+        path.read_text().replace("def tile(", "def tile(*_): return (0, 0) * 4\n\n\ndef t(")
+    )
+    wrong = subprocess.run(
+        [sys.executable, str(module)], capture_output=True, text=True, timeout=120
+    )
+    assert (wrong.stderr, wrong.returncode) == ("conv, device 0: wrong target shard\n", 1)
+
+
+@pytest.mark.parametrize(("which", "interpreted"), [("apart", "0"), ("among", "1")])
+def test_one_exchange_a_rank(refits: Refits, which: str, interpreted: str, tmp_path: Path) -> None:
+    reshards, module = refits[which]
+    given = {name: sides(reshard) for name, reshard in reshards.items()}
+    case = {"task": "grouped", "module": str(module)}
+    case["members"] = {name: source for name, (source, _) in given.items()}
+    world = plan(reshards["q_proj"]).devices
+    ranks = [lines[0] for lines in run_group(world, [case], tmp_path, TRITON_INTERPRET=interpreted)]
+    for rank in ranks:
+        wanted = {name: target.get(rank["device"]) for name, (_, target) in given.items()}
+        assert rank["results"] == wanted
+        assert rank["kept"]
+        assert len(rank["sent"]) == 1
+        assert rank["launches"] <= 2 * int(interpreted)
+        assert rank["said"].startswith("ValueError: rank 1: norm1: source shard of device 1: got")
+    total = sum(plan(reshard).traffic.received_total for reshard in reshards.values())
+    assert sum(rank["sent"][0] for rank in ranks) == total
+
+
+def test_the_kernel_moves_sixteen_bytes_at_once(refits: Refits) -> None:
+    import triton
+    from test_gpu_kernel import loaded
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from shardwright.codegen.backends.triton_gpu.compile import resources
+
+    module = loaded(refits["apart"][1])
+    names = module.copy_kernel.arg_names
+    fixed = {"UNIT": module.UNIT, "ROWS": module.ROWS, "COLUMNS": module.COLUMNS}
+    for target, kind in (
+        (GPUTarget("cuda", 90, 32), "ptx"),
+        (GPUTarget("hip", "gfx942", 64), "amdgcn"),
+    ):
+        text = triton.compile(
+            ASTSource(
+                fn=module.copy_kernel,
+                signature={name: "constexpr" if name in fixed else "*i64" for name in names},
+                constexprs={(names.index(name),): value for name, value in fixed.items()},
+                attrs={(k,): [["tt.divisibility", 16]] for k in range(4)},
+            ),
+            target=target,
+        ).asm[kind]
+        # The fields of the tile have 8 bytes each.
+        assert set(resources.widths(text, "ld")) - {8} == {16, module.UNIT}
+        assert set(resources.widths(text, "st")) == {16, module.UNIT}
+        assert resources.divisions(text)[0] == 0
+
+
+def test_lazily_negated_tensors_of_a_group_are_refused(tmp_path: Path) -> None:
+    """A source shard and a tensor to fill, of one process; those of many are checked alike."""
+    import torch
+
+    mesh = Mesh({"x": 2})
+    sides = mesh.sharding('[{"x"}]'), mesh.sharding("[{}]")
+    module = load(written({"a": Reshard((4,), "float32", *sides)}, tmp_path))
+    shards, out = ([torch.ones(size) for _ in range(2)] for size in (2, 4))
+    negated = "got a lazily negated view, expected its resolve_neg()"
+    for given, to, what in (
+        ([shards[0], torch._neg_view(shards[1])], out, "source shard of device 1"),
+        (shards, [torch._neg_view(out[0]), out[1]], "out of device 0"),
+    ):
+        with pytest.raises(ValueError, match="negated") as caught:
+            module.reshard_local({"a": given}, out={"a": to})
+        assert str(caught.value) == f"a: {what}: {negated}"
+
+
+def test_a_member_emitted_anew(tmp_path: Path) -> None:
+    from test_gpu_kernel import loaded
+
+    reshards = {name: layer(*APART)[name] for name in ("q_proj", "norm1")}
+    module = written(reshards, tmp_path)
+    emit(layer(*APART)["k_proj"], ("triton_gpu",)).write(tmp_path / "q_proj")
+    path = tmp_path / "q_proj" / "triton_gpu.py"
+    with pytest.raises(ImportError) as caught:
+        loaded(module)
+    assert str(caught.value).startswith(f"{path} has plan ")
+    path.unlink()
+    with pytest.raises(ImportError) as caught:
+        loaded(module)
+    assert str(caught.value) == (
+        f"{path} is missing: a group needs the bundles of its tensors beside it"
+    )
+
+
+def test_modules_are_formatted(refits: Refits) -> None:
+    from test_gpu_kernel import ruff_finds_nothing
+
+    ruff_finds_nothing(refits["apart"][1].parent)
+
+
+def test_members_on_other_devices() -> None:
+    plans = {"a": plan(layer(*APART)["norm1"]), "b": plan(layer(*AMONG)["norm1"])}
+    with pytest.raises(InputError) as caught:
+        Group("both", ("a", "b")).files(plans)
+    assert str(caught.value) == (
+        "members: the members of a group are on the same devices in the same order\n"
+        "got: the target mesh of b on devices 2, 3, 0, 1\n"
+        "expected: 4, 5, 6, 7, as that of a"
+    )
+
+
+TABLES = """\
+[[reshard]]
+name = "up"
+mesh = "x=2"
+shape = [6, 4]
+dtype = "float32"
+source = '[{"x"}, {}]'
+target = '[{}, {"x"}]'
+
+[[reshard]]
+name = "down"
+mesh = "x=2"
+shape = [5]
+dtype = "int8"
+source = '[{"x"}]'
+target = '[{}]'
+
+[[reshard]]
+name = "other"
+mesh = "x=3"
+shape = [5]
+dtype = "int8"
+source = '[{"x"}]'
+target = '[{}]'
+
+[[group]]
+name = "both"
+members = ["up", "down"]
+"""
+
+
+def command(*words: object) -> tuple[int, str]:
+    """Exit code and what is printed, on stderr if that fails."""
+    result = CliRunner().invoke(app, [*map(str, words), "--backends", "triton_gpu"])
+    return result.exit_code, (result.stderr if result.exit_code else result.stdout)
+
+
+def test_a_file_with_a_group(tmp_path: Path) -> None:
+    listed, root = tmp_path / "reshards.toml", tmp_path / "out"
+    listed.write_text(TABLES)
+    code, said = command("emit", listed, "-o", root)
+    assert (code, said.splitlines()[-1]) == (0, f"{root}/both: 3 files written")
+    assert sorted(path.name for path in (root / "both").iterdir()) == [
+        "README.md",
+        "__init__.py",
+        "triton_gpu.py",
+    ]
+    assert check(root) == ()
+    # Made again by the command that its files state, with its members; alone, and by the manifest.
+    (root / "both" / "triton_gpu.py").unlink()
+    again = command("emit", root / "manifest.json", "--name", "both", "-o", root)
+    unchanged = [f"{root}/{name}: unchanged" for name in ("down", "up")]
+    assert again == (0, "\n".join([*unchanged, f"{root}/both: 1 file written", ""]))
+    command("emit", listed, "--name", "other", "-o", root)
+    assert check(root) == ()
+    (root / "both" / "README.md").write_text("mine")
+    problems = [(problem.path, problem.rule) for problem in check(root)]
+    assert problems == [("both/README.md", "edited by hand")]
+    assert [problem.path for problem in check(root / "both")] == ["both/README.md"]
+
+
+def test_a_member_of_another_shape(tmp_path: Path) -> None:
+    """The group notes that it is not what would be emitted now."""
+    listed, root = tmp_path / "reshards.toml", tmp_path / "out"
+    listed.write_text(TABLES)
+    command("emit", listed, "-o", root)
+    listed.write_text(TABLES.replace("shape = [5]", "shape = [7]").partition("[[group]]")[0])
+    command("emit", listed, "-o", root)
+    paths = {problem.path for problem in check(root)}
+    assert paths == {"both/README.md", "both/triton_gpu.py"}
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            'name = "both"\nmembers = ["up", "left"]',
+            "group 'both', members: no such reshard\ngot: left\n"
+            "expected: names of [[reshard]] tables of the same file",
+        ),
+        (
+            'name = "both"\nmembers = []',
+            "group 'both', members: the members of a group are a list of names of reshards\n"
+            "got: []\nexpected: one name or more",
+        ),
+        (
+            'name = "both"\nmembers = ["up", "up"]',
+            "group 'both', members: a member stands once in a group\ngot: up twice",
+        ),
+        (
+            'members = ["up"]',
+            "group 1, name: a group has a name\nexpected: a text in quotes",
+        ),
+        (
+            'name = "Up"\nmembers = ["up"]',
+            "group 'Up', name: a reshard or a group has this name already, but for case\n"
+            "got: Up\nexpected: a name of its own for each",
+        ),
+        (
+            'name = "both"\nmembers = ["up"]\nmesh = "x=2"',
+            "group 'both', mesh: unknown key\ngot: mesh\nexpected: name, members",
+        ),
+        (
+            'name = "both"\nmembers = ["up", "other"]',
+            "group 'both', members: the members of a group are on the same devices in the same "
+            "order\ngot: the source mesh of other on devices 0, 1, 2\n"
+            "expected: 0, 1, as that of up",
+        ),
+    ],
+)
+def test_groups_that_cannot_be(table: str, said: str, tmp_path: Path) -> None:
+    listed = tmp_path / "reshards.toml"
+    listed.write_text(TABLES.partition("[[group]]")[0] + "[[group]]\n" + table + "\n")
+    assert command("emit", listed, "-o", tmp_path / "out") == (2, f"error: {listed}, {said}\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_members_without_a_triton_module(tmp_path: Path) -> None:
+    path = tmp_path / "one.toml"
+    path.write_text(
+        '[[reshard]]\nname = "w"\nmesh = "x=4"\nshape = [8, 16]\ndtype = "float32"\n'
+        "source = '[{\"x\"}, {}]'\ntarget = '[{}, {\"x\"}]'\n"
+        '[[group]]\nname = "all"\nmembers = ["w"]\n'
+    )
+    words = ["emit", str(path), "--backends", "pallas_tpu", "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: --backends: the members of a group need triton_gpu\n"
+        "got: pallas_tpu for w of all\n"
+        "expected: triton_gpu among them\n"
+    )
+    assert not (tmp_path / "out").exists()

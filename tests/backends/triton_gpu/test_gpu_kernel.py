@@ -1,0 +1,376 @@
+"""The Triton kernels of every form: against the oracle, unaligned, compiled, one launch each."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from cases import random_reshard
+from gpu_cases import CASES, FORMS, make
+from style import FORMATTED, LINTED
+
+from shardwright.codegen.backends.registry import BACKENDS
+from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import Case, run_batch
+from shardwright.ir import Mesh, Reshard
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+
+def written(reshard: Reshard, folder: Path, name: str = "case") -> Path:
+    """The module of a reshard, on disk."""
+    path = folder / f"{name}.py"
+    path.write_text(BACKENDS["triton_gpu"].render(plan(reshard), "shardwright emit"))
+    return path
+
+
+def loaded(path: Path) -> ModuleType:
+    """A module, imported."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_form_against_the_oracle(tmp_path: Path) -> None:
+    cases = []
+    for name, reshard in CASES.items():
+        path = written(reshard, tmp_path, name)
+        cases.append(Case.of(reshard, name, "triton_gpu", path))
+    found = {r.name: (r.verdict, r.detail) for r in run_batch("triton_gpu", cases)}
+    assert found == dict.fromkeys(CASES, ("ok", ""))
+
+
+def test_modules_are_formatted(tmp_path: Path) -> None:
+    """Every form, and one whose index functions have sums longer than a line."""
+    for name, reshard in {**CASES, "long": random_reshard(86)}.items():
+        written(reshard, tmp_path, name)
+    ruff_finds_nothing(tmp_path)
+
+
+def ruff_finds_nothing(folder: Path) -> None:
+    for words in (FORMATTED, LINTED):
+        command = [sys.executable, "-m", *words, str(folder)]
+        run = subprocess.run(command, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout[-3000:]
+
+
+# Shards one element past a multiple of 16 bytes, then results there: the kernel without hints.
+SHIFTED = """
+import importlib.util, math, sys
+import torch
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+
+def shifted(shape, dtype):
+    memory = torch.empty(math.prod(shape) + 16, dtype=dtype)
+    start = next(k for k in range(1, 16) if memory[k:].data_ptr() % 16)
+    return memory[start : start + math.prod(shape)].view(shape)
+
+for path in sys.argv[1:]:
+    spec = importlib.util.spec_from_file_location("case", path)
+    m = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(m)
+    launches = []
+    launch = m._launch
+    m._launch = lambda *args, **kwargs: (launches.append(args), launch(*args, **kwargs))[1]
+    for move_inputs, move_outputs in ((True, False), (False, True)):
+        shards, expected = [], None
+        for device in sorted(m.SOURCE_IDS):
+            held = torch.randint(0, 2, m.source_shape(device)).to(m.TORCH_DTYPE)
+            here = shifted(held.shape, held.dtype) if move_inputs else torch.empty_like(held)
+            shards.append(here.copy_(held))
+        out = [torch.empty(m.target_shape(d), dtype=m.TORCH_DTYPE) for d in sorted(m.TARGET_IDS)]
+        expected = [None] * len(out)
+        for receiver, device in enumerate(m.TARGET_IDS):
+            mine = torch.empty(m.target_shape(device), dtype=m.TORCH_DTYPE)
+            held = dict(zip(sorted(m.SOURCE_IDS), shards))
+            by_position = [held[each] for each in m.SOURCE_IDS]
+            m._pull_slices(by_position, mine, receiver, m._source_position(device))
+            expected[sorted(m.TARGET_IDS).index(device)] = mine
+        if move_outputs:
+            out = [shifted(o.shape, o.dtype) for o in out]
+        launches.clear()
+        with quick_launches():
+            got = m.reshard_local(shards, out=out)
+        assert all(a is b for a, b in zip(got, out))
+        assert all(torch.equal(a, b) for a, b in zip(got, expected))
+        assert len(launches) == sum(o.numel() > 0 for o in out)
+    print(m.ALIGNED[:2], m._is_aligned([shards[0].data_ptr()], out[0]))
+"""
+
+
+def test_shards_that_lie_anywhere(tmp_path: Path) -> None:
+    """Inputs, results, or both begin off 16 bytes; one launch a device, into the tensors given."""
+    names = ["columns", "heads", "rows", "bytes"]
+    paths = [written(CASES[name], tmp_path, name) for name in names]
+    run = subprocess.run(
+        [sys.executable, "-c", SHIFTED, *map(str, paths)],
+        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "(4, 2) False",
+        "(8, 2) False",
+        "(1, 4) False",
+        "(1, 1) False",
+    ]
+
+
+def assembly(module: ModuleType, kernel: str, aligned: bool = True) -> str:
+    """A kernel for sm_90, as the module launches it."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from shardwright.codegen.backends.triton_gpu.compile import launch
+
+    made = getattr(module, kernel)
+    names = made.arg_names
+    given = launch.types(module) | {"tiles": "*i64", "sources": "*i64"}
+    if not aligned:
+        given["out"] = f"*i{8 * module.ITEMSIZE}"
+    unit, lanes, *blocks = module.ALIGNED if aligned else module.UNALIGNED
+    fixed = [name for name in names if name not in given]
+    values = dict(zip(fixed, (unit, lanes, *module.BLOCK, *blocks), strict=True))
+    pointers = [k for k, name in enumerate(names) if given.get(name, "").startswith("*")]
+    compiled = triton.compile(
+        ASTSource(
+            fn=made,
+            signature={name: given.get(name, "constexpr") for name in names},
+            constexprs={(names.index(name),): value for name, value in values.items()},
+            attrs={(k,): [["tt.divisibility", 16]] for k in pointers} if aligned else {},
+        ),
+        target=GPUTarget("cuda", 90, 32),
+    )
+    text: str = compiled.asm["ptx"]
+    return text
+
+
+def widths(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Bytes of the loads after that of the address, and of the stores."""
+    from shardwright.codegen.backends.triton_gpu.compile import resources
+
+    return resources.widths(text, "ld")[1:], resources.widths(text, "st")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sixteen_bytes_where_they_are_proven(name: str, tmp_path: Path) -> None:
+    """All loads and stores of `lines`, some of `mixed`, none of `units`; no loop, no division."""
+    from shardwright.codegen.backends.triton_gpu.compile import resources
+
+    module = loaded(written(CASES[name], tmp_path))
+    text = assembly(module, "pull_kernel")
+    for found in widths(text):
+        wide = [size == 16 for size in found]
+        assert {"lines": all(wide), "mixed": any(wide), "units": not any(wide)}[FORMS[name]], found
+    assert resources.divisions(text)[0] == 0
+    unhinted = assembly(module, "pull_kernel", aligned=False)
+    assert {size for found in widths(unhinted) for size in found} == {module.ITEMSIZE}
+
+
+@pytest.mark.parametrize("name", ["columns", "outer", "rows", "bytes"])
+def test_packing_is_as_wide(name: str, tmp_path: Path) -> None:
+    module = loaded(written(CASES[name], tmp_path))
+    text = assembly(module, "copy_kernel")
+    # Its first loads are those of the listed tile.
+    for found in (widths(text)[0][-1:], widths(text)[1][:1]):
+        assert (max(found) == 16) == (FORMS[name] == "lines") or FORMS[name] == "mixed"
+
+
+def test_offsets_of_large_shards_have_64_bits(tmp_path: Path) -> None:
+    sides = '[{"x"}, {}]', '[{}, {"x"}]'
+    texts = []
+    for rows in (2**14, 2**17):
+        large = make({"x": 2}, (rows, 2**16), *sides, dtype="int8")
+        texts.append(written(large, tmp_path, f"rows{rows}").read_text())
+        assert assembly(loaded(tmp_path / f"rows{rows}.py"), "pull_kernel").count(".v2.b64")
+    assert "tl.int64)" not in texts[0].partition("def pull_kernel")[2].partition("def copy_")[0]
+    assert "block = tl.cast(" in texts[1]
+
+
+def test_peers_are_visited_from_the_own_shard_on(tmp_path: Path) -> None:
+    """By each device in another order, the first tile of a launch being the device's own."""
+    path = written(make({"x": 4}, (8, 64), '[{"x"}, {}]', '[{}, {"x"}]'), tmp_path)
+    order = subprocess.run(
+        [sys.executable, "-c", ORDER, str(path)],
+        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert order.returncode == 0, order.stderr
+    assert eval(order.stdout) == [[(d + k) % 4 for k in range(4)] for d in range(4)]
+
+
+ORDER = """
+import importlib.util, sys
+import torch
+import triton.language as tl
+
+spec = importlib.util.spec_from_file_location("case", sys.argv[1])
+m = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(m)
+seen, load = [], tl.load
+shards = [torch.empty(m.source_shape(d), dtype=m.TORCH_DTYPE) for d in m.SOURCE_IDS]
+starts = {shard.data_ptr(): d for d, shard in enumerate(shards)}
+from triton.runtime import interpreter
+builder = interpreter.interpreter_builder
+original = builder.create_masked_load
+
+
+def loaded(ptrs, mask, *rest):
+    result = original(ptrs, mask, *rest)
+    seen.extend(starts[int(v)] for v in result.data.ravel() if int(v) in starts)
+    return result
+
+
+builder.create_masked_load = loaded
+orders = []
+for device in range(4):
+    seen.clear()
+    out = torch.empty(m.target_shape(device), dtype=m.TORCH_DTYPE)
+    m._pull([shard.data_ptr() for shard in shards], out, device, device)
+    orders.append(list(dict.fromkeys(seen)))
+print(orders)
+"""
+
+
+def test_out(tmp_path: Path) -> None:
+    """Results go where they are told, and nowhere else; CPU tensors outside the interpreter too."""
+    module = loaded(written(CASES["columns"], tmp_path))
+    shards = [torch.randn(module.source_shape(d)).to(torch.bfloat16) for d in range(8)]
+    expected = module.reshard_local(shards)
+    out = [torch.empty_like(each) for each in expected]
+    assert all(a is b for a, b in zip(module.reshard_local(shards, out=out), out, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(out, expected, strict=True))
+
+
+def refused(module: Any, shards: list[Any], out: list[Any] | None) -> str:
+    with pytest.raises(ValueError, match=r"expected|shares|gradient") as caught:
+        module.reshard_local(shards, out=out)
+    return str(caught.value)
+
+
+def test_what_reshard_local_refuses(tmp_path: Path) -> None:
+    module = loaded(written(CASES["columns"], tmp_path))
+    shards = [torch.zeros(16, 64, dtype=torch.bfloat16) for _ in range(8)]
+    out = [torch.zeros(64, 32, dtype=torch.bfloat16) for _ in range(8)]
+
+    def given(which: list[Any], number: int, tensor: Any) -> list[Any]:
+        return [*which[:number], tensor, *which[number + 1 :]]
+
+    said = [
+        refused(module, shards[:7], None),
+        refused(module, shards, out[:7]),
+        refused(module, given(shards, 3, shards[3].T), None),
+        refused(module, given(shards, 3, shards[3].float()), None),
+        refused(module, given(shards, 3, torch.zeros(64, 16).bfloat16().T), None),
+        refused(module, shards, given(out, 5, out[5][:, :16])),
+        refused(module, shards, given(out, 5, torch.zeros(32, 64).bfloat16().T)),
+        refused(module, shards, given(out, 5, out[5].to("meta"))),
+        refused(module, given(shards, 1, shards[1].to("meta")), None),
+    ]
+    whole = torch.zeros(64 * 32, dtype=torch.bfloat16)
+    shared = given(shards, 0, whole[: 16 * 64].view(16, 64))
+    said.append(refused(module, shared, given(out, 5, whole.view(64, 32))))
+    said.append(refused(module, shards, given(out, 5, out[2])))
+    said.append(refused(module, given(shards, 3, None), None))
+    said.append(refused(module, given(shards, 3, shards[3].float().numpy()), None))
+    said.append(refused(module, given(shards, 3, torch._neg_view(shards[3])), None))
+    said.append(refused(module, shards, given(out, 5, torch._neg_view(out[5]))))
+    assert said == [
+        "got 7 source shards, expected 8",
+        "got 7 tensors in out, expected 8",
+        "source shard of device 3: got (64, 16) of torch.bfloat16, "
+        "expected (16, 64) of torch.bfloat16",
+        "source shard of device 3: got (16, 64) of torch.float32, "
+        "expected (16, 64) of torch.bfloat16",
+        "source shard of device 3: expected a contiguous tensor",
+        "out of device 5: got (64, 16) of torch.bfloat16, expected (64, 32) of torch.bfloat16",
+        "out of device 5: expected a contiguous tensor",
+        "out of device 5: got a tensor on meta, expected one on cpu",
+        "source shards on ['cpu', 'meta'], expected all on GPUs or all on the CPU",
+        "out of device 5: shares memory with a source shard, which others still read",
+        "out of device 5: shares memory with another of out",
+        "source shard of device 3: got NoneType, expected a torch.Tensor",
+        "source shard of device 3: got ndarray, expected a torch.Tensor",
+        "source shard of device 3: got a lazily negated view, expected its resolve_neg()",
+        "out of device 5: got a lazily negated view, expected its resolve_neg()",
+    ]
+
+
+def pair(folder: Path) -> ModuleType:
+    """The module of a bundle with that of the reverse reshard beside it, between other meshes."""
+    source, target = Mesh({"x": 4, "y": 2}), Mesh({"t": 3}, [5, 2, 9])
+    sides = source.sharding('[{"x"}, {}]'), target.sharding('[{}, {"t"}]')
+    emit(Reshard((7, 6), "float32", *sides), ("triton_gpu",)).write(folder / "there")
+    return loaded(folder / "there" / "triton_gpu.py")
+
+
+def test_the_gradient_is_the_reverse_reshard(tmp_path: Path) -> None:
+    """Each element's gradient arrives where the element came from."""
+    module = pair(tmp_path)
+    shards = [torch.randn(module.source_shape(d), requires_grad=True) for d in range(8)]
+    outputs = module.reshard_local(shards)
+    weights = torch.arange(42.0).view(7, 6)
+    columns = {device: number for number, device in enumerate((5, 2, 9))}
+    sum(
+        (out * weights[:, 2 * columns[d] : 2 * columns[d] + 2]).sum()
+        for d, out in zip((2, 5, 9), outputs, strict=True)
+    ).backward()
+    rows = math.ceil(7 / 4)
+    for device, shard in enumerate(shards):
+        first = device // 2 * rows
+        assert torch.equal(shard.grad, weights[first : first + rows])
+    there = module._backward()._backward()
+    assert (there.SOURCE, there.TARGET, there.PLAN) == (module.SOURCE, module.TARGET, module.PLAN)
+
+
+def test_gradients_that_are_lazily_negated(tmp_path: Path) -> None:
+    """As that of the imaginary part of a conjugate is: memory holds what is still to be negated."""
+    module = pair(tmp_path)
+    weights = [torch.randn(module.target_shape(d)) for d in (2, 5, 9)]
+    found = []
+    for given in (weights, [torch._neg_view(-each) for each in weights]):
+        shards = [torch.randn(module.source_shape(d), requires_grad=True) for d in range(8)]
+        torch.autograd.backward(module.reshard_local(shards), given)
+        found.append([shard.grad for shard in shards])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_integers_have_no_gradient(tmp_path: Path) -> None:
+    bundle = emit(make({"x": 2}, (4,), '[{"x"}]', "[{}]", dtype="int32"), ("triton_gpu",))
+    bundle.write(tmp_path / "whole")
+    assert not (tmp_path / "whole" / "triton_gpu_backward.py").exists()
+    module = loaded(tmp_path / "whole" / "triton_gpu.py")
+    assert not hasattr(module, "_backward")
+
+
+def test_gradients_that_cannot_be(tmp_path: Path) -> None:
+    module = loaded(written(CASES["uneven"], tmp_path))
+    shards = [torch.zeros(module.source_shape(d), requires_grad=True) for d in range(8)]
+    out = [torch.zeros(module.target_shape(d)) for d in range(8)]
+    message = "out takes no gradient: got source shards that require one"
+    assert refused(module, shards, out) == message
+    results = module.reshard_local(shards)
+    path = tmp_path / "triton_gpu_backward.py"
+    with pytest.raises(RuntimeError) as caught:
+        sum(result.sum() for result in results).backward()
+    assert (
+        str(caught.value) == f"the gradient of this reshard is the one in {path}, which is missing"
+    )
+    with torch.no_grad():
+        assert not any(result.requires_grad for result in module.reshard_local(shards))

@@ -1,0 +1,87 @@
+"""The bundles kept in git: up to date, of use without us, as the formatter would write them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from places import ROOT
+
+from shardwright.codegen.backends.pallas_tpu.context import CHECKED
+from shardwright.codegen.emit.check import check
+from shardwright.codegen.spec.config import load_toml
+from shardwright.codegen.verify import verify
+from shardwright.codegen.verify.pool import REQUIRES
+
+GENERATED = ROOT / "generated"
+SOURCES = ("reshards.toml", "examples.toml")
+DESCRIBED = [d for source in SOURCES for d in load_toml(ROOT / "corpus" / source)]
+NAMES = [d.name for d in DESCRIBED]
+MODULES = sum(len(d.backends) for d in DESCRIBED)
+
+# Refuses every import of ours, as on a machine that has only the bundle.
+WITHOUT_US = """
+import runpy, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("shardwright", "ir", "codegen", "templates", "sympy", "jinja2"):
+            raise ImportError("not installed: " + name)
+sys.meta_path.insert(0, Absent())
+runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=True)
+"""
+
+
+def test_generated_is_what_would_be_emitted_now() -> None:
+    assert "\n".join(str(problem) for problem in check(GENERATED)) == ""
+
+
+def test_generated_holds_the_corpus_and_the_examples() -> None:
+    manifest = json.loads((GENERATED / "manifest.json").read_text())
+    assert sorted(manifest["bundles"]) == sorted(NAMES)
+
+
+def test_generated_modules_are_formatted() -> None:
+    modules = sorted(str(path) for path in GENERATED.rglob("*.py"))
+    backward = [path for path in modules if path.endswith("_backward.py")]
+    assert len(modules) == MODULES + len(NAMES) + len(backward)
+    for verb in (["check"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *verb, "--quiet", *modules]
+        result = subprocess.run(ruff, capture_output=True, text=True, cwd=ROOT)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_function_of_a_tpu_module_is_used() -> None:
+    """By name, anywhere but where it is defined; `verify` calls the closed forms it compares."""
+    for path in GENERATED.rglob("pallas_tpu*.py"):
+        text = path.read_text()
+        for name in re.findall(r"^def (\w+)", text, re.MULTILINE):
+            uses = len(re.findall(rf"\b{name}\b", text))
+            assert uses > 1 or name in CHECKED, f"{path}: {name}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", REQUIRES)
+def test_generated_modules_equal_the_oracle(backend: str) -> None:
+    reports = verify(GENERATED, backends=[backend])
+    assert len(reports) == sum(backend in d.backends for d in DESCRIBED)
+    assert [report for report in reports if report.verdict != "ok"] == []
+
+
+@pytest.mark.parametrize("backend", ["pallas_tpu", "triton_gpu"])
+@pytest.mark.parametrize("name", ["transpose_2x3", "torch_nested_2x2", "trainer_to_server"])
+def test_modules_check_themselves_without_us(name: str, backend: str) -> None:
+    """`python -m generated.NAME.BACKEND`, on a machine without Shardwright."""
+    module = f"generated.{name}.{backend}"
+    result = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", WITHOUT_US, module],
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "TRITON_INTERPRET")},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout != ""
