@@ -27,10 +27,10 @@ def plan_direct(
     """
     if reshard.adds:
         raise InputError(
-            "an exchange moves values and cannot add partial sums",
+            "an exchange moves values and cannot reduce terms",
             argument="source",
             got=str(reshard.source),
-            expected="the same unreduced axes in the target, or no backend but jax_xla, which adds",
+            expected="the same unreduced axes in the target, or no backend but jax_xla",
         )
     check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)

@@ -154,9 +154,9 @@ def test_a_backend_refuses_what_it_cannot_do() -> None:
         with pytest.raises(InputError) as caught:
             BACKENDS[backend].refuse(sums)
         assert str(caught.value) == (
-            f"source: {backend} moves values and does not add partial sums\n"
+            f"source: {backend} moves values and does not reduce terms\n"
             'got: [{"x"}], unreduced={"y"}\n'
-            "expected: a source without unreduced axes, or no backend but jax_xla, which adds"
+            "expected: a source without unreduced axes, or no backend but jax_xla"
         )
     huge = plan(make(mesh, (2**31,), '[{"x"}]', '[{"y"}]'))
     with pytest.raises(InputError, match="computes indices in 32 bits"):
