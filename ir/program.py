@@ -109,8 +109,10 @@ class Op:
         raise InternalError(f"{self.kind} has no parameter {name!r}")
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A parameter that is a tuple of integers."""
+        """A parameter that is a tuple of integers, or one integer."""
         value = self.param(name)
+        if isinstance(value, int):
+            return (value,)
         if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
             raise InternalError(f"{name!r} of {self.kind} is {value!r}, not integers")
         return tuple(item for item in value if isinstance(item, int))

@@ -1,0 +1,2 @@
+def format_program(p):
+    return ""
