@@ -17,13 +17,13 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
 PIPELINE = (
-    "inline",
     "symbol-dce",
     "sdy-import-pipeline",
     "sdy-apply-sharding-constraints",
     "sdy-sharding-group-import",
-    "sdy-user-priority-propagate{debug-sharding-origins=true debug-propagation-edge-sharding=true "
+    "sdy-user-priority-propagate{debug-sharding-origins=true "
     "keep-sharding-rules=true}",
+    "sdy-propagate-to-func-results",
 )
 CALLS = {
     **dict.fromkeys(("jit", "pjit", "remat", "remat2", "checkpoint"), "jaxpr"),
@@ -110,9 +110,48 @@ def propagated(module: Any, pipeline: tuple[str, ...] = PIPELINE) -> Any:
     """The module after the passes."""
     with module.context, ir.Location.unknown(module.context):
         copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+        inline(copy)
         for one in pipeline:
             PassManager.parse(f"builtin.module({one})").run(copy.operation)
         return copy
+
+
+def inline(module: Any) -> None:
+    """Replace every call by the ops of what it calls."""
+    functions = {
+        ir.StringAttr(op.attributes["sym_name"]).value: op
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+    while calls := [op for op in _all(functions["main"].operation) if op.name == "func.call"]:
+        for call in calls:
+            _inline(call, functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value])
+
+
+def _all(op: Any) -> list[Any]:
+    found = []
+    for region in op.regions:
+        for block in region:
+            for inner in block:
+                found += [inner.operation, *_all(inner.operation)]
+    return found
+
+
+def _inline(call: Any, function: Any) -> None:
+    block = function.regions[0].blocks[0]
+    known = dict(zip(block.arguments, call.operands, strict=True))
+    for op in block:
+        if op.operation.name == "func.return":
+            for result, returned in zip(call.results, op.operands, strict=True):
+                result.replace_all_uses_with(known[returned])
+            continue
+        clone = op.operation.clone(ir.InsertionPoint(call))
+        for inner in (clone, *_all(clone)):
+            for place, operand in enumerate(inner.operands):
+                if operand in known:
+                    inner.operands[place] = known[operand]
+        known.update(zip(op.results, clone.results, strict=True))
+    call.erase()
 
 
 class Rows:
@@ -174,3 +213,33 @@ def bare(text: str) -> str:
     """A sharding without its mesh."""
     match = re.search(r"<@[\w.]+, (.*)>$", text)
     return match[1] if match else text
+
+
+def lower_constraints() -> None:
+    """Let our constraints and groups be Shardy's in what is lowered from here on."""
+    from jax.interpreters import mlir
+    from shardwright.codegen.partition.constraints import _primitive
+
+    def constraint(_: Any, x: Any, *, sharding: Any) -> Any:
+        attribute = ir.Attribute.parse(sharding.to_sdy())
+        made = ir.Operation.create(
+            "sdy.sharding_constraint", [x.type], [x], attributes={"sharding": attribute}
+        )
+        return made.results
+
+    def group(_: Any, x: Any, *, group: int) -> Any:
+        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), group)
+        ir.Operation.create("sdy.sharding_group", [], [x], attributes={"group_id": number})
+        return [x]
+
+    mlir.register_lowering(_primitive("shardwright_constrain"), constraint)
+    mlir.register_lowering(_primitive("shardwright_alike"), group)
+
+
+def annotate(module: Any, inputs: list[Any], outputs: list[Any]) -> None:
+    """Say the shardings of arguments and results, which may be such as jax cannot express."""
+    main = next(op for op in module.body.operations if "func" in op.operation.name)
+    for name, shardings in (("arg_attrs", inputs), ("res_attrs", outputs)):
+        each = (f"{{sdy.sharding = {s.to_sdy()}}}" if s is not None else "{}" for s in shardings)
+        with module.context:
+            main.attributes[name] = ir.Attribute.parse(f"[{', '.join(each)}]")

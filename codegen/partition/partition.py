@@ -62,7 +62,7 @@ def partition(
     meshes = dict.fromkeys((own, *(s.mesh for s in said if s is not None)))
     groups = tuple(tuple(dict.fromkeys(g)) for g in tracer.groups.values())
     program = Program(
-        getattr(fn, "__name__", "program"),
+        re.sub(r"\W", "", getattr(fn, "__name__", "")) or "program",
         tuple(meshes),
         tuple(values),
         body,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shardwright.codegen.propagate.factors import Conflict, Move, Visit
 from shardwright.codegen.propagate.graph import Graph, Node
 from shardwright.codegen.propagate.order import Level
-from shardwright.codegen.propagate.parts import Part, Parts, overlap
+from shardwright.codegen.propagate.parts import Part, Parts, overlap, ref_of
 from shardwright.ir.program import Program, Value
 
 
@@ -28,7 +28,7 @@ class Change:
 
     value: str  # what got it
     dim: int
-    axes: Parts
+    axes: str
     kind: str  # of the op
     line: str
     factor: int
@@ -38,11 +38,10 @@ class Change:
     conflicts: tuple[str, ...]
 
     def __str__(self) -> str:
-        axes = ", ".join(_part(part) for part in self.axes)
         where = f" ({self.line})" if self.line else ""
         lost = "".join(f"; {conflict}" for conflict in self.conflicts)
         return (
-            f"%{self.value} dimension {self.dim} got {axes} from %{self.source} "
+            f"%{self.value} dimension {self.dim} got {self.axes} from %{self.source} "
             f"through {self.kind}{where}, priority p{self.user_priority}, "
             f"op priority {int(self.op_priority)}{lost}"
         )
@@ -76,7 +75,7 @@ class Trail:
         """For each axis of a value's sharding, the value or result that it came from."""
         slot = self.graph.slots[self.program.values.index(self.program.value(name))]
         return {
-            _part(part): self._origin(slot, part)
+            self._said(part): self._origin(slot, part)
             for dim in self.graph.states[slot].dims
             for part in dim.axes
         }
@@ -97,7 +96,7 @@ class Trail:
         return Change(
             self._name(node.tensors[move.tensor]),
             dim,
-            move.axes,
+            ", ".join(map(self._said, move.axes)),
             node.kind,
             line,
             move.factor,
@@ -111,11 +110,15 @@ class Trail:
         """What a change won against in its tensor, or lost."""
         if conflict.tensor != move.tensor:
             return ""
-        axes = ", ".join(_part(part) for part in conflict.axes)
+        axes = ", ".join(map(self._said, conflict.axes))
         if conflict.factor == move.factor:
             return f"could not have {axes}, which are taken"
         won = conflict.winner == move.factor
         return f"won {axes} over factor {conflict.factor}" if won else ""
+
+    def _said(self, part: Part) -> str:
+        sizes = next(mesh.sizes for mesh in self.program.meshes if part.axis in mesh.sizes)
+        return str(ref_of(part, sizes))
 
     def _name(self, slot: int) -> str:
         for value, own in self._named():
@@ -131,7 +134,3 @@ class Trail:
 
 def _meets(axes: Parts, part: Part) -> bool:
     return any(overlap(other, part) for other in axes)
-
-
-def _part(part: Part) -> str:
-    return f'"{part.axis}":({part.low}){part.size}'

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from shardwright.codegen.propagate.build import Builder, Shape
 from shardwright.ir.program import Op, Rule
 
@@ -33,16 +31,21 @@ def convolution(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _spatial(build: Builder, extents: tuple[int, int, int], dims: tuple[int, int, int]) -> None:
-    """The factors of one spatial dimension of input, kernel and output."""
+    """The factors of one spatial dimension of input, kernel and output.
+
+    Where a stride leaves `ratio` positions of the input for each of the output, these are summed
+    over with the kernel's; else the kernel's dimension is held whole.
+    """
     (source, kernel, target), (left, right, to) = extents, dims
-    shared = math.gcd(source, target)
-    if shared == target:
-        build.factor(target, {0: left, 2: to}, kind="permutation")
-        if source > target:
-            build.factor(source // target, {0: left}, kind="reduction")
+    ratio = min(source // target, kernel)
+    if target == 1 < ratio:
+        build.factor(1, {2: to})
     else:
-        build.factor(source, {0: left, 2: to}, kind="permutation")
-    build.factor(kernel, {1: right}, kind="reduction" if source > target else "pass")
+        build.factor(min(source, target), {0: left, 2: to}, kind="permutation")
+    if ratio > 1:
+        build.factor(ratio, {0: left, 1: right}, kind="reduction")
+    else:
+        build.factor(1, {1: right})
 
 
 def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:

@@ -106,8 +106,8 @@ class _Block:
 
     def read(self, atom: Any) -> int:
         if isinstance(atom, core.Literal):
-            value = getattr(atom.val, "item", lambda: atom.val)()
-            return self.add("constant", (), atom.aval, None, (("value", value),))
+            params: Params = (("value", plain(atom.val)),)
+            return self.add("constant", (), atom.aval, None, params)
         return self.env[atom]
 
     def add(
@@ -283,3 +283,12 @@ def dtype_of(dtype: Any) -> str:
     name = str(dtype)
     match = re.fullmatch(r"(uint|int|float|complex)(\d+)", name)
     return SHORT.get(name) or (f"{SHORT[match[1]]}{match[2]}" if match else name)
+
+
+def plain(value: Any) -> bool | int | float | str:
+    """A scalar as Python's own; what is neither boolean nor a real number as text."""
+    item = getattr(value, "item", lambda: value)()
+    for kind in (bool, int, float):
+        if isinstance(item, kind):
+            return kind(item)
+    return str(item)

@@ -59,8 +59,10 @@ _NO = _Nothing.NO
 
 def _literal(value: Any) -> Param | _Nothing:
     """A value as a literal; NO if it is none (a jaxpr, a function)."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | str):
         return value
+    if isinstance(value, int | float):  # jax has subclasses that carry a dtype
+        return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, tuple | list):
