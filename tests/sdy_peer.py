@@ -21,7 +21,7 @@ PIPELINE = (
     "sdy-import-pipeline",
     "sdy-apply-sharding-constraints",
     "sdy-sharding-group-import",
-    "sdy-user-priority-propagate{debug-sharding-origins=true "
+    "sdy-user-priority-propagate{"
     "keep-sharding-rules=true}",
     "sdy-propagate-to-func-results",
 )

@@ -45,8 +45,7 @@ class _Applied:
                 renamed[v][0] if v in renamed and number > renamed[v][1] else v for v in op.operands
             )
             ops.append(replace(op, operands=operands, bodies=bodies))
-        results = tuple(renamed[v][0] if v in renamed else v for v in body.results)
-        return Body(body.arguments, tuple(ops), results)
+        return Body(body.arguments, tuple(ops), body.results)
 
     def _inner(self, op: Op, body: Body) -> Body:
         if op.kind in LOOPS and op.kind != "cond":
@@ -84,7 +83,10 @@ class _Applied:
         made: dict[int, Op],
         renamed: dict[int, tuple[int, int]],
     ) -> None:
-        """Let later uses of the head of a chain of constraints be uses of its end."""
+        """Let later uses of the head of a chain of two constraints or more be uses of its end.
+
+        What is returned is no such use.
+        """
         op = body.ops[number]
         (head,) = op.operands
         if made.get(head) is not None and made[head].kind == "constrain":
@@ -101,7 +103,8 @@ class _Applied:
             if len(following) > 1 or returned or bound[0].kind != "constrain":
                 return
             last = bound[0]
-        renamed[head] = (last.results[0], body.ops.index(last))
+        if last is not op:
+            renamed[head] = (last.results[0], body.ops.index(last))
 
 
 def _users(body: Body) -> Users:
