@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from shardwright.codegen.check import Problem, check
     from shardwright.codegen.convert import from_named_sharding, from_torch, to_named_sharding
     from shardwright.codegen.describe import Description
+    from shardwright.codegen.partition.constraints import constrain, shard_alike
+    from shardwright.codegen.partition.entry import partition
+    from shardwright.codegen.partition.partitioned import Partitioned
     from shardwright.codegen.planner import plan
     from shardwright.codegen.show import derivation, pictures, svg, tile_table
     from shardwright.codegen.toml import load_toml
@@ -46,6 +49,9 @@ _HOMES = {
     "shardwright.codegen.check": ("Problem", "check"),
     "shardwright.codegen.convert": ("from_named_sharding", "from_torch", "to_named_sharding"),
     "shardwright.codegen.describe": ("Description",),
+    "shardwright.codegen.partition.constraints": ("constrain", "shard_alike"),
+    "shardwright.codegen.partition.entry": ("partition",),
+    "shardwright.codegen.partition.partitioned": ("Partitioned",),
     "shardwright.codegen.planner": ("plan",),
     "shardwright.codegen.show": ("derivation", "pictures", "svg", "tile_table"),
     "shardwright.codegen.toml": ("load_toml",),
@@ -65,19 +71,23 @@ __all__ = [
     "DimSharding",
     "InputError",
     "Mesh",
+    "Partitioned",
     "Plan",
     "Problem",
     "Report",
     "Reshard",
     "Sharding",
     "check",
+    "constrain",
     "derivation",
     "emit",
     "from_named_sharding",
     "from_torch",
     "load_toml",
+    "partition",
     "pictures",
     "plan",
+    "shard_alike",
     "svg",
     "tile_table",
     "to_named_sharding",

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from shardwright.codegen.partition import Partitioned, partition
-from shardwright.ir.mesh import Mesh
+import sdy_peer as peer
+
+from shardwright.codegen.partition.entry import partition
+from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.program import Op, Program, ops_of
 from shardwright.ir.program_check import well_formed
 from shardwright.ir.sharding import Sharding
-
-import sdy_peer as peer
 
 Compared = tuple[list[str], int]
 
@@ -118,7 +118,3 @@ class _Found:
             self.count += len(texts)
             if texts and counted != Counter(str(read(text, rank)) for text in texts):
                 self.differences.append(f"copies of %{name}: ours {dict(counted)}, theirs {texts}")
-
-
-def mesh_of(**axes: int) -> Mesh:
-    return Mesh(axes)

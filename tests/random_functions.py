@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shardwright.codegen.partition import constrain, shard_alike
+from shardwright.codegen.partition.constraints import constrain, shard_alike
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import DimSharding, Sharding

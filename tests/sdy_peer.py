@@ -1,8 +1,8 @@
-"""Shardy's own passes, as they are in jaxlib: what they make of a function or of a module.
+"""Shardy's own passes, as they are in jaxlib: what they make of a function.
 
-Run as a program it reads pickled requests from stdin and writes answers, since a pass may abort the
-process. What is compared is named: an equation of the jaxpr is bound in a scope that has the name of
-the value that the front end makes of it, and the scope is found again in the locations of the ops.
+What is compared is named: an equation of the jaxpr is bound in a scope that has the name of the
+value that the front end makes of it, and the scope is found again in the locations of the ops. A
+pass may abort the process, so tests use this in a process of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ PIPELINE = (
     "sdy-import-pipeline",
     "sdy-apply-sharding-constraints",
     "sdy-sharding-group-import",
-    "sdy-user-priority-propagate{"
-    "keep-sharding-rules=true}",
+    "sdy-user-priority-propagate{keep-sharding-rules=true}",
     "sdy-propagate-to-func-results",
 )
 CALLS = {
@@ -169,7 +168,7 @@ class Rows:
     def _attributes(self, name: str, count: int) -> list[str]:
         if name not in self.main.attributes:
             return [""] * count
-        found = [dict((a.name, str(a.attr)) for a in each) for each in self.main.attributes[name]]
+        found = [{a.name: str(a.attr) for a in each} for each in self.main.attributes[name]]
         return [attributes.get("sdy.sharding", "") for attributes in found]
 
     def _walk(self, op: Any) -> None:
@@ -218,6 +217,7 @@ def bare(text: str) -> str:
 def lower_constraints() -> None:
     """Let our constraints and groups be Shardy's in what is lowered from here on."""
     from jax.interpreters import mlir
+
     from shardwright.codegen.partition.constraints import _primitive
 
     def constraint(_: Any, x: Any, *, sharding: Any) -> Any:

@@ -1,7 +1,4 @@
-"""From a JAX function and a few shardings to a program for one device."""
+"""From a JAX function and a few shardings to a program whose every value has a sharding.
 
-from shardwright.codegen.partition.constraints import constrain, shard_alike
-from shardwright.codegen.partition.partition import partition
-from shardwright.codegen.partition.partitioned import Partitioned
-
-__all__ = ["Partitioned", "constrain", "partition", "shard_alike"]
+`entry` traces and reads what was said; `constraints` is what a function says inside.
+"""

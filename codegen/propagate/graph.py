@@ -49,7 +49,7 @@ class Graph:
     returns: list[Node] = field(default_factory=list)  # from returned values to results
     owner: dict[int, int] = field(default_factory=dict)  # slot -> the node that defines it
     users: dict[int, list[int]] = field(default_factory=dict)  # slot -> nodes that read it
-    groups: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> its whole group
+    groups: dict[int, tuple[Node, ...]] = field(default_factory=dict)  # slot -> to its like
     slots: list[int] = field(default_factory=list)  # program value -> slot
     results: list[int] = field(default_factory=list)  # program result -> slot
 

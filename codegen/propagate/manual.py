@@ -59,9 +59,8 @@ class _Crossing:
         sizes = sharding.mesh.sizes
         self.graph, (self.outer, self.inner) = graph, shapes
         self.axes = [tuple(part_of(ref, sizes) for ref in dim.axes) for dim in sharding.dims]
-        self.manual = tuple(
-            Part(str(name), 1, sizes[str(name)]) for name in names if isinstance(names, tuple)
-        )
+        listed = names if isinstance(names, tuple) else ()
+        self.manual = tuple(Part(str(name), 1, sizes[str(name)]) for name in listed)
 
     def add(self, outside: int, inside: int, *, inward: bool) -> None:
         """Hold the manual axes on both sides, and let the others through."""

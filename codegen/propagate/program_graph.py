@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from shardwright.codegen.propagate.factors import Dim, State
 from shardwright.codegen.propagate.graph import Graph, Node, Role
 from shardwright.codegen.propagate.kinds import ELEMENTWISE, PASSED
 from shardwright.codegen.propagate.loops import Loops, identity, open_state
 from shardwright.codegen.propagate.manual import manual_nodes
-from shardwright.codegen.propagate.parts import Part, part_of
+from shardwright.codegen.propagate.parts import part_of
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Body, Op, Program
 from shardwright.ir.sharding import Sharding
@@ -41,7 +42,7 @@ class _Make:
         self.loops = Loops(self.graph)
         self.slot: dict[int, int] = {}
         self.alias: dict[int, int] = {}  # arguments of branches: the operand they are
-        self.group = {v: g[0] for g in program.groups for v in g}
+        self._adopt()
         self.uses: Counter[int] = Counter()
 
     def run(self) -> Graph:
@@ -50,19 +51,17 @@ class _Make:
             self.of(value)
         self._body(self.program.body)
         self._results()
+        self._groups()
         self.graph.slots = [self.of(value) for value in range(len(self.values))]
         return self.graph
 
     def of(self, value: int) -> int:
-        """The slot of a value; values of a group have one."""
+        """The slot of a value."""
         value = self.alias.get(value, value)
-        key = self.group.get(value, value)
-        if key not in self.slot:
-            members = next((g for g in self.program.groups if key in g), (value,))
-            given = [self.values[v].sharding for v in members if self.values[v].sharding]
-            rank = len(self.values[value].shape)
-            self.slot[key] = self.graph.slot(state_of(given[0] if given else None, rank))
-        return self.slot[key]
+        if value not in self.slot:
+            known = self.values[value]
+            self.slot[value] = self.graph.slot(state_of(known.sharding, len(known.shape)))
+        return self.slot[value]
 
     def _shape(self, value: int) -> tuple[int, ...]:
         return self.values[value].shape
@@ -114,11 +113,33 @@ class _Make:
         node = Node(len(self.graph.nodes), rule, tensors, role, self._once(op), op, op.kind)
         self.graph.add(node, tensors[len(op.operands) :])
 
+    def _groups(self) -> None:
+        """Note for every member of a group the nodes to the others, the last one first."""
+        for group in self.program.groups:
+            slots = tuple(dict.fromkeys(map(self.of, group)))
+            rule = identity(self._shape(group[0]), 2, 0)
+            for slot in slots:
+                self.graph.groups[slot] = tuple(
+                    Node(-1, rule, (slot, other), Role.EDGE, False, None, "alike")
+                    for other in reversed(slots)
+                    if other != slot
+                )
+
+    def _adopt(self) -> None:
+        """Where a group is given one sharding, let the members that are given none have it too."""
+        for group in self.program.groups:
+            said = {s for v in group if (s := self.values[v].sharding) is not None}
+            if len(said) == 1:
+                self.values = tuple(
+                    replace(v, sharding=v.sharding or next(iter(said))) if i in group else v
+                    for i, v in enumerate(self.values)
+                )
+
     def _share(self, *values: int) -> None:
         """Make values one slot, that of the first."""
         slot = self.of(values[0])
         for value in values[1:]:
-            self.slot[self.group.get(value, value)] = slot
+            self.slot[value] = slot
 
     def _scan(self, op: Op) -> None:
         (body,) = op.bodies
@@ -185,9 +206,3 @@ class _Make:
             tensors = (self.of(value), slot)
             node = Node(-1, identity(shape, 1), tensors, Role.EDGE, False, None, "return")
             self.graph.returns.append(node)
-
-
-def parts_sorted(parts: tuple[Part, ...], sizes: dict[str, int]) -> tuple[Part, ...]:
-    """Parts in the order of the mesh."""
-    place = {name: i for i, name in enumerate(sizes)}
-    return tuple(sorted(parts, key=lambda part: (place[part.axis], part.low)))

@@ -54,6 +54,9 @@ class _Propagation:
             for slot, dim, own, axes in kept:
                 if own == priority:
                     self._shown(slot, dim, axes)
+            for nodes in self.graph.groups.values():
+                for node in nodes:
+                    self._visit(node, Level.PASS_ONCE)
             for level in Level:
                 sweep(self.graph, lambda node, at=level: self._visit(node, at))  # type: ignore[misc]
         return Propagated(self._written(), Trail(self.program, self.graph, tuple(self.entries)))
@@ -106,7 +109,14 @@ class _Propagation:
                 changed[slot] = None
         if changed:
             self.entries.append(Entry(node, found, self.user, level))
-        return list(changed)
+        alike = [
+            other
+            for slot in changed
+            if node.kind != "alike"
+            for each in self.graph.groups.get(slot, ())
+            for other in self._visit(each, level)
+        ]
+        return [*changed, *alike]
 
     def _written(self) -> Program:
         slots, results = self.graph.slots, self.graph.results

@@ -179,8 +179,12 @@ class _Block:
     def _constraint(self, equation: Any) -> Sequence[int]:
         aval, line = equation.outvars[0].aval, self.tracer.lines.of(equation)
         given = equation.params.get("sharding")
-        sharding = given if isinstance(given, Sharding) else _opened(equation, len(aval.shape))
-        sharding = self.tracer.mesh_of(sharding)
+        ours = isinstance(given, Sharding | str)
+        sharding = given if ours else _opened(equation, len(aval.shape))
+        try:
+            sharding = self.tracer.mesh_of(sharding).for_rank(len(aval.shape))
+        except InputError as error:
+            raise error.named(f"constrain, {line}" if line else "constrain") from None
         operand = self.read(equation.invars[0])
         result = self.tracer.value("constrain", aval, line, sharding)
         params = (("sharding", sharding),)

@@ -46,8 +46,9 @@ def _numbers(kind: str, numbers: Any) -> dict[str, Any]:
         (left, right), (batch_left, batch_right) = numbers
         names = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs")
         return dict(zip(names, (left, right, batch_left, batch_right), strict=True))
-    names = {"conv_general_dilated": CONVOLUTION, "gather": GATHER}.get(kind, SCATTER)
-    return {name: getattr(numbers, name) for name in names if hasattr(numbers, name)}
+    known: dict[str, tuple[str, ...]] = {"conv_general_dilated": CONVOLUTION, "gather": GATHER}
+    listed = known.get(kind, SCATTER)
+    return {name: getattr(numbers, name) for name in listed if hasattr(numbers, name)}
 
 
 class _Nothing(enum.Enum):

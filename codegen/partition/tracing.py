@@ -1,54 +1,42 @@
-"""Trace a function, read its shardings, and hand it to propagation."""
+"""Trace a function and read the shardings that are given with it."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
 from shardwright.codegen.convert import mesh_of_jax
 from shardwright.codegen.partition.applied import apply_constraints
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.codegen.partition.trees import leaves_of
+from shardwright.codegen.partition.trees import LEAVES, leaves_of
 from shardwright.codegen.trace.constants import split_constants
 from shardwright.codegen.trace.jaxprs import Tracer
-from shardwright.ir.errors import InputError, in_a_line, one_of
+from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value
 from shardwright.ir.sharding import Sharding
 
-MODES = ("as_shardy",)
 
-
-def partition(
+def traced(
     fn: Callable[..., Any],
-    *avals: Any,
+    avals: tuple[Any, ...],
     mesh: Any,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    mode: Literal["as_shardy"] = "as_shardy",
-    strict: bool = False,
+    in_shardings: Any,
+    out_shardings: Any,
+    strict: bool,
 ) -> Partitioned:
-    """Trace `fn` for `avals` and propagate the shardings that are given to all its values.
-
-    `mesh` is a `Mesh` or a mesh of jax. `in_shardings` and `out_shardings` are prefixes of the
-    trees of the arguments and results; a leaf is a `Sharding`, a `NamedSharding`, a
-    `PartitionSpec`, a text as `[{"d"}p1, {?}]`, or None, which leaves it free. With `strict`, a
-    primitive that has no rule is an error instead of a warning.
-    """
-    if mode not in MODES:
-        raise InputError(
-            "the mode must be known", argument="mode", got=mode, expected=one_of(MODES)
-        )
+    """The program of a function, with the shardings that were said and no others."""
     own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
     closed, out_tree, out_shapes = _traced(fn, avals)
     paths = jax.tree_util.tree_flatten_with_path(avals)[0]
     in_tree = jax.tree.structure(avals)
     shapes = [tuple(leaf.shape) for _, leaf in paths]
-    given = in_shardings if isinstance(in_shardings, tuple) else (in_shardings,) * len(avals)
+    many = isinstance(in_shardings, tuple) and not isinstance(in_shardings, LEAVES)
+    given = in_shardings if many else (in_shardings,) * len(avals)
     inputs = leaves_of(given, in_tree, shapes, own, "in_shardings")
     outputs = leaves_of(out_shardings, out_tree, out_shapes, own, "out_shardings")
     tracer = Tracer(strict, _Meshes(own))
