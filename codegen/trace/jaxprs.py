@@ -243,7 +243,9 @@ class _Block:
             (name, tuple(map(functools.partial(self._spec, params["mesh"]), specs, atoms)))
             for name, specs, atoms in sides
         )
-        axes = tuple(name for name in params["mesh"].axis_names if name in params["manual_axes"])
+        axes = tuple(
+            name for name in params["mesh"].axis_names if name in params["newly_manual_axes"]
+        )
         own = tuple(sorted((("manual_axes", axes), *shardings)))
         self.ops.append(Op("manual", operands, results, own, (body,), line=line))
         return results

@@ -10,7 +10,7 @@ import jax
 
 from shardwright.ir.program import Line
 
-_OURS = str(Path(__file__).resolve().parent)
+_OURS = str(Path(__file__).resolve().parent.parent)  # constraints stand there too
 _JAX = str(Path(jax.__file__).resolve().parent)
 
 
