@@ -118,3 +118,19 @@ class _Found:
             self.count += len(texts)
             if texts and counted != Counter(str(read(text, rank)) for text in texts):
                 self.differences.append(f"copies of %{name}: ours {dict(counted)}, theirs {texts}")
+
+
+def origins(ours: Partitioned, rows: Any) -> Compared:
+    """The axes whose origin differs, and how many were compared: arguments and results by name."""
+    arguments = [ours.given.values[value].name for value in ours.given.body.arguments]
+    differences, count = [], 0
+    for op in ours.program.body.ops:
+        name = ours.program.values[op.results[0]].name
+        theirs = rows.by_scope.get(name, [{"origins": ""}])[-1]["origins"]
+        found = ours.origins(name)
+        for axis, kind, number in re.findall(r'(\w+) = "(input|output): (\d+)"', theirs):
+            named = arguments[int(number)] if kind == "input" else f"result {number}"
+            count += 1
+            if found.get(f'"{axis}"') != named:
+                differences.append(f"{axis} of %{name}: ours {found}, Shardy's {named}")
+    return differences, count

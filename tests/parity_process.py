@@ -19,6 +19,8 @@ import random_functions
 import rule_cases
 import sdy_peer
 
+from shardwright.codegen.partition.entry import partition
+
 
 def of_models(names: list[str]) -> dict[str, object]:
     found = {}
@@ -42,11 +44,35 @@ def of_random(kind: str, first: str, last: str) -> dict[str, object]:
     return found
 
 
+def of_origins(names: list[str]) -> dict[str, object]:
+    """Where the axes of each value came from, ours beside the passes'."""
+    found = {}
+    for name in names:
+        model, _, strategy = name.partition(":")
+        fn, avals, inputs, outputs, mesh = models.case(model, strategy)
+        module = sdy_peer.module_of(fn, avals, in_shardings=inputs, out_shardings=outputs)
+        rows = sdy_peer.Rows(sdy_peer.propagated(module, sdy_peer.ORIGINS))
+        ours = partition(fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs)
+        found[name] = parity.origins(ours, rows)
+    return found
+
+
+def plant(kind: str) -> None:
+    """Spoil the rule of a kind of op: nothing is moved through it."""
+    from shardwright.codegen.propagate import rules
+
+    del rules._RULES[kind]
+
+
 if __name__ == "__main__":
+    if "PARITY_PLANTED" in os.environ:
+        plant(os.environ["PARITY_PLANTED"])
     what, *words = sys.argv[1:]
     if what == "models":
         print(json.dumps(of_models(words)))
     elif what == "random":
         print(json.dumps(of_random(*words)))
+    elif what == "origins":
+        print(json.dumps(of_origins(words)))
     else:
         print(json.dumps(rule_cases.compared()))

@@ -24,11 +24,14 @@ PIPELINE = (
     "sdy-user-priority-propagate{keep-sharding-rules=true}",
     "sdy-propagate-to-func-results",
 )
+# With origins; some modules with groups make the pass abort.
+ORIGINS = tuple(one.replace("{keep", "{debug-sharding-origins=true keep") for one in PIPELINE)
 CALLS = {
     **dict.fromkeys(("jit", "pjit", "remat", "remat2", "checkpoint"), "jaxpr"),
     **dict.fromkeys(("custom_jvp_call", "custom_vjp_call", "closed_call"), "call_jaxpr"),
 }
 CONSTRAINTS = ("shardwright_constrain", "sharding_constraint", "reshard")
+REGIONS = ("stablehlo.while", "stablehlo.case", "sdy.manual_computation")
 SKIPPED = ("stablehlo.constant", "sdy.constant", "func.return", "stablehlo.return")
 
 
@@ -176,7 +179,7 @@ class Rows:
             for block in region:
                 for inner in block:
                     self._op(inner.operation)
-                    if inner.operation.name in ("stablehlo.while", "stablehlo.case"):
+                    if inner.operation.name in REGIONS:
                         self._walk(inner.operation)
 
     def _op(self, op: Any) -> None:
@@ -189,6 +192,9 @@ class Rows:
             "op": op.name,
             "operands": [self.sharding.get(operand, "?") for operand in op.operands],
             "results": shardings,
+            "origins": str(op.attributes["sdy.sharding_origins"])
+            if "sdy.sharding_origins" in op.attributes
+            else "",
             "shapes": [str(result.type) for result in op.results],
             "rule": str(op.attributes["sdy.sharding_rule"])
             if "sdy.sharding_rule" in op.attributes

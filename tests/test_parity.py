@@ -67,6 +67,18 @@ def test_many_random_functions_with_all_that_can_be_said(first: int) -> None:
     assert sum(count for _, count in found.values()) > 1900
 
 
+def test_origins() -> None:
+    """Where an axis came from is what the passes say too."""
+    assert same(run("origins", "mlp:fsdp+tp", "mlp_step:fsdp+tp", "mlp_step:dp")) > 60
+
+
+def test_a_rule_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison bites: what stops at a matmul is no longer like Shardy's."""
+    monkeypatch.setenv("PARITY_PLANTED", "dot_general")
+    with pytest.raises(AssertionError):
+        same(run("models", "mlp_step:fsdp+tp"))
+
+
 def test_rules() -> None:
     """Each op that lowers to one op of StableHLO has the rule that Shardy has for that."""
     found = run("rules")

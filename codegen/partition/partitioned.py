@@ -73,20 +73,24 @@ class Partitioned:
 
     def why(self, value: str | Value) -> tuple[Change, ...]:
         """The steps by which a value came to its sharding, back to an argument or a constraint."""
+        return self._propagated.trail.why(self._named(value))
+
+    def origins(self, value: str | Value) -> dict[str, str]:
+        """For each axis of a value's sharding the value, or the result, that it came from."""
+        return self._propagated.trail.origins(self._named(value))
+
+    def _named(self, value: str | Value) -> str:
         name = value.name if isinstance(value, Value) else value.removeprefix("%")
-        if all(known.name != name for known in self.given.values):
-            close = [
-                known.name
-                for known in self.given.values
-                if name.rstrip("0123456789_") in known.name
-            ]
+        names = [known.name for known in self.given.values]
+        if name not in names:
+            like = [known for known in names if name.rstrip("0123456789_") in known]
             raise InputError(
                 "a value must be one of the program",
                 argument="value",
                 got=name,
-                expected=one_of(close[:8] or [v.name for v in self.given.values[:8]]),
+                expected=one_of((like or names)[:8]),
             )
-        return self._propagated.trail.why(name)
+        return name
 
     def __str__(self) -> str:
         return format_program(self.program)

@@ -196,6 +196,10 @@ class _Block:
         self.tracer.groups.setdefault(equation.params["group"], []).append(operand)
         return (operand,)
 
+    def _same(self, equation: Any) -> Sequence[int]:
+        """What changes the type of a value for shard_map alone is the value."""
+        return [self.read(atom) for atom in equation.invars]
+
     def _scan(self, equation: Any) -> Sequence[int]:
         params = equation.params
         consts, carries = params["num_consts"], params["num_carry"]
@@ -260,6 +264,8 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "reshard": _Block._constraint,
     "shardwright_constrain": _Block._constraint,
     "shardwright_alike": _Block._group,
+    "pvary": _Block._same,
+    "pcast": _Block._same,
     "scan": _Block._scan,
     "while": _Block._while,
     "cond": _Block._cond,
