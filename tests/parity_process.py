@@ -13,6 +13,7 @@ import sys
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+import control_cases
 import models
 import parity
 import random_functions
@@ -57,6 +58,14 @@ def of_origins(names: list[str]) -> dict[str, object]:
     return found
 
 
+def of_control() -> dict[str, object]:
+    """Loops, branches and manual computations by hand."""
+    return {
+        name: parity.compare(fn, avals, mesh, inputs, outputs)[:2]
+        for name, fn, avals, inputs, outputs, mesh in control_cases.cases()
+    }
+
+
 def plant(kind: str) -> None:
     """Spoil the rule of a kind of op: nothing is moved through it."""
     from shardwright.codegen.propagate import rules
@@ -72,6 +81,8 @@ if __name__ == "__main__":
         print(json.dumps(of_models(words)))
     elif what == "random":
         print(json.dumps(of_random(*words)))
+    elif what == "control":
+        print(json.dumps(of_control()))
     elif what == "origins":
         print(json.dumps(of_origins(words)))
     else:

@@ -67,6 +67,12 @@ def test_many_random_functions_with_all_that_can_be_said(first: int) -> None:
     assert sum(count for _, count in found.values()) > 1900
 
 
+def test_loops_branches_and_manual_computations() -> None:
+    found = run("control")
+    assert len(found) == 9
+    assert same(found) > 60
+
+
 def test_origins() -> None:
     """Where an axis came from is what the passes say too."""
     assert same(run("origins", "mlp:fsdp+tp", "mlp_step:fsdp+tp", "mlp_step:dp")) > 60

@@ -163,6 +163,23 @@ def test_a_constraint_of_another_rank_names_its_line() -> None:
     assert "there must be one dimension sharding for each dimension of the tensor" in said
 
 
+def test_a_constraint_that_contradicts_a_manual_computation() -> None:
+    devices = jax.sharding.AbstractMesh((4, 2), ("d", "t"))
+    spec = PartitionSpec("d", None)
+    inner = jax.shard_map(
+        lambda x: sw.constrain(x, '[{"d"}, {}]'),
+        mesh=devices,
+        in_specs=spec,
+        out_specs=spec,
+        axis_names={"d"},
+    )
+    said = refused(fn=inner, avals=(shaped(8, 16),), in_shardings=None)
+    assert "a constraint in a manual computation must not use its manual axes" in said
+    assert 'got: [{"d"}, {}] where d is manual' in said
+    assert said.startswith("constrain, ")
+    assert "test_partition.py" in said.splitlines()[0]
+
+
 def test_what_has_no_rule_is_said_and_replicated() -> None:
     def factored(x: Any) -> Any:
         return jnp.linalg.qr(x)[0]

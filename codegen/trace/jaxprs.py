@@ -41,6 +41,7 @@ class Tracer:
         self.warnings: dict[str, None] = {}
         self.groups: dict[Any, list[int]] = {}
         self.constants: list[Any] = []
+        self.manual: frozenset[str] = frozenset()  # axes of the manual computations around here
         self.strict, self.mesh_of = strict, mesh_of
         self.lines = Lines()
         self.counts: dict[str, int] = {}
@@ -185,11 +186,23 @@ class _Block:
             sharding = self.tracer.mesh_of(sharding).for_rank(len(aval.shape))
         except InputError as error:
             raise error.named(f"constrain, {line}" if line else "constrain") from None
+        self._check_manual(sharding, line)
         operand = self.read(equation.invars[0])
         result = self.tracer.value("constrain", aval, line, sharding)
         params = (("sharding", sharding),)
         self.ops.append(Op("constrain", (operand,), (result,), params, line=line))
         return (result,)
+
+    def _check_manual(self, sharding: Sharding, line: Line | None) -> None:
+        """Raise an InputError if a constraint splits along an axis that is manual here."""
+        taken = [ref.name for ref in sharding.used() if ref.name in self.tracer.manual]
+        if taken:
+            raise InputError(
+                "a constraint in a manual computation must not use its manual axes",
+                argument=f"constrain, {line}" if line else "constrain",
+                got=f"{sharding} where {taken[0]} is manual",
+                expected="the axes that are not manual, the others being local already",
+            )
 
     def _group(self, equation: Any) -> Sequence[int]:
         operand = self.read(equation.invars[0])
@@ -237,7 +250,10 @@ class _Block:
         params, line = equation.params, self.tracer.lines.of(equation)
         operands = tuple(self.read(atom) for atom in equation.invars)
         inner = params["jaxpr"]
+        outer = self.tracer.manual
+        self.tracer.manual = outer | params["newly_manual_axes"]
         body = self.tracer.body(inner, (), ["manual_arg"] * len(inner.invars))
+        self.tracer.manual = outer
         results = tuple(self.tracer.value("manual", v.aval, line) for v in equation.outvars)
         sides = (
             ("in_shardings", params["in_specs"], equation.invars),
