@@ -37,14 +37,14 @@ def from_named_sharding(named: NamedSharding, rank: int) -> Sharding:
             got=f"{spec} for rank {rank}",
             expected=f"at most {rank} entries",
         )
-    mesh = _from_jax_mesh(named.mesh)
+    mesh = mesh_of_jax(named.mesh)
     dims = tuple(_from_entry(entry, spec) for entry in partitions)
     unreduced = tuple(AxisRef(name) for name in mesh.names if name in spec.unreduced)
     missing = (DimSharding(),) * (rank - len(dims))
     return Sharding(mesh, (*dims, *missing), unreduced=unreduced)
 
 
-def _from_jax_mesh(mesh: Any) -> Mesh:
+def mesh_of_jax(mesh: Any) -> Mesh:
     """A jax mesh by its device ids; an abstract mesh stands for devices 0, 1, 2, …"""
     abstract = type(mesh).__name__ == "AbstractMesh"
     device_ids = None if abstract else [device.id for device in mesh.devices.flat]
