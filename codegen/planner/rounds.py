@@ -19,8 +19,8 @@ from typing import Literal
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Hierarchical, Torus
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.topology import Hierarchical, Torus
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.transfers import Transfers
 

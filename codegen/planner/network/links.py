@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.codegen.planner.network.topology import Floats, Topology
+from shardwright.codegen.hardware.topology import Floats, Topology
 from shardwright.ir.algebra.index import Integers
 
 # Transfers that are routed at once: bounds the memory, and is far beyond what a call costs.

@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shardwright.codegen.planner.network.torus import Floats, Torus, figures, optional
+from shardwright.codegen.hardware.torus import Floats, Torus, figures, optional
 from shardwright.ir.algebra.index import Integers
 
 __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
