@@ -17,9 +17,10 @@ TRUST := $(BIN)/python -m pip config get global.cert >/dev/null 2>&1 \
 # this package in front.
 LATER_TRITON := 3.9.0
 LATER := $(VENV)/triton-$(LATER_TRITON)
-GPU_TESTS := tests/test_gpu_kernel.py tests/test_gpu_groups.py tests/test_gpu_assembly.py
+GPU := tests/backends/triton_gpu
+GPU_TESTS := $(GPU)/test_gpu_kernel.py $(GPU)/test_gpu_groups.py $(GPU)/test_gpu_assembly.py
 
-.PHONY: demo test gpu-test sweep check golden style bench clean
+.PHONY: demo test gpu-test sweep fuzz check golden style bench clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
@@ -47,6 +48,10 @@ gpu-test: $(LATER)/.installed  ## tests of the Triton modules, and generated/, w
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
 
+COUNT ?= 3400
+fuzz: $(STAMP)  ## so many random cases of what is emitted, by their ids
+	$(BIN)/python -m tests.fuzz --count $(COUNT) --jobs $(JOBS)
+
 check: style  ## style, types, and whether generated/ is what would be emitted now
 	$(BIN)/mypy
 	$(BIN)/shardwright check generated
@@ -58,7 +63,7 @@ style: $(STAMP)  ## lint and formatting
 golden: $(STAMP)  ## write generated/ and the golden texts again; review the diff
 	$(BIN)/shardwright emit corpus/reshards.toml -o generated
 	$(BIN)/shardwright emit corpus/examples.toml -o generated
-	$(BIN)/python -m pytest -n 0 tests/test_emission.py --update-golden
+	$(BIN)/python -m pytest -n 0 tests/emit/test_emission.py --update-golden
 
 bench: $(STAMP)  ## what is measured, as tables
 	$(BIN)/python -m bench

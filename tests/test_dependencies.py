@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 REGISTRY = "https://pypi.org/simple"
 UNREACHABLE = ("Failed to fetch", "error sending request", "dns error", "timed out")
 RETRIES = "3"

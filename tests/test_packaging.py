@@ -11,8 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {  # folder of the tree -> folder of the wheel
     "shardwright": "shardwright",
     "ir": "shardwright/ir",

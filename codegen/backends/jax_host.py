@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from shardwright.codegen.emit.context import ModuleText, as_vectors, constant_lines
-from shardwright.ir.dtypes import is_floating
+from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
@@ -38,11 +38,23 @@ class HostText:
     target_nested: tuple[int, ...]
     source_uneven: bool
     target_uneven: bool
+    source_changed: tuple[int, ...]  # dimensions that `pad` changes, of the array that it takes
+    target_changed: tuple[int, ...]  # those that `unpad` changes
     some_local: bool
     communicates: bool
     self_check_values: int
     source_terms: int  # extents of the dimensions of terms; 0 where an array has none
     target_terms: int
+
+    @property
+    def pads(self) -> bool:
+        """Whether `pad` does anything."""
+        return self.source_uneven or bool(self.source_nested)
+
+    @property
+    def unpads(self) -> bool:
+        """Whether `unpad` does anything."""
+        return self.target_uneven or bool(self.target_nested)
 
     @property
     def given_shape(self) -> str:
@@ -90,6 +102,31 @@ class JaxText(HostText, ModuleText):
         return "order, " if self.has_table else ""
 
     @property
+    def as_bits(self) -> bool:
+        """Whether elements move as integers of their width: floats that are not added."""
+        return is_floating(self.dtype) and self.source_terms <= self.target_terms
+
+    @property
+    def bits(self) -> str:
+        """The integer type of an element's width."""
+        return f"int{8 * DTYPES[self.dtype]}"
+
+    @property
+    def on_cpu(self) -> str:
+        """The rest of a docstring, where XLA does not keep all that `pad` and `unpad` move."""
+        if self.dtype not in ("bfloat16", "float8_e5m2"):
+            return ""
+        return (
+            "\n\n    In a jit that moves elements between devices XLA on CPU does so in float32,"
+            " which\n    changes payloads of NaNs. Outside of jit every bit stays.\n    "
+        )
+
+    @property
+    def names_axis_types(self) -> bool:
+        """Whether the module asks if the axes of a mesh are Explicit."""
+        return self.same_order or self.pads or self.unpads or self.differentiable
+
+    @property
     def differentiable(self) -> bool:
         """Whether JAX differentiates with respect to the elements."""
         return is_floating(self.dtype)
@@ -134,6 +171,8 @@ def host_text(
         target_nested=_nested(target),
         source_uneven=any(dim.is_flat and not dim.is_even for dim in source.dims),
         target_uneven=any(dim.is_flat and not dim.is_even for dim in target.dims),
+        source_changed=_slotted(source),
+        target_changed=_slotted(target),
         some_local=ends is None and plan.traffic.received_total < plan.target_bytes,
         communicates=plan.traffic.received_total > 0,
         self_check_values=2 if plan.reshard.dtype == "bool" else 5,
@@ -190,6 +229,11 @@ def _spec(sharding: Sharding) -> str:
 
 def _padded_shape(layout: Layout) -> tuple[int, ...]:
     return tuple(dim.parts * dim.size for dim in layout.dims)
+
+
+def _slotted(layout: Layout) -> tuple[int, ...]:
+    """The dimensions along which shards do not fill slots of one size."""
+    return tuple(axis for axis, dim in enumerate(layout.dims) if not (dim.is_flat and dim.is_even))
 
 
 def _nested(layout: Layout) -> tuple[int, ...]:

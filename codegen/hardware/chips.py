@@ -3,7 +3,7 @@
 Where the figures come from:
 
 [compiler]  the TPU compiler of libtpu 0.0.42, asked for too much: how much HBM it says there is,
-            and what it cuts `vmem_limit_bytes` down to. tests/test_compile_tpu.py asks it again.
+            and what it cuts `vmem_limit_bytes` down to. `test_compile_tpu.py` asks it again.
 [cloud]     docs.cloud.google.com/tpu/docs/{v4, v5e, v5p, v6e, tpu7x}: tables of specifications;
             bandwidths in GB/s a chip, that of the interconnect over all links and both ways.
 [book]      jax-ml.github.io/scaling-book/tpus: bandwidth of a v4 link, and which links wrap

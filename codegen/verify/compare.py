@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,12 +94,17 @@ class Run:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Every bit plane once, the first one under both poisons and both fills."""
-    fills = oracle.fills(case.dtype)
+    """Every bit plane once, the first one under both poisons and both fills; at last random bits.
+
+    Planes tell elements apart; of random bits every pattern must arrive as it left.
+    """
+    fills, plane = oracle.fills(case.dtype), 0
     for plane, tensor in enumerate(oracle.planes(case.shape, case.dtype)):
         yield Run(tensor, plane, 0, fills[plane % 2])
         if plane == 0:
             yield Run(tensor, plane, 1, fills[1])
+    seed = zlib.crc32(repr((case.shape, case.dtype, case.source, case.target)).encode())
+    yield Run(oracle.random_bits(case.shape, case.dtype, seed), plane + 1, 0, fills[0])
 
 
 def results(run: Run, got: Mapping[int, Bits], expected: Mapping[int, Bits]) -> None:

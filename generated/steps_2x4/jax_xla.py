@@ -48,7 +48,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Primitive
-from jax.interpreters import ad, mlir
+from jax.interpreters import ad, batching, mlir
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -92,6 +92,9 @@ TARGET_SPEC = P("y", None)
 # Shards are padded at their ends to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (16, 24)
 PADDED_TARGET_SHAPE = (16, 24)
+
+# Elements move as integers of their width.
+BITS = jnp.int32
 
 # The axes over which devices are ranked for the exchange, and how many devices they have.
 AXES = ("x", "y:(1)2", "y:(2)2")
@@ -352,10 +355,22 @@ def _program(x, source, target, interpret, collective_id):
     def one(shard):
         return _exchange(shard)
 
-    y = _mapped(one, source, SOURCE_SPEC, rows)(x)
-    y = _mapped(lambda shard: shard[0], target, out_rows, TARGET_SPEC)(y)
+    def last(shard):
+        return shard[0]
+
+    for _ in range(batch := x.ndim - len(PADDED_SOURCE_SHAPE)):
+        one, last = functools.partial(lax.map, one), functools.partial(lax.map, last)
+
+    def first(shard):
+        return one(lax.bitcast_convert_type(shard, BITS))
+
+    def whole(shard):
+        return lax.bitcast_convert_type(last(shard), DTYPE)
+
+    y = _mapped(first, source, _batched(SOURCE_SPEC, batch), _batched(rows, batch))(x)
+    y = _mapped(whole, target, _batched(out_rows, batch), _batched(TARGET_SPEC, batch))(y)
     if AxisType.Explicit in target.axis_types:
-        return jax.sharding.reshard(y, NamedSharding(target, TARGET_SPEC))
+        return jax.sharding.reshard(y, NamedSharding(target, _batched(TARGET_SPEC, batch)))
     return y
 
 
@@ -369,7 +384,8 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     `interpret` and `collective_id`, which `pallas_tpu.py` takes, change nothing here. Under
     `jax.distributed` every process calls it, with an array of which it has its devices' shards
     (`jax.make_array_from_callback`).
-    Raises ValueError for a wrong shape, dtype or mesh, TypeError for what is none.
+    Under `jax.vmap` one exchange follows another. Raises ValueError for a wrong shape, dtype or
+    mesh, TypeError for what is none.
 
     Differentiable, forward and backward: the cotangent of `x` is that of the result, moved back
     by `_reverse()`.
@@ -393,16 +409,18 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     return _linear(x, source, target, interpret, collective_id)
 
 
-def _eager(x, **static):
-    return _compiled(**static)(x)
+def _eager(x, source, **static):
+    batch = x.ndim - len(PADDED_SOURCE_SHAPE)
+    x = jax.device_put(x, NamedSharding(source, _batched(SOURCE_SPEC, batch)))
+    return _compiled(batch, source=source, **static)(x)
 
 
 @functools.cache
-def _compiled(target, **static):
+def _compiled(batch, target, **static):
     # XLA chooses the sharding of a program's result where it is not told.
     return jax.jit(
         functools.partial(_lowered, target=target, **static),
-        out_shardings=NamedSharding(target, TARGET_SPEC),
+        out_shardings=NamedSharding(target, _batched(TARGET_SPEC, batch)),
     )
 
 
@@ -421,21 +439,40 @@ def _linear(x, source, target, interpret, collective_id):
     # Its reverse, which gives the cotangent, may be among axes of its own.
     source = _refined(source, SOURCE_AXES, "source")
     target = _refined(target, TARGET_AXES, "target")
-    x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
+    if isinstance(x, jax.core.Tracer):  # its program is one for these devices
+        explicit = AxisType.Explicit in source.axis_types
+        placed = jax.sharding.reshard if explicit else lax.with_sharding_constraint
+        x = placed(x, NamedSharding(source, SOURCE_SPEC))
     static = {"interpret": interpret, "collective_id": collective_id}
     return _reshard.bind(x, source=source, target=target, **static)
 
 
 def _type(x, target, **static):
     """The type of the result, and what else the operation does."""
-    sharding = NamedSharding(target.abstract_mesh, TARGET_SPEC)
-    y = jax.core.ShapedArray(PADDED_TARGET_SHAPE, x.dtype, sharding=sharding)
+    batch = x.ndim - len(PADDED_SOURCE_SHAPE)
+    sharding = NamedSharding(target.abstract_mesh, _batched(TARGET_SPEC, batch))
+    shape = (*x.shape[:batch], *PADDED_TARGET_SHAPE)
+    y = jax.core.ShapedArray(shape, x.dtype, sharding=sharding)
     return y, _effects(x, target=target, **static)
+
+
+def _batched(spec, count):
+    """The spec of an array with so many dimensions before those of the spec, split by no axis."""
+    return P(*[None] * count, *spec)
+
+
+def _vectorized(arrays, axes, **static):
+    """`reshard` under `jax.vmap`: the axis of the batch comes first."""
+    (x,), (axis,) = arrays, axes
+    return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _transposed(y, x, *, source, target, interpret, collective_id):
     collective_id = None if collective_id is None else collective_id ^ 1
-    return [_reverse()._linear(y, target, source, interpret, collective_id)]
+    x_bar = _reverse()._linear(y, target, source, interpret, collective_id)
+    if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
+        x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
+    return [x_bar]
 
 
 @functools.cache
@@ -460,6 +497,7 @@ def _reverse():
 _reshard = Primitive("reshard")
 _reshard.def_impl(_eager)
 _reshard.def_effectful_abstract_eval(_type)
+batching.primitive_batchers[_reshard] = _vectorized
 mlir.register_lowering(_reshard, mlir.lower_fun(_lowered, multiple_results=False))
 ad.deflinear2(_reshard, _transposed)
 

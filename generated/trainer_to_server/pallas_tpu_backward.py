@@ -54,8 +54,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend.core import Primitive
-from jax.interpreters import ad, mlir
-from jax.sharding import Mesh, NamedSharding
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 __all__ = [
@@ -98,6 +98,9 @@ TARGET_SPEC = P(("data", "model"), None)
 # Shards are padded at their ends to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (10, 9)
 PADDED_TARGET_SHAPE = (12, 9)
+
+# Elements move as integers of their width.
+BITS = jnp.int16
 
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 1
@@ -443,12 +446,12 @@ def _shifted(values, by):
 
 def _words(values):
     """The elements as 32-bit words, which is what can be shifted."""
-    return lax.bitcast_convert_type(values, jnp.int16).astype(jnp.int32)
+    return values.astype(jnp.int32)
 
 
 def _elements(words, dtype):
     """The elements that `_words` took."""
-    return lax.bitcast_convert_type(words.astype(jnp.int16), dtype)
+    return words.astype(dtype)
 
 
 def _pass(window, chunk, by):
@@ -705,9 +708,42 @@ def pad(x):
 
 
 def unpad(y):
-    """The logical tensor of a padded result."""
+    """The logical tensor of a padded result.
+
+    In a jit that moves elements between devices XLA on CPU does so in float32, which
+    changes payloads of NaNs. Outside of jit every bit stays.
+    """
     _expect(y, PADDED_TARGET_SHAPE, "padded result")
+    return _by_bits(_unpadded, y)
+
+
+def _unpadded(y):
+    y = _whole(y, (0,))
     return y[tuple(slice(size) for size in SHAPE)]
+
+
+def _whole(x, axes):
+    """The array, none of these axes of it split over Explicit axes of a mesh: JAX would have it
+    even before and after."""
+    sharding = jax.typeof(x).sharding
+    if AxisType.Explicit not in sharding.mesh.axis_types:
+        return x
+    spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
+    return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _by_bits(move, x):
+    """What `move` makes of the elements as integers: of floats that move XLA may make sums with
+    zeros, which change -0.0, subnormals and NaNs."""
+    return lax.bitcast_convert_type(move(lax.bitcast_convert_type(x, BITS)), x.dtype)
+
+
+def _by_bits_jvp(move, primals, tangents):
+    return _by_bits(move, *primals), move(*tangents)
+
+
+_by_bits.defjvp(_by_bits_jvp)
 
 
 def _expect(x, shape, what):
@@ -746,8 +782,14 @@ def _program(stacked, mesh, interpret, collective_id=None):
     if not interpret:
         _check_routes(list(mesh.devices.flat))
 
-    def one(shard):
-        return _exchange(shard[0], interpret, collective_id)
+    def one(shards):
+        def exchange(shard):
+            return _exchange(shard, interpret, collective_id)[0]
+
+        for _ in range(stacked.ndim - 1 - len(LOCAL_SOURCE_SHAPE)):
+            exchange = functools.partial(lax.map, exchange)
+        y = exchange(lax.bitcast_convert_type(shards[0], BITS))
+        return lax.bitcast_convert_type(y[None], DTYPE)
 
     return _mapped(one, mesh, rows, rows)(stacked)
 
@@ -762,6 +804,8 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     COLLECTIVE_ID. Raises ValueError for a wrong shape, dtype or mesh, TypeError where a jit around
     it is compiled: one program of JAX has one order of devices.
 
+    Under `jax.vmap`, outside jit, one exchange follows another.
+
     Differentiable outside jit, forward and backward: the cotangent of `x` is that of the result,
     moved back by `_reverse()`, whose collective id is then `collective_id ^ 1`.
     """
@@ -773,18 +817,28 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
 
 
 def _eager(x, source, target, interpret, collective_id):
+    # What is done here is done on other devices than those of a mesh that may be set.
+    with jax.set_mesh(Mesh(np.empty((), object), ())):
+        return _moved_to(target, x, source, interpret, collective_id)
+
+
+def _moved_to(target, x, source, interpret, collective_id):
     devices = _devices_by_rank(source, target)
     union = Mesh(np.array(devices), ("device",))
+    batch = x.shape[: x.ndim - len(PADDED_SOURCE_SHAPE)]
+    x = jax.device_put(x, NamedSharding(source, _batched(SOURCE_SPEC, len(batch))))
     held = {shard.device: shard.data for shard in x.addressable_shards}
     # Each process gives and takes the shards of its own devices; a device outside the source mesh
     # gives zeros, which are not read.
     shards = [
-        held[device] if device in held else jnp.zeros(LOCAL_SOURCE_SHAPE, DTYPE, device=device)
+        held[device]
+        if device in held
+        else jnp.zeros((*batch, *LOCAL_SOURCE_SHAPE), DTYPE, device=device)
         for device in devices
         if device.process_index == jax.process_index()
     ]
     stacked = jax.make_array_from_single_device_arrays(
-        (len(devices), *LOCAL_SOURCE_SHAPE),
+        (len(devices), *batch, *LOCAL_SOURCE_SHAPE),
         NamedSharding(union, P("device")),
         [shard[None] for shard in shards],
         dtype=x.dtype,
@@ -792,8 +846,8 @@ def _eager(x, source, target, interpret, collective_id):
     moved = _program(stacked, union, interpret, collective_id)
     arrived = {shard.device: shard.data for shard in moved.addressable_shards}
     return jax.make_array_from_single_device_arrays(
-        PADDED_TARGET_SHAPE,
-        NamedSharding(target, TARGET_SPEC),
+        (*batch, *PADDED_TARGET_SHAPE),
+        NamedSharding(target, _batched(TARGET_SPEC, len(batch))),
         [arrived[device][0] for device in target.local_devices],
         dtype=x.dtype,
     )
@@ -834,21 +888,36 @@ def _devices_by_rank(source, target):
 
 def _linear(x, source, target, interpret, collective_id):
     """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
-    x = jax.device_put(x, NamedSharding(source, SOURCE_SPEC))
     static = {"interpret": interpret, "collective_id": collective_id}
     return _reshard.bind(x, source=source, target=target, **static)
 
 
 def _type(x, target, **static):
     """The type of the result, and what else the operation does."""
-    sharding = NamedSharding(target.abstract_mesh, TARGET_SPEC)
-    y = jax.core.ShapedArray(PADDED_TARGET_SHAPE, x.dtype, sharding=sharding)
+    batch = x.ndim - len(PADDED_SOURCE_SHAPE)
+    sharding = NamedSharding(target.abstract_mesh, _batched(TARGET_SPEC, batch))
+    shape = (*x.shape[:batch], *PADDED_TARGET_SHAPE)
+    y = jax.core.ShapedArray(shape, x.dtype, sharding=sharding)
     return y, _effects(x, target=target, **static)
+
+
+def _batched(spec, count):
+    """The spec of an array with so many dimensions before those of the spec, split by no axis."""
+    return P(*[None] * count, *spec)
+
+
+def _vectorized(arrays, axes, **static):
+    """`reshard` under `jax.vmap`: the axis of the batch comes first."""
+    (x,), (axis,) = arrays, axes
+    return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _transposed(y, x, *, source, target, interpret, collective_id):
     collective_id = None if collective_id is None else collective_id ^ 1
-    return [_reverse()._linear(y, target, source, interpret, collective_id)]
+    x_bar = _reverse()._linear(y, target, source, interpret, collective_id)
+    if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
+        x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
+    return [x_bar]
 
 
 @functools.cache
@@ -873,6 +942,7 @@ def _reverse():
 _reshard = Primitive("reshard")
 _reshard.def_impl(_eager)
 _reshard.def_effectful_abstract_eval(_type)
+batching.primitive_batchers[_reshard] = _vectorized
 mlir.register_lowering(_reshard, mlir.lower_fun(_lowered, multiple_results=False))
 ad.deflinear2(_reshard, _transposed)
 

@@ -1,7 +1,7 @@
 """The identities of the index algebra, one table: name, statement, rewrite.
 
 Every rule states an equality of integers that holds for all values of its operands (divisors are at
-least 1); `tests/test_identities.py` checks each against brute force. A rule returns the simpler
+least 1); `test_identities.py` checks each against brute force. A rule returns the simpler
 expression, or None where it does not apply.
 """
 

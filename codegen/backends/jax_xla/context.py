@@ -109,15 +109,6 @@ class XlaText(JaxText):
                 return boxes or bool(self.target_short)
 
     @property
-    def uses_lax(self) -> bool:
-        """Whether the module calls `lax`: not where every shard stays as it is."""
-        statements = "lax."
-        if isinstance(self.how, Collectives | Steps) and not self.has_step_boxes:
-            statements = "".join(self.how.lines)
-        padding = self.target_short or self.source_nested or self.target_nested
-        return "lax." in statements or bool(padding)
-
-    @property
     def is_rounds(self) -> bool:
         """Whether boxes travel in rounds."""
         return isinstance(self.how, Rounds)

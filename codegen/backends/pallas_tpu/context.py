@@ -24,8 +24,6 @@ from shardwright.ir.plan import Plan
 # Collective ids are 16-bit signed numbers in the interpreter.
 COLLECTIVE_IDS = 2**15
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
-# What elements are moved as, where they are not moved as what they are.
-MOVED = {"bool": "int8", "float16": "int16"}
 # The closed forms that `verify` compares with the plan, even where a kernel has no use for one.
 CHECKED = (
     "source_shard",
@@ -47,7 +45,6 @@ class PallasText(JaxText):
     inverse_view: str
     form: Form
     figures: Figures
-    moved: str
     collective_id: int
     checks_routes: bool
     target_short: tuple[int, ...]
@@ -88,6 +85,11 @@ class PallasText(JaxText):
     def routed(self) -> bool:
         """Whether tiles go from device to device."""
         return isinstance(self.form, Routed)
+
+    @property
+    def moved(self) -> str:
+        """What elements are moved as."""
+        return "int8" if self.dtype == "bool" else self.bits if self.as_bits else self.dtype
 
     @property
     def word(self) -> str:
@@ -159,7 +161,6 @@ def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
         inverse_view=repr(tuple(view.index(axis) for axis in range(len(view)))),
         form=choice.form,
         figures=choice.figures,
-        moved=MOVED.get(plan.reshard.dtype, plan.reshard.dtype),
         collective_id=collective_id(plan),
         checks_routes=grid_of(plan) is not None,
         target_short=short_dims(target) if choice.form.leaves_padding else (),

@@ -4,7 +4,7 @@ HBM is tiled over the last two dimensions of an array's layout: 8 rows of 128 la
 arrays of few, 32 for bytes where they divide; a vector is tiled by 1,024 elements. XLA is free to
 choose which two dimensions those are, and by default takes the two that pad least. Sources: the
 layouts that the TPU compiler reports for compiled programs (jax 0.10.2, libtpu 0.0.42), which
-`tests/test_compile_tpu.py` asks again.
+`tests/backends/pallas_tpu/test_compile_tpu.py` asks again.
 """
 
 from __future__ import annotations

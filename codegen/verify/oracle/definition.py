@@ -289,6 +289,37 @@ def planes(shape: Sequence[int], dtype: str) -> Iterator[Bits]:
         numbers = numbers // np.uint64(base)
 
 
+def random_bits(shape: Sequence[int], dtype: str, seed: int) -> Bits:
+    """A tensor of random bit patterns of a dtype, in which the rare ones are not rare.
+
+    A third of the elements have an exponent of zeros or of ones, if the dtype has one: zeros of
+    either sign, subnormals, infinities and NaNs, signalling ones and those with payloads among
+    them. Of bool both patterns.
+    """
+    rng, count, wide = np.random.default_rng(seed), math.prod(shape), storage(dtype)
+    if dtype == "bool":
+        return rng.integers(0, 2, tuple(shape), dtype=np.uint8)
+    drawn = np.frombuffer(rng.bytes(count * wide.itemsize), wide)
+    kind = rng.integers(0, 6, count)
+    exponent = wide.type(_EXPONENTS.get(dtype, 0))
+    drawn = np.where(kind == 0, drawn | exponent, np.where(kind == 1, drawn & ~exponent, drawn))
+    # -0.0, and the smallest subnormal.
+    sign = wide.type(1 << (_WIDTHS[dtype] - 1))
+    drawn = np.where(kind == 2, np.where(drawn & wide.type(1), sign, wide.type(1)), drawn)
+    result: Bits = drawn.astype(wide).reshape(tuple(shape))
+    return result
+
+
+_EXPONENTS = {
+    "float8_e4m3fn": 0x78,
+    "float8_e5m2": 0x7C,
+    "float16": 0x7C00,
+    "bfloat16": 0x7F80,
+    "float32": 0x7F80_0000,
+    "float64": 0x7FF0_0000_0000_0000,
+}
+
+
 def fills(dtype: str) -> tuple[int, int]:
     """Two patterns that differ, for padding that must not be read."""
     low, high = (int(bits) for bits in patterns(dtype, np.array([0, 1], dtype=np.uint64)))

@@ -7,9 +7,9 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from shardwright.codegen.backends.pallas_tpu.context import CHECKED
 from shardwright.codegen.emit.check import check
@@ -17,7 +17,6 @@ from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.pool import REQUIRES
 
-ROOT = Path(__file__).resolve().parent.parent
 GENERATED = ROOT / "generated"
 SOURCES = ("reshards.toml", "examples.toml")
 DESCRIBED = [d for source in SOURCES for d in load_toml(ROOT / "corpus" / source)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cases import random_reshard
 from gpu_cases import CASES, FORMS, make
-from test_emission import FORMATTED, LINTED
+from style import FORMATTED, LINTED
 
 from shardwright.codegen.backends.registry import BACKENDS
 from shardwright.codegen.emit.emit import emit
@@ -69,7 +69,7 @@ def ruff_finds_nothing(folder: Path) -> None:
 SHIFTED = """
 import importlib.util, math, sys
 import torch
-from shardwright.codegen.verify.launch import quick_launches
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 
 def shifted(shape, dtype):
     memory = torch.empty(math.prod(shape) + 16, dtype=dtype)

@@ -55,7 +55,7 @@ LOCAL = """
 import importlib.util, json, sys
 from pathlib import Path
 import torch
-from shardwright.codegen.verify.launch import quick_launches
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 
 path, cases = sys.argv[1:]
 spec = importlib.util.spec_from_file_location("layer", path)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import describe, kept_pairs, kept_reshard, random_sharding
+from programs import output, started
 from strategies import exactly, message
-from test_basis import ids_differ, reduction
-from test_emitted_edges import output, started
+from sums import ids_differ, reduction
 from test_xla_steps import SIX, check, make, of_steps
 
 import shardwright as sw

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from test_emission import FORMATTED, LINTED
+from style import FORMATTED, LINTED
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_xla import context as jax_xla

@@ -10,11 +10,12 @@ import re
 from pathlib import Path
 
 import pytest
+from places import TESTS
 
 from shardwright.codegen.verify import Case, Report, pool, run_batch
 from shardwright.codegen.verify.oracle.definition import Placement
 
-MINI = Path(__file__).parent / "mini"
+MINI = TESTS / "mini"
 X = ("x", None, None)
 RIGHT = ""
 

@@ -13,16 +13,16 @@ from cases import (
     kept_reshard,
     random_reshard,
     random_sharding,
-    with_unreduced,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulate import check
 from strategies import exactly, message
+from sums import ids_differ, reduction
 
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.memory import shard_bytes
-from shardwright.ir import InputError, Mesh, Reshard, Sharding
+from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.plan import Plan
 from shardwright.ir.steps import ReduceStep
 
@@ -50,23 +50,6 @@ def test_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[int, 
 def test_all_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[int, ...]) -> None:
     for number, reshard in enumerate(all_pairs(axes, shape)):
         check(plan(reshard, "basis", topology=TOPOLOGIES[number % 3]))
-
-
-def reduction(seed: int) -> Reshard:
-    """A reshard whose source has unreduced axes, or sub-axes, and whose target has none of them,
-    some or all."""
-    rng = random.Random(seed)
-    axes = rng.choice([{"x": 2, "y": 3}, {"x": 4, "y": 2}, {"x": 2, "y": 2, "z": 2}, {"x": 6}])
-    mesh, rank = Mesh(axes), rng.randint(0, 3)
-    source = random_sharding(rng, mesh, rank)
-    free = mesh.refs_free_of(source.used())
-    if free:
-        unreduced = tuple(rng.sample(free, rng.randint(1, len(free))))
-        source = Sharding(mesh, source.dims, unreduced=unreduced)
-    shape = tuple(rng.randint(1, 9) for _ in range(rank))
-    target = random_sharding(rng, mesh, rank)
-    kept = tuple(ref for ref in source.unreduced if rng.random() < 0.4)
-    return Reshard(shape, "int64", source, with_unreduced(target, kept))
 
 
 @settings(max_examples=120, deadline=None)
@@ -125,11 +108,6 @@ def two_meshes(rng: random.Random) -> tuple[Mesh, Mesh]:
     if kind == "permuted":
         target = Mesh(target.axes, rng.sample(range(source.size), source.size))
     return source, target
-
-
-def ids_differ(reshard: Reshard) -> bool:
-    """Whether the two meshes have different devices."""
-    return set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids)
 
 
 @settings(max_examples=120, deadline=None)

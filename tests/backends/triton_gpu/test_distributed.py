@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cases import all_pairs, describe, devices, random_reshard
+from places import TESTS
 
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.planner import plan
@@ -18,7 +19,7 @@ from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Reshard
 
-RANK = Path(__file__).with_name("gloo_rank.py")
+RANK = TESTS / "gloo_rank.py"
 
 
 def check_exchange(reshards: list[Reshard], folder: Path) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import socket
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -15,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 import jax
 import pytest
 from cases import random_reshard
+from programs import output, started
 
 from shardwright.codegen.backends.registry import BACKENDS
 from shardwright.codegen.emit.modules import reverse
@@ -64,31 +62,6 @@ def loaded(reshard: Reshard, backend: str, folder: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def started(
-    program: str, devices: int, *arguments: object, **variables: str
-) -> subprocess.Popen[str]:
-    """A Python program with so many CPU devices."""
-    environment = os.environ | variables
-    environment |= {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def output(process: subprocess.Popen[str]) -> str:
-    """What a program printed; it must succeed."""
-    out, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors[-3000:]
-    return out
 
 
 MESHES = """

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 from commands import TABLES, described, files, flags, mistake, ok, run
+from places import ROOT
 
 import shardwright as sw
 from shardwright.codegen.verify import Report
@@ -29,7 +30,7 @@ def tables(tmp_path: Path) -> Path:
 
 
 def test_the_version() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert ok("--version") == f"shardwright {project['version']}\n"
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import all_pairs, describe, random_reshard
+from places import TESTS
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_xla import context as jax_xla
@@ -35,7 +36,7 @@ from shardwright.codegen.verify import Case, run_batch, verify
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.exchange import HolderRule
 
-HERE = Path(__file__).parent
+HERE = TESTS
 CUBE = {"x": 2, "y": 2, "z": 2}
 COLLECTIVE = {"all_to_all": "all-to-all", "all_gather": "all-gather"}
 

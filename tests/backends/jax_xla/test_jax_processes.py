@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cases import describe
+from places import TESTS
 
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
@@ -22,7 +23,7 @@ from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("jax")
 
-RANK = Path(__file__).with_name("jax_rank.py")
+RANK = TESTS / "jax_rank.py"
 DEVICES = 8
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_emitted_edges import output, started
+from programs import output, started
 
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts, reverse
@@ -46,7 +46,7 @@ LOADED = """
 import importlib.util, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, Mesh
-from shardwright.codegen import oracle
+from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.codegen.verify.case import Case
 
 path, line = sys.argv[1:]
@@ -309,10 +309,10 @@ def test_a_wrong_derivative_is_caught(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     emit(UNEVEN, ("pallas_tpu",)).write(tmp_path / "a")
     path = tmp_path / "a" / "pallas_tpu.py"
-    words = "return [_reverse()._linear("
+    words = "x_bar = _reverse()._linear("
     text = path.read_text()
     assert text.count(words) == 1
-    path.write_text(text.replace(words, "return [2 * _reverse()._linear("))
+    path.write_text(text.replace(words, "x_bar = 2 * _reverse()._linear("))
     report = verified(tmp_path)
     assert report.verdict == "failed"
     wrong = r"the derivative: device \d: \d+ of \d+ elements are wrong; .*"

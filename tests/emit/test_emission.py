@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from cases import describe, random_reshard
+from places import TESTS
 from strategies import exactly, message
+from style import FORMATTED, LINTED
 
 import shardwright as sw
 from shardwright.codegen.backends.registry import BACKENDS
@@ -21,17 +23,7 @@ from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.algebra.printers import PYTHON
 
-GOLDEN = Path(__file__).with_name("golden")
-FORMATTED = ["ruff", "format", "--line-length", "100", "--check", "--isolated"]
-LINTED = [
-    "ruff",
-    "check",
-    "--line-length",
-    "100",
-    "--isolated",
-    "--select",
-    "F,W,I,UP,B,C4,SIM,PIE",
-]
+GOLDEN = TESTS / "golden"
 
 
 def make(
@@ -126,7 +118,7 @@ def test_same_bytes_under_every_hash_seed() -> None:
     program = "import test_emission; print(test_emission.digest())"
     found = set()
     for seed in ("0", "1", "77"):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(GOLDEN.parent)}
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": f"{TESTS}:{TESTS}/emit"}
         run = subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True
         )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from places import TESTS
 from strategies import exactly, message
 
 from shardwright.codegen.spec import interop as convert
@@ -135,7 +136,7 @@ print(json.dumps(answers))
 def jax_says() -> dict[str, object]:
     """What jax answers, from one process with eight host devices."""
     pytest.importorskip("jax")
-    here = os.path.dirname(__file__)
+    here = str(TESTS)
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from cases import all_pairs, describe, random_reshard
 from strategies import exactly, message
-from test_basis import reduction
-from test_emission import FORMATTED, LINTED
+from style import FORMATTED, LINTED
+from sums import reduction
 from test_jax_xla import programs
 
 import shardwright as sw
