@@ -26,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 
 from shardwright.codegen.hardware.torus import Floats, Torus, figures, optional
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
 

@@ -19,7 +19,7 @@ from shardwright.codegen.planner.basis.hosts import Hosts
 from shardwright.codegen.planner.basis.relaxation import Parts, Remaining
 from shardwright.codegen.planner.network.collectives import Prices
 from shardwright.codegen.planner.network.links import Network
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
 
 # Devices of a host up to which what it lacks is told: by pairs of its devices.

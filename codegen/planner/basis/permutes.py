@@ -17,7 +17,7 @@ from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.digits import Digits, merged, minus, ordered, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, State, product_of
 from shardwright.codegen.planner.basis.relaxation import Parts
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from shardwright.codegen.hardware.topology import Floats, Topology
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 # Transfers that are routed at once: bounds the memory, and is far beyond what a call costs.
 CHUNK = 1 << 21
