@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.layout import Layout
 from shardwright.ir.reshard import check_shape

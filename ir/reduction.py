@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Integers, Value
+from shardwright.ir.algebra.index import Value
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.layout import Layout, read_digits, write_digits
 from shardwright.ir.mesh import Digit

@@ -15,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Integers, Value, maximum, minimum
+from shardwright.ir.algebra.index import Value, maximum, minimum
+from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import DimLayout
 
 

@@ -85,7 +85,9 @@ def _emitted(given: Given, description: Description) -> tuple[dict[str, str], Pl
 
 
 def _group_files(given: Given, group: Group, plans: dict[str, Plan]) -> dict[str, str]:
+    from shardwright.codegen.backends.triton_gpu.group import group_files
+
     try:
-        return group.files(plans)
+        return group_files(group, plans)
     except InputError as error:
         raise error.named(f"{given.file}, group {group.name!r}, {error.argument}") from None

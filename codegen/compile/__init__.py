@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shardwright.codegen.compile.report import GpuCode, Outcome, Progress, Report, TpuCode, Verdict
 from shardwright.codegen.compile.targets import ARCHITECTURES
-from shardwright.codegen.planner.network.chips import TOPOLOGIES
+from shardwright.codegen.hardware.chips import TOPOLOGIES
 
 __all__ = [
     "ARCHITECTURES",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from types import ModuleType
 
-from shardwright.codegen.planner.network.chips import GIB, chip_of
+from shardwright.codegen.hardware.chips import GIB, chip_of
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 

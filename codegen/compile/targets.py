@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from shardwright.codegen.planner.network.chips import TOPOLOGIES
+from shardwright.codegen.hardware.chips import TOPOLOGIES
 from shardwright.ir.errors import InputError, one_of
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")

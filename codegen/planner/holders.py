@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.layout import Layout, write_digits
 from shardwright.ir.mesh import Digit

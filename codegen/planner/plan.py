@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shardwright.codegen.hardware.presets import MOST_DEVICES, check_devices, topology_of
+from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner.basis.plan import plan_basis
 from shardwright.codegen.planner.direct import plan_direct
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.presets import MOST_DEVICES, check_devices, topology_of
-from shardwright.codegen.planner.network.topology import Topology
 from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
@@ -55,7 +55,7 @@ def plan(
 ) -> Plan:
     """The plan of a reshard.
 
-    `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/planner/network/presets.py`), a TOML
+    `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
     file, or a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold
     at once. `among`: what `auto` chooses from. Raises InputError for an unknown strategy or one
     that cannot do it, a topology that lacks devices, and a limit below what source and target take

@@ -19,9 +19,9 @@ from typing import Literal
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Hierarchical, Torus
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.topology import Hierarchical, Torus
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.transfers import Transfers
 
 # Colouring takes a path a transfer; beyond so many, rotation is kept.

@@ -16,7 +16,7 @@ from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.codegen.planner.network.collectives import Prices, positions_of_groups
 from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.codegen.planner.xla import Collective
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 # Where the first of the ends sends to the others, in place of all to all.
 FROM_ONE = ("collective-permute", "collective-broadcast")

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
@@ -231,8 +232,6 @@ def read_topology(value: object) -> str | None:
     """The canonical text of a topology, so that a file's figures are in the description."""
     if value is None:
         return None
-    from shardwright.codegen.planner.network.presets import topology_of
-
     return str(topology_of(_text("topology", value)))
 
 

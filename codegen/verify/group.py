@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from shardwright.codegen.backends.triton_gpu.group import group_files
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.description import Description
@@ -50,7 +51,7 @@ def _not_as_it_is(
 ) -> Report:
     """Its text at full size, then the module of a group of twins."""
     plans = {each.name: emit_described(each).plan for each in descriptions}
-    text = group.files(plans)[case.module.name]
+    text = group_files(group, plans)[case.module.name]
     if not case.module.is_file() or case.module.read_text(encoding="utf-8") != text:
         return failure(case, "not what would be emitted now: `shardwright check` says how")
     if len(case.devices()) > MAX_DEVICES:
@@ -64,7 +65,8 @@ def _not_as_it_is(
             return dataclasses.replace(failure(case, said), verdict="skipped")
         twins[member.name], parts = found
         _write(root / member.name, {part.file: part.text for part in parts})
-    _write(root / group.name, group.files({name: plan(each) for name, each in twins.items()}))
+    planned = {name: plan(each) for name, each in twins.items()}
+    _write(root / group.name, group_files(group, planned))
     result = runner.run(_case(group, twins, root))
     detail = f"{result.detail}; twins of its tensors; at full size: text".removeprefix("; ")
     return dataclasses.replace(result, detail=detail)

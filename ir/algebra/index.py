@@ -16,13 +16,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import sympy
+
+from shardwright.ir.arrays import Integers as Integers
 
 # A Python integer, a numpy integer array, or a sympy expression.
 Value: TypeAlias = Any
-# An array of indices, extents or device ids.
-Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Index(sympy.Symbol):  # type: ignore[misc]

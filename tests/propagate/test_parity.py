@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from places import TESTS
 
-HERE = Path(__file__).parent
+HERE = TESTS
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
 MODELS = ("mlp", "mlp_step", "attention", "layer", "layer_step")
 

@@ -39,7 +39,7 @@ from shardwright.codegen.backends.jax_xla.steps.plan import (
 )
 from shardwright.codegen.emit.context import as_vectors, constant_lines, module_text, refuse_common
 from shardwright.codegen.emit.templates import render as render_template
-from shardwright.codegen.planner.network.presets import topology_of
+from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError

@@ -33,7 +33,7 @@ Form = Direct | Windows | Slots | Routed
 HBM_OVER_LINKS = 8
 """How many bytes HBM moves while links carry one into a chip: 819 GB/s over two links of 50 on v5e,
 2,765 over three of 100 on v5p. That is half of a chip's links: small slices have no more, and a
-message over several hops takes several. Source: `codegen/planner/network/chips.py`."""
+message over several hops takes several. Source: `codegen/hardware/chips.py`."""
 CHUNK_BYTES = 1 << 13
 """What a chunk costs beside its bytes, as bytes of HBM: its DMAs take some 100 ns to start, most of
 which pass while others are under way. An estimate; nothing here has been timed on a TPU."""

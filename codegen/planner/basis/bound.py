@@ -12,14 +12,14 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Floats, Hierarchical
 from shardwright.codegen.planner.basis.digits import Digits, ordered, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of
 from shardwright.codegen.planner.basis.hosts import Hosts
 from shardwright.codegen.planner.basis.relaxation import Parts, Remaining
 from shardwright.codegen.planner.network.collectives import Prices
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.topology import Floats, Hierarchical
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
 
 # Devices of a host up to which what it lacks is told: by pairs of its devices.

@@ -37,7 +37,7 @@ from shardwright.codegen.planner.basis.digits import (
     parts_of,
     primes,
 )
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import same_devices
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Floats, Hierarchical
 from shardwright.codegen.planner.basis.digits import parts_of
 from shardwright.codegen.planner.basis.graph import Basis, State
-from shardwright.codegen.planner.network.topology import Floats, Hierarchical
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Floats
 from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.digits import Digits, merged, minus, ordered, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, State, product_of
 from shardwright.codegen.planner.basis.relaxation import Parts
-from shardwright.codegen.planner.network.topology import Floats
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 
 @dataclass(frozen=True)

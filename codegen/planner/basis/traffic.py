@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from shardwright.codegen.planner.holders import Loads
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.plan import Traffic

@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Torus
 from shardwright.codegen.planner.basis.digits import Pair, ordered, parts_of, primes
 from shardwright.codegen.planner.network.links import CHUNK, Flows, Load, Network
-from shardwright.codegen.planner.network.topology import Torus
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwright.codegen.planner.network.links import CHUNK, Flows
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
 

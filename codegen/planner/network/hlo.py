@@ -20,7 +20,7 @@ import re
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 RAGGED = "ragged-all-to-all"
 COLLECTIVES = (

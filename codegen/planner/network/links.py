@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.codegen.planner.network.topology import Floats, Topology
-from shardwright.ir.algebra.index import Integers
+from shardwright.codegen.hardware.topology import Floats, Topology
+from shardwright.ir.arrays import Integers
 
 # Transfers that are routed at once: bounds the memory, and is far beyond what a call costs.
 CHUNK = 1 << 21

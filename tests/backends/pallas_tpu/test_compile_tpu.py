@@ -19,7 +19,7 @@ from shardwright.codegen.cli.compile import _tpu
 from shardwright.codegen.cli.tables import LOG_WIDTH
 from shardwright.codegen.compile import Outcome, Report, TpuCode, compile_bundles, memory, targets
 from shardwright.codegen.compile.pool import environment
-from shardwright.codegen.planner.network.chips import CHIPS, GIB, torus_of
+from shardwright.codegen.hardware.chips import CHIPS, GIB, torus_of
 from shardwright.codegen.workers.worker import with_own
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError

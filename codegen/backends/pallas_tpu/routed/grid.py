@@ -16,8 +16,8 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
     steps,
 )
 from shardwright.codegen.emit.context import as_vectors
-from shardwright.codegen.planner.network.presets import topology_of
-from shardwright.codegen.planner.network.torus import Torus
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.hardware.torus import Torus
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of

@@ -25,8 +25,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shardwright.codegen.planner.network.torus import Floats, Torus, figures, optional
-from shardwright.ir.algebra.index import Integers
+from shardwright.codegen.hardware.torus import Floats, Torus, figures, optional
+from shardwright.ir.arrays import Integers
 
 __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from shardwright.codegen.planner.network import chips
-from shardwright.codegen.planner.network.chips import CHIPS, TOPOLOGIES, Torus, chip_of, torus_of
+from shardwright.codegen.hardware import chips
+from shardwright.codegen.hardware.chips import CHIPS, TOPOLOGIES, Torus, chip_of, torus_of
 from shardwright.ir.errors import InputError
 
 # What jax.devices() calls a device of each generation.

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

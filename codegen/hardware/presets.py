@@ -26,8 +26,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from shardwright.codegen.planner.network.chips import CHIPS, slice_of
-from shardwright.codegen.planner.network.topology import Hierarchical, Switch, Topology, Torus
+from shardwright.codegen.hardware.chips import CHIPS, slice_of
+from shardwright.codegen.hardware.topology import Hierarchical, Switch, Topology, Torus
 from shardwright.ir.errors import InputError, one_of
 
 NVLINK_BANDWIDTH = 900e9 / 2
