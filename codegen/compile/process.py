@@ -13,23 +13,8 @@ from typing import Any
 
 from shardwright.codegen.compile.job import Job, to_json
 from shardwright.codegen.compile.report import GpuCode, Outcome, TpuCode
+from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.workers.process import command, ending
-
-# What must be set before a compiler is imported; None: what must not be. The TPU compiler works
-# for any topology, whatever the machine at hand is said to be. Neither uses what it compiled
-# before, so that seconds are those of compiling.
-_ENVIRONMENT: dict[str, dict[str, str | None]] = {
-    "pallas_tpu": {
-        "JAX_PLATFORMS": "cpu",
-        "JAX_ENABLE_COMPILATION_CACHE": "0",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "TPU_ACCELERATOR_TYPE": "v5litepod-8",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_LOG_DIR": "disabled",
-    },
-    "triton_gpu": {"TRITON_INTERPRET": None, "TRITON_ALWAYS_COMPILE": "1"},
-}
 
 # What a compiler in C++ writes when a check of its own fails; after it come stack and reports.
 _FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ \S+\] (.*?) *$", re.MULTILINE)
@@ -73,8 +58,7 @@ def _started(jobs: Sequence[Job], folder: Path, limit: float) -> subprocess.Pope
 
 
 def _environment(backend: str, folder: Path) -> dict[str, str]:
-    own = _ENVIRONMENT[backend] | {"TRITON_CACHE_DIR": str(folder / "triton")}
-    merged: dict[str, str | None] = {**os.environ, **own}
+    merged: dict[str, str | None] = {**os.environ, **compilers()[backend].environment(folder)}
     return {key: value for key, value in merged.items() if value is not None}
 
 

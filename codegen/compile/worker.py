@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.contract import NAMES
 from shardwright.codegen.compile.job import Job, from_json
 from shardwright.codegen.verify import worker as verifier
 from shardwright.codegen.workers.process import only_sources, own_stdout
@@ -46,11 +48,22 @@ def _answer(job: Job) -> dict[str, object]:
     only_sources()
     compiled = compiler.compile_xla if job.what == "xla" else compiler.compile_module
     try:
-        return {"code": asdict(compiled(_module(job.module), job))}
+        module = _module(job.module)
+        _check_names(module, job)
+        return {"code": asdict(compiled(module, job))}
     except InputError as error:
         return {"error": "; ".join(str(error).splitlines())}
     except Exception as error:
         return {"error": brief(error)}
+
+
+def _check_names(module: ModuleType, job: Job) -> None:
+    """Raise InputError for a module without what its contract asks for."""
+    contract = registry.contract(job.emitted)
+    names = contract.grouped if job.what == "group" else (*NAMES, *contract.compiled)
+    lacking = [name for name in names if name not in vars(module)]
+    if lacking:
+        raise InputError(f"the module has no {', '.join(lacking)}")
 
 
 @cache

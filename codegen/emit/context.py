@@ -187,10 +187,14 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             f"{backend} moves values and does not add partial sums",
             argument="source",
             got=str(reshard.source),
-            expected="a source without unreduced axes, or no backend but jax_xla, which adds",
+            expected="a source without unreduced axes",
         )
-    if backend != "triton_gpu":
-        check_ascii(reshard)
+    check_extents(plan, backend)
+
+
+def check_extents(plan: Plan, backend: str) -> None:
+    """Raise InputError for extents that 32 bits do not hold."""
+    reshard = plan.reshard
     if max(reshard.shape, default=1) > MAX_EXTENT:
         raise InputError(
             f"{backend} computes indices in 32 bits",

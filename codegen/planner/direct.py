@@ -30,7 +30,7 @@ def plan_direct(
             "an exchange moves values and cannot add partial sums",
             argument="source",
             got=str(reshard.source),
-            expected="the same unreduced axes in the target, or no backend but jax_xla, which adds",
+            expected="the same unreduced axes in the target, or strategy basis, which adds",
         )
     check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.report import Progress, Report
 from shardwright.codegen.workers.process import command, ending
@@ -23,22 +24,15 @@ TIME_LIMIT = 300.0
 START_LIMIT = 240.0
 """Seconds that a worker may take to import its runtime and to find the faults planted in it."""
 
-REQUIRES = {
-    "pallas_tpu": (("jax",), "tpu"),
-    "triton_gpu": (("triton", "torch"), "gpu"),
-    "jax_xla": (("jax",), "tpu"),
-}
-"""For each backend what it imports, and the extra that installs it."""
-
 
 def missing(backend: str) -> str:
     """Why a backend cannot run here, or the empty string."""
-    modules, extra = REQUIRES[backend]
-    absent = [module for module in modules if find_spec(module) is None]
+    needs = registry.runtime(backend)
+    absent = [module for module in needs.packages if find_spec(module) is None]
     if not absent:
         return ""
     verb = "is" if len(absent) == 1 else "are"
-    return f"{', '.join(absent)} {verb} not installed: pip install 'shardwright[{extra}]'"
+    return f"{', '.join(absent)} {verb} not installed: pip install 'shardwright[{needs.extra}]'"
 
 
 class _DiedError(Exception):
@@ -56,7 +50,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | _environment(backend, devices),
+            env=os.environ | registry.runtime(backend).environment(devices, os.environ),
             encoding="utf-8",
             bufsize=1,
         )
@@ -115,23 +109,6 @@ class _Worker:
         said = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         last = [text.strip() for text in (*said, line) if text.strip()][-1:]
         return ": ".join([f"the process that ran it ended with {how}", *last])
-
-
-def _environment(backend: str, devices: int) -> dict[str, str]:
-    """What must be set before the runtime is imported.
-
-    One more device than any mesh has: with exactly as many, JAX's interpreter deadlocks on
-    buffers over about 100 KB. At least two, between which faults are planted.
-    """
-    if backend == "triton_gpu":
-        return {"TRITON_INTERPRET": "1"}
-    forced = f"--xla_force_host_platform_device_count={max(devices, 1) + 1}"
-    flags = [
-        flag
-        for flag in os.environ.get("XLA_FLAGS", "").split()
-        if not flag.startswith("--xla_force_host_platform_device_count")
-    ]
-    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join([*flags, forced])}
 
 
 class Runner:

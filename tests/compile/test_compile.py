@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from shardwright.codegen.backends.triton_gpu.backend import ARCHITECTURES
 from shardwright.codegen.backends.triton_gpu.compile import resources
 from shardwright.codegen.cli import app
 from shardwright.codegen.compile import (
-    ARCHITECTURES,
-    TOPOLOGIES,
     GpuCode,
     Report,
     TpuCode,
@@ -25,6 +24,7 @@ from shardwright.codegen.compile import (
     targets,
 )
 from shardwright.codegen.compile.process import _environment
+from shardwright.codegen.planner.network.chips import TOPOLOGIES
 from shardwright.codegen.verify.worker import load
 from shardwright.ir.errors import InputError
 

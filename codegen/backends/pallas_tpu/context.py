@@ -5,22 +5,23 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.jax_host import JaxText, host_text, short_dims
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.review import form_facts
-from shardwright.codegen.backends.pallas_tpu.review import review as review
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.strategy import Choice, Form, choose
-from shardwright.codegen.emit.context import as_vectors, module_text, refuse_common
+from shardwright.codegen.emit.context import as_vectors, check_ascii, module_text, refuse_common
 from shardwright.codegen.emit.pruned import pruned
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import PALLAS
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan
 
+NAME = "pallas_tpu"
 # Collective ids are 16-bit signed numbers in the interpreter.
 COLLECTIVE_IDS = 2**15
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
@@ -120,24 +121,18 @@ class PallasText(JaxText):
 
 def refuse(plan: Plan) -> None:
     """Raises InputError for what this backend does not do."""
-    refuse_common(plan, "pallas_tpu", UNSUPPORTED)
-    refuse_wide(plan, as_vectors(plan.exchange), "pallas_tpu")
+    refuse_common(plan, NAME, UNSUPPORTED)
+    check_ascii(plan.reshard)
+    refuse_wide(plan, as_vectors(plan.exchange), NAME)
     refuse_unreached(plan)
 
 
-def render(plan: Plan, command: str) -> str:
-    """The text of `pallas_tpu.py`."""
-    return _printed(plan, command, _choice(plan))
-
-
-def render_like(plan: Plan, command: str, like: Plan) -> str:
-    """The text of `pallas_tpu.py` in the form that another plan's module has, if it can have it."""
-    return _printed(plan, command, _choice(plan, _choice(like).form))
-
-
-def _printed(plan: Plan, command: str, choice: Choice) -> str:
-    text = render_template("pallas_tpu/module.py.jinja", pallas_text(plan, command, choice))
-    return pruned(text, CHECKED)
+def render(request: Request) -> str:
+    """Return the text of a module, in the form that another plan's module has if it can have it."""
+    like = None if request.like is None else _choice(request.like).form
+    choice = _choice(request.plan, like)
+    context = pallas_text(request.plan, request.command, choice)
+    return pruned(render_template("pallas_tpu/module.py.jinja", context), CHECKED)
 
 
 def _choice(plan: Plan, like: Form | None = None) -> Choice:

@@ -16,6 +16,7 @@ import pytest
 from style import FORMATTED, LINTED
 
 import shardwright as sw
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
@@ -91,7 +92,8 @@ def written(names: tuple[str, ...], folder: Path) -> None:
 def test_it_takes_a_topology_that_has_it(topology: str | None, how: type) -> None:
     made = direct(nested((1001, 128), "float32"), topology)
     assert isinstance(jax_xla.how_of(made), how)
-    assert ("ragged_all_to_all" in jax_xla.render(made, "shardwright emit")) == (how is Ragged)
+    text = jax_xla.render(Request(made, "shardwright emit"))
+    assert ("ragged_all_to_all" in text) == (how is Ragged)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +232,10 @@ def test_the_tpu_compiler_takes_it(tmp_path: Path) -> None:
         assert (report.verdict, report.detail) == ("ok", "")
         assert isinstance(report.code, TpuCode)
         assert report.code.wire_bytes == direct(*RESHARDS[report.name]).traffic.received_max
-    from shardwright.codegen.compile.process import _ENVIRONMENT
+    from shardwright.codegen.compile.targets import compilers
 
-    forced = {key: value for key, value in _ENVIRONMENT["pallas_tpu"].items() if value}
+    needed = compilers()["pallas_tpu"].environment(tmp_path)
+    forced = {key: value for key, value in needed.items() if value}
     files = [str(tmp_path / name / "jax_xla.py") for name in names]
     line = [sys.executable, "-c", COMPILED, *files]
     done = subprocess.run(line, env=os.environ | forced, capture_output=True, text=True)

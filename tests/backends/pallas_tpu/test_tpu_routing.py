@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import shardwright as sw
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
@@ -135,7 +136,7 @@ CASES = {
 
 def written(made: Plan, path: Path, *edits: tuple[str, str]) -> Path:
     """The module of a plan, after edits of its text, each of which must apply."""
-    text = pallas_tpu.render(made, "shardwright emit")
+    text = pallas_tpu.render(Request(made, "shardwright emit"))
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
