@@ -60,7 +60,7 @@ class ExchangeStep:
 
     def phases(self) -> tuple[Phase, ...]:
         """The one phase."""
-        return (Phase(enumerate_transfers(self.exchange)),)
+        return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class MoveStep:
 
     def phases(self) -> tuple[Phase, ...]:
         """The one phase."""
-        return (Phase(enumerate_transfers(self.exchange)),)
+        return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
 @dataclass(frozen=True)

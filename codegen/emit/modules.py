@@ -69,7 +69,7 @@ def backward_of(plan: Plan, backend: str) -> Backward | None:
         return None
     adds = reshard.adds
     try:
-        back = _planned_back(plan)
+        back = plan.once(_planned_back)
         registry.backend(backend).refuse(back)
     except InputError:
         return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardwright.codegen.planner.holders import Loads, choose_rule
 from shardwright.codegen.planner.memory import check_limit, held_at_once
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
-from shardwright.ir.exchange import Exchange, HolderRule
+from shardwright.ir.exchange import HolderRule
 from shardwright.ir.plan import ExchangeStep, Plan, Prediction, Traffic
 from shardwright.ir.reshard import Reshard
 
@@ -36,7 +38,7 @@ def plan_direct(
     loads = Loads.of(reshard)
     chosen = rule or choose_rule(loads)
     traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
-    exchange = Exchange.of(reshard, chosen)
+    exchange = replace(loads.exchange, rule=chosen)
     prediction = None
     if network is not None:
         seconds = network.seconds(network.total(flows(exchange, DTYPES[reshard.dtype])))

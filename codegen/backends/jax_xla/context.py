@@ -150,7 +150,7 @@ def refuse(plan: Plan) -> None:
     check_ascii(plan.reshard)
     refuse_wide(plan, as_vectors(plan.exchange), NAME)
     count = _transfers(plan.exchange)
-    if count > MOST_TRANSFERS and _collectives(plan) is None:
+    if count > MOST_TRANSFERS and plan.once(_collectives) is None:
         raise InputError(
             "jax_xla goes through all transfers when it is traced",
             argument="target",
@@ -167,7 +167,7 @@ def render(request: Request) -> str:
 
 def how_of(plan: Plan) -> How:
     """How the transfers of a direct plan travel."""
-    collectives = _collectives(plan)
+    collectives = plan.once(_collectives)
     if collectives is not None:
         return collectives
     exchange = as_vectors(plan.exchange)
@@ -226,7 +226,7 @@ def xla_text(request: Request) -> XlaText:
     if is_stepwise(plan) or request.target is not None:
         return _of_steps(steps_text(plan, command, request.target))
     exchange = as_vectors(plan.exchange)
-    how = how_of(plan)
+    how = plan.once(how_of)
     common, host = module_text(plan, command, PYTHON), host_text(plan)
     itemsize = DTYPES[plan.reshard.dtype]
     return XlaText(

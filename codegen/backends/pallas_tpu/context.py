@@ -13,7 +13,7 @@ from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.review import form_facts
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, Form, choose
+from shardwright.codegen.backends.pallas_tpu.strategy import Choice, Form, cheapest, choices
 from shardwright.codegen.emit.context import as_vectors, check_ascii, module_text, refuse_common
 from shardwright.codegen.emit.pruned import pruned
 from shardwright.codegen.emit.templates import render as render_template
@@ -129,16 +129,21 @@ def refuse(plan: Plan) -> None:
 
 def render(request: Request) -> str:
     """Return the text of a module, in the form that another plan's module has if it can have it."""
-    like = None if request.like is None else _choice(request.like).form
-    choice = _choice(request.plan, like)
-    context = pallas_text(request.plan, request.command, choice)
+    plan, like = request.plan, request.like
+    choice = plan.once(choice_of) if like is None else checked(plan, like.once(choice_of).form)
+    context = pallas_text(plan, request.command, choice)
     return pruned(render_template("pallas_tpu/module.py.jinja", context), CHECKED)
 
 
-def _choice(plan: Plan, like: Form | None = None) -> Choice:
-    exchange = as_vectors(plan.exchange)
-    choice = choose(exchange, DTYPES[plan.reshard.dtype], like, grid_of(plan))
-    check(choice.form, exchange)
+def choice_of(plan: Plan) -> Choice:
+    """Return the form of a plan's module, proved right."""
+    return checked(plan)
+
+
+def checked(plan: Plan, like: Form | None = None) -> Choice:
+    """Return the form of a plan's module, one such as another if it can have it, proved right."""
+    choice = cheapest(plan.once(choices), like)
+    check(choice.form, as_vectors(plan.exchange))
     return choice
 
 
@@ -157,7 +162,7 @@ def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
         form=choice.form,
         figures=choice.figures,
         collective_id=collective_id(plan),
-        checks_routes=grid_of(plan) is not None,
+        checks_routes=plan.once(grid_of) is not None,
         target_short=short_dims(target) if choice.form.leaves_padding else (),
         source_parts=tuple(dim.parts for dim in source.dims),
     )
@@ -171,7 +176,7 @@ def collective_id(plan: Plan) -> int:
         reshard.source.mesh.device_ids,
         reshard.target.mesh.device_ids,
     )
-    if plan.prediction is not None and grid_of(plan) is not None:
+    if plan.prediction is not None and plan.once(grid_of) is not None:
         described += (plan.prediction.topology,)
     digest = hashlib.sha256(repr(described).encode()).digest()
     return int.from_bytes(digest[:2], "big") % COLLECTIVE_IDS
