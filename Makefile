@@ -20,7 +20,7 @@ LATER := $(VENV)/triton-$(LATER_TRITON)
 GPU := tests/backends/triton_gpu
 GPU_TESTS := $(GPU)/test_gpu_kernel.py $(GPU)/test_gpu_groups.py $(GPU)/test_gpu_assembly.py
 
-.PHONY: demo test gpu-test sweep check golden style bench clean
+.PHONY: demo test gpu-test sweep fuzz check golden style bench clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
@@ -47,6 +47,10 @@ gpu-test: $(LATER)/.installed  ## tests of the Triton modules, and generated/, w
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
+
+COUNT ?= 3400
+fuzz: $(STAMP)  ## so many random cases of what is emitted, by their ids
+	$(BIN)/python -m tests.fuzz --count $(COUNT) --jobs $(JOBS)
 
 check: style  ## style, types, and whether generated/ is what would be emitted now
 	$(BIN)/mypy

@@ -23,7 +23,7 @@ from shardwright.codegen.compile import GpuCode
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.config import load_toml
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 from shardwright.ir import Reshard
 from shardwright.ir.dtypes import DTYPES
 

@@ -24,7 +24,7 @@ from bench.reshards import corpus
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 from shardwright.ir import Reshard
 from shardwright.ir.dtypes import DTYPES
 

@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -62,15 +62,11 @@ class Mesh:
     @classmethod
     def parse(cls, text: str) -> Mesh:
         """A mesh from Shardy's text or the shorthand `x=2,y=3`; `str` is the inverse."""
-        from shardwright.ir.text.parse import parse_mesh
-
-        return parse_mesh(text)
+        return _texts().mesh(text)
 
     def sharding(self, text: str) -> Sharding:
         """A sharding on this mesh from its text, Shardy's or HLO's, as `[{"x"}, {"y", ?}p2]`."""
-        from shardwright.ir.text.parse import parse_sharding
-
-        return parse_sharding(text, self)
+        return _texts().sharding(text, self)
 
     @property
     def size(self) -> int:
@@ -166,6 +162,30 @@ class Mesh:
         if self.is_empty or (self.is_iota and not self.is_maximal):
             return f"<[{axes}]>"
         return f"<[{axes}], device_ids=[{', '.join(map(str, self.device_ids))}]>"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What reads the text of a mesh, and that of a sharding on a mesh."""
+
+    mesh: Callable[[str], Mesh]
+    sharding: Callable[[str, Mesh], Sharding]
+
+
+_registered: list[Texts] = []
+
+
+def read_texts_by(texts: Texts) -> None:
+    """Let `Mesh.parse` and `Mesh.sharding` read texts by these functions.
+
+    The parser builds on meshes and shardings; the package registers it when it is imported.
+    """
+    _registered[:] = [texts]
+
+
+def _texts() -> Texts:
+    (texts,) = _registered
+    return texts
 
 
 def unknown_axis(name: str, mesh: Mesh) -> InputError:

@@ -37,7 +37,7 @@ class Request:
 class Backend(Protocol):
     """Renders plans as modules of one kind.
 
-    `executes`: the strategies whose plans it takes. `adds`: whether it takes a source with
+    `executes`: the strategies whose plans it takes. `reduces`: whether it takes a source with
     unreduced axes. `unsupported`: the dtypes that it does not move, each with the reason.
     `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
@@ -46,7 +46,7 @@ class Backend(Protocol):
 
     name: str
     executes: tuple[str, ...] = ("direct",)
-    adds: bool = False
+    reduces: bool = False
     unsupported: Mapping[str, str] = {}
     differentiable: bool = True
     portable: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -29,12 +28,11 @@ class Job:
     files: str | None = None
     nested: bool = False
 
+    def to_json(self) -> str:
+        """One line of JSON; `from_json` reads it back."""
+        return json.dumps(asdict(self))
 
-def to_json(jobs: Iterable[Job]) -> str:
-    """The text of jobs that `from_json` reads."""
-    return json.dumps([asdict(job) for job in jobs])
-
-
-def from_json(text: str) -> tuple[Job, ...]:
-    """The jobs that `to_json` wrote."""
-    return tuple(Job(**fields) for fields in json.loads(text))
+    @staticmethod
+    def from_json(line: str) -> Job:
+        """The job of a line that `to_json` wrote."""
+        return Job(**json.loads(line))

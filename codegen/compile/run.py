@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.compile.job import Job, What
-from shardwright.codegen.compile.process import outcomes
+from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.compile.report import Code, Outcome, Progress, Report, TpuCode, Verdict
 from shardwright.codegen.compile.targets import Target, compilers, parse_targets, require
 from shardwright.codegen.planner import plan

@@ -190,7 +190,7 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
         )
     if reshard.source.unreduced:
         raise InputError(
-            f"{backend} moves values and does not add partial sums",
+            f"{backend} moves values and does not reduce terms",
             argument="source",
             got=str(reshard.source),
             expected="a source without unreduced axes",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
 from shardwright.codegen.emit.bundle import Bundle
-from shardwright.codegen.emit.executed import check_adds, check_executed, executed_by
+from shardwright.codegen.emit.executed import check_executed, check_reduces, executed_by
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.codegen.spec.description import Description
 from shardwright.ir.errors import InputError, check_type, wrong_type
@@ -31,7 +31,7 @@ def emit(
     backends = _checked(backends)
     reshard = what.reshard if isinstance(what, Plan) else what
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
-    check_adds(reshard, backends)
+    check_reduces(reshard, backends)
     among = check_executed("auto" if isinstance(what, Plan) else strategy, backends)
     if isinstance(what, Plan):
         plan = what

@@ -40,14 +40,14 @@ def check_executed(strategy: str, backends: tuple[str, ...]) -> tuple[str, ...]:
     return known
 
 
-def check_adds(reshard: Reshard, backends: tuple[str, ...]) -> None:
-    """Raise InputError where there are partial sums and a backend does not add them."""
-    lacking = [name for name in backends if not registry.backend(name).adds]
+def check_reduces(reshard: Reshard, backends: tuple[str, ...]) -> None:
+    """Raise InputError where there are terms and a backend does not reduce them."""
+    lacking = [name for name in backends if not registry.backend(name).reduces]
     if reshard.source.unreduced and lacking:
-        adding = " and ".join(each.name for each in registry.every() if each.adds)
+        reducing = " and ".join(each.name for each in registry.every() if each.reduces)
         raise InputError(
-            f"{' and '.join(lacking)} cannot add partial sums",
+            f"{' and '.join(lacking)} cannot reduce terms",
             argument="source",
             got=str(reshard.source),
-            expected=f"a source without unreduced axes, or no backend but {adding}, which adds",
+            expected=f"a source without unreduced axes, or no backend but {reducing}",
         )

@@ -3,7 +3,8 @@
 The derivative of a reshard is the reshard itself, and its transpose the reverse reshard: from the
 target to the source. Padding fits: what is read of a cotangent is not padding, and the padding of
 what is returned is zero, as the cotangent of elements that are never read has to be. The derivative
-of a sum gives its cotangent to every term.
+of a sum gives its cotangent to every term; a maximum or minimum has none where terms are equal, so
+that its module has none and says so.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def backward_of(plan: Plan, backend: str) -> Backward | None:
     if not registry.backend(backend).differentiable or not is_floating(reshard.dtype):
         return None
     adds = reshard.adds
+    if adds and reshard.source.operator != "sum":
+        return None
     try:
         back = plan.once(_planned_back)
         registry.backend(backend).refuse(back)

@@ -29,10 +29,10 @@ def plan_direct(
     """
     if reshard.adds:
         raise InputError(
-            "an exchange moves values and cannot add partial sums",
+            "an exchange moves values and cannot reduce terms",
             argument="source",
             got=str(reshard.source),
-            expected="the same unreduced axes in the target, or strategy basis, which adds",
+            expected="the same unreduced axes in the target, or strategy basis",
         )
     check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)

@@ -13,7 +13,8 @@ from shardwright.codegen.show.proof import prove_roundtrip
 from shardwright.codegen.show.symbols import OTHER_TARGET, SOURCE
 from shardwright.codegen.show.tiles import tile_sections
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import Plan, closed_forms
+from shardwright.ir.plan import Plan
+from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 

@@ -1,21 +1,14 @@
-"""The process that runs emitted modules: JSON lines in, JSON lines out, one for each case.
+"""The process that runs emitted modules: a case a line, what is right and wrong with its module.
 
-Started by `pool` with the arguments BACKEND LOG and the environment that the backend needs. What
-modules and runtimes print goes to the file LOG.
+Started with the argument BACKEND and the environment that the backend needs.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import json
-import os
 import sys
-import threading
 import time
 from importlib.metadata import version
-from itertools import count
-from pathlib import Path
 from types import ModuleType
 
 from shardwright.codegen.backends import registry
@@ -23,26 +16,26 @@ from shardwright.codegen.backends.contract import NAMES
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.verify.routes import routes
-from shardwright.codegen.workers.process import only_sources, own_stdout
-
-_numbers = count()
+from shardwright.codegen.workers.serve import Answer, serve
 
 
-def main(backend: str, log: Path) -> None:
-    """Serve cases until stdin ends."""
-    answers = own_stdout(log)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+def main(backend: str) -> None:
+    """Serve cases."""
+    serve(lambda: _verifying(backend))
+
+
+def _verifying(backend: str) -> Answer:
     unfit = _unfit(backend)
-    only_sources()
-    answers.write(json.dumps({"ready": backend}) + "\n")
-    for line in sys.stdin:
+
+    def answer(line: str) -> dict[str, object]:
         start = time.perf_counter()
-        case = case_of(line)
-        answer = _failed(unfit) if unfit else _verdict(_runner(backend), case)
-        answer["seconds"] = time.perf_counter() - start
-        answers.write(json.dumps(answer) + "\n")
+        found = _failed(unfit) if unfit else _verdict(_runner(backend), case_of(line))
+        return {**found, "seconds": time.perf_counter() - start}
+
+    return answer
 
 
 def _runner(backend: str) -> ModuleType:
@@ -58,9 +51,8 @@ def _unfit(backend: str) -> str:
         missed = brief(error)
     if not missed:
         return ""
-    versions = " and ".join(
-        f"{name} {version(name)}" for name in registry.runtime(backend).packages
-    )
+    packages = registry.runtime(backend).packages
+    versions = " and ".join(f"{name} {version(name)}" for name in packages)
     return f"nothing can be verified with {versions}: {missed}"
 
 
@@ -99,20 +91,6 @@ def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ..
     return checks + moved
 
 
-def load(path: Path) -> ModuleType:
-    """Import a module by its path, under a name of its own."""
-    if not path.is_file():
-        raise MismatchError(f"the module is missing: {path}")
-    name = f"emitted_{next(_numbers)}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise MismatchError(f"{path} is not a Python module")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def brief(error: Exception) -> str:
     """An exception in one line.
 
@@ -128,12 +106,5 @@ def brief(error: Exception) -> str:
     return lines[-1] if " " in lines[-1] else f"{lines[-1]}: {lines[-2]}"
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent has ended, even while a kernel hangs."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1])

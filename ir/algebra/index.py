@@ -47,6 +47,26 @@ def extent_symbol(name: str) -> sympy.Symbol:
     return sympy.Symbol(name, integer=True, positive=True)
 
 
+Rewrite = Callable[[type[sympy.Function], sympy.Expr, sympy.Expr], sympy.Expr | None]
+"""Called as rewrite(function, first, second): the simpler expression, or None if there is none."""
+
+
+def _unchanged(*_: object) -> None:
+    """The rewrite of an algebra without identities."""
+
+
+_rewrite: Rewrite = _unchanged
+
+
+def simplify_by(rewrite: Rewrite) -> None:
+    """Let every index function made from now on be simplified by `rewrite`.
+
+    The package registers its table of identities when it is imported.
+    """
+    global _rewrite
+    _rewrite = rewrite
+
+
 class _IndexFunction(sympy.Function):  # type: ignore[misc]
     """A binary integer function whose automatic simplification is the identity table."""
 
@@ -54,9 +74,7 @@ class _IndexFunction(sympy.Function):  # type: ignore[misc]
 
     @classmethod
     def eval(cls, first: sympy.Expr, second: sympy.Expr) -> sympy.Expr | None:
-        from shardwright.ir.algebra.identities import rewrite
-
-        return rewrite(cls, first, second)
+        return _rewrite(cls, first, second)
 
 
 class FloorDiv(_IndexFunction):

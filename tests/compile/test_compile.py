@@ -23,9 +23,10 @@ from shardwright.codegen.compile import (
     compile_bundles,
     targets,
 )
-from shardwright.codegen.compile.process import _environment
+from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.planner.network.chips import TOPOLOGIES
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
+from shardwright.codegen.workers.worker import with_own
 from shardwright.ir.errors import InputError
 
 TABLES = """\
@@ -297,7 +298,7 @@ def test_a_saved_program_loads_and_compiles_again(done: SimpleNamespace, tmp_pat
     stems = [str(done.saved / name / "v5e_2x4") for name in names]
     result = subprocess.run(
         [sys.executable, "-c", LOADED, *stems],
-        env=_environment("pallas_tpu", tmp_path),
+        env=with_own(compilers()["pallas_tpu"].environment(tmp_path)),
         capture_output=True,
         text=True,
         timeout=100,

@@ -157,7 +157,7 @@ def test_a_backend_refuses_what_it_cannot_do() -> None:
         with pytest.raises(InputError) as caught:
             registry.backend(backend).refuse(sums)
         assert str(caught.value) == (
-            f"source: {backend} moves values and does not add partial sums\n"
+            f"source: {backend} moves values and does not reduce terms\n"
             'got: [{"x"}], unreduced={"y"}\n'
             "expected: a source without unreduced axes"
         )

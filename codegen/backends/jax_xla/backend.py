@@ -14,7 +14,7 @@ class JaxXla(Backend):
 
     name = context.NAME
     executes = ("direct", "basis")
-    adds = True
+    reduces = True
     portable = True
     runtime = RUNTIME
     contract = CONTRACT

@@ -13,6 +13,7 @@ from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.review import form_facts
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import Choice, Form, cheapest, choices
 from shardwright.codegen.emit.context import as_vectors, check_ascii, module_text, refuse_common
 from shardwright.codegen.emit.pruned import pruned
@@ -86,6 +87,13 @@ class PallasText(JaxText):
     def routed(self) -> bool:
         """Whether tiles go from device to device."""
         return isinstance(self.form, Routed)
+
+    @property
+    def as_bits(self) -> bool:
+        """Whether elements are integers outside of kernels too, which may cost XLA a copy: where it
+        packs them, and those that a TPU's kernels have no type for."""
+        packed = isinstance(self.form, Slots | Routed)
+        return super().as_bits and (packed or self.dtype == "float16")
 
     @property
     def moved(self) -> str:

@@ -180,7 +180,11 @@ def rounds_by_text(made: sw.Plan) -> list[tuple[list[tuple[int, int]], int]]:
     """The pairs and the window's elements of each round, by the module's own code."""
     text = jax_xla.render(Request(made, "shardwright emit"))
     start, end = text.index("# Device ids by mesh position."), text.index("def _exchange(x):")
-    lines = [line for line in text[start:end].splitlines() if "_SPEC = P(" not in line]
+    lines = [
+        line
+        for line in text[start:end].splitlines()
+        if not line.startswith(("SOURCE_SPEC", "TARGET_SPEC", "BITS"))
+    ]
     names: dict[str, Any] = {"np": np}
     exec("import collections, functools, itertools\n" + "\n".join(lines), names)
     found = names["_rounds"]()

@@ -18,8 +18,9 @@ from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, default_vi
 from shardwright.codegen.cli.compile import _tpu
 from shardwright.codegen.cli.tables import LOG_WIDTH
 from shardwright.codegen.compile import Outcome, Report, TpuCode, compile_bundles, memory, targets
-from shardwright.codegen.compile.process import _environment
+from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.planner.network.chips import CHIPS, GIB, torus_of
+from shardwright.codegen.workers.worker import with_own
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 
@@ -199,7 +200,7 @@ import sys
 from pathlib import Path
 import jax
 from shardwright.codegen.backends.pallas_tpu.compile.run import _argument, _meshes
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 there, back = (load(Path(path)) for path in sys.argv[1:])
 mesh, _ = _meshes(there, "v5e:2x4")
 def program(x):
@@ -228,7 +229,7 @@ def asked_of_the_compiler(program: str, folder: Path, *words: str) -> str:
     """What a Python program prints that the TPU compiler is there for."""
     result = subprocess.run(
         [sys.executable, "-P", "-c", program, *words],
-        env=_environment("pallas_tpu", folder),
+        env=with_own(compilers()["pallas_tpu"].environment(folder)),
         capture_output=True,
         text=True,
         timeout=120,

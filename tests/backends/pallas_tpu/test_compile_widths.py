@@ -15,7 +15,7 @@ from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
 from shardwright.codegen.backends.pallas_tpu.strategy import candidates
 from shardwright.codegen.compile import compile_bundles, targets
 from shardwright.codegen.compile.job import Job, What
-from shardwright.codegen.compile.process import outcomes
+from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard

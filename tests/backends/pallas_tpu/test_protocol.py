@@ -21,7 +21,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
 )
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
 MESH = Mesh({"x": 2, "y": 4})

@@ -30,7 +30,7 @@ from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InternalError
@@ -344,7 +344,7 @@ import sys
 from pathlib import Path
 import jax, numpy as np
 from jax.sharding import Mesh
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 there, back = (load(Path(path)) for path in sys.argv[1:])
 mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
 tensor = np.arange(np.prod(there.SHAPE), dtype=there.DTYPE).reshape(there.SHAPE)

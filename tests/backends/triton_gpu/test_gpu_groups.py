@@ -19,7 +19,7 @@ from shardwright.codegen.emit.check import check
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.group import Group
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 
 pytest.importorskip("torch")

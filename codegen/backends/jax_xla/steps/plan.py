@@ -46,11 +46,12 @@ from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.axes import AxisRef
+from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.plan import Plan
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.steps import ExchangeStep, Step
 
 # A module goes through the boxes of a step, empty ones too, when it is traced.
@@ -120,7 +121,8 @@ def steps_of(plan: Plan) -> Steps:
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
-    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes)
+    empty = empty_text(reshard.dtype, reshard.source.operator)
+    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
     received = sum((block.received for block in blocks), np.zeros(ids.size, dtype=np.int64))
     return Steps(
@@ -131,6 +133,19 @@ def steps_of(plan: Plan) -> Steps:
         bool(reshard.source.unreduced),
         bool(reshard.target.unreduced),
     )
+
+
+def empty_text(dtype: str, operator: Operator) -> str:
+    """What leaves any other value as it is under an operator, as a Python expression."""
+    if operator == "sum":
+        return "0"
+    if dtype == "bool":
+        return str(operator == "min")
+    lowest = operator == "max"
+    if is_floating(dtype) and dtype != "float8_e4m3fn":
+        return "-jnp.inf" if lowest else "jnp.inf"
+    info = "finfo" if is_floating(dtype) else "iinfo"
+    return f"jnp.{info}(DTYPE).{'min' if lowest else 'max'}"
 
 
 def _digits(step: Step) -> Digits:
@@ -191,7 +206,7 @@ class StepsText:
     def target_short(self) -> tuple[int, ...]:
         """Dimensions of the result whose padding is still to be made zero."""
         last = self.how.blocks[-1] if self.how.blocks else None
-        if last is not None and last.boxes is not None:
+        if last is not None and last.boxes is not None and last.is_padded:
             return ()
         return short_dims(self.ends.target)
 
@@ -249,7 +264,7 @@ def refuse_steps(plan: Plan) -> None:
     check_ascii(reshard)
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):
         raise InputError(
-            "jax_xla moves partial sums among one set of devices",
+            "jax_xla moves terms among one set of devices",
             argument="target_mesh",
             got=str(reshard.target.mesh),
             expected="the devices of the source, in any order",

@@ -1,0 +1,171 @@
+"""The case of an id. Every choice is drawn from the id alone, so that an id names a case for ever.
+
+Whatever a backend must take may come together; what it refuses for a reason that users are told is
+not drawn, or listed in `refusals`.
+"""
+
+from __future__ import annotations
+
+from .case import ITEMSIZES, Case, JaxUse, Side, TorchUse, Use
+from .dice import Dice
+from .features import features
+from .shardings import (
+    MOST_IDS,
+    Mesh,
+    mesh_of,
+    near,
+    other_mesh,
+    pieces_of,
+    same_devices,
+    sharding_of,
+    text_of,
+)
+
+TURNS = ("pallas_tpu", "triton_gpu", "jax_xla", "triton_gpu", "jax_xla")
+"""The backends of consecutive ids: those whose cases take longest are the fewest."""
+
+EXTENTS = {0: 0, 1: 60, 2: 23, 3: 9, 4: 6}
+"""The largest extent by rank."""
+
+SIZES = (1, 2, 3, 4, 4, 6, 6, 8, 8, 8)
+SUM_SIZES = (2, 3, 4, 6, 8, 8, 8, 8, 12, 16, 16)
+"""Devices of a mesh; what stays unreduced leaves few of eight to split dimensions in any order."""
+
+DEVICES = MOST_IDS + 1
+"""Devices that a process has: as many as ids and, as the interpreter needs, one."""
+
+TOPOLOGIES = (
+    ("switch", 1 << 20),
+    ("h100", 8),
+    ("h100:2x8", 16),
+    ("hierarchical:4x4", 16),
+    ("torus:4x4", 16),
+    ("v5p:2x2x4", 16),
+    ("v6e:4x4", 16),
+)
+"""Topologies on which every device may send to every other, and how many devices they have."""
+
+FORWARDING = {2: ("v5e:1x2",), 4: ("v5e:2x2", "v5e:4x1"), 8: ("v5e:2x4", "v5e:4x2")}
+"""Those that forward, by the size of the meshes that fill them."""
+
+FATES = ("kept",) * 4 + ("kept in part",) * 3 + ("summed",) * 3 + ("new",) * 2
+"""What becomes of unreduced axes."""
+
+
+def case_of(number: int) -> Case:
+    """The case of an id, a whole number of zero or more."""
+    dice = Dice(number)
+    backend = TURNS[number % len(TURNS)]
+    rank = dice.choice([2, 2, 3]) if dice.plain else dice.choice([0, 1, 1, 2, 2, 3, 3, 4, 4])
+    shape = tuple(_extent(dice, rank) for _ in range(rank))
+    dtypes = [d for d in ITEMSIZES if (backend, d) != ("pallas_tpu", "float64")]
+    dtype = dtypes[number // len(TURNS) % len(dtypes)]
+    meshes, texts = _shardings(dice, backend, rank, dtype)
+    splits = [dice.choice(["flat", "flat", "nested"]) for _ in meshes]
+    sides = [
+        Side(mesh.axes, mesh.ids, text, "flat" if dice.plain and dice.happens(0.7) else split)
+        for mesh, text, split in zip(meshes, texts, splits, strict=True)
+    ]
+    strategy = _strategy(dice, backend, *sides)
+    bare = Case(number, backend, shape, dtype, *sides, strategy, None, TorchUse())
+    topology = _topology(dice, bare)
+    use = _torch_use(dice, bare) if backend == "triton_gpu" else _jax_use(dice, bare)
+    return Case(number, backend, shape, dtype, *sides, strategy, topology, use)
+
+
+def _extent(dice: Dice, rank: int) -> int:
+    """One that divides, or any, or a small one."""
+    return dice.choice((dice.randint(1, EXTENTS[rank]), dice.randint(1, 4), 8))
+
+
+def _shardings(
+    dice: Dice, backend: str, rank: int, dtype: str
+) -> tuple[tuple[Mesh, Mesh], tuple[str, str]]:
+    """The meshes of both sides and the texts of their shardings."""
+    sums = backend == "jax_xla" and dice.happens(0.5)
+    sizes = SUM_SIZES if sums else SIZES
+    mesh = mesh_of(dice, 8 if dice.plain and dice.happens(0.8) else dice.choice(sizes))
+    if sums:
+        return _sums(dice, mesh, rank, dtype)
+    target = other_mesh(dice, mesh)
+    first = sharding_of(dice, mesh, rank)
+    is_near = target.axes == mesh.axes and dice.happens(0.4)
+    second = near(dice, first) if is_near else sharding_of(dice, target, rank)
+    return (mesh, target), (text_of(dice, mesh, first), text_of(dice, target, second))
+
+
+def _sums(
+    dice: Dice, mesh: Mesh, rank: int, dtype: str
+) -> tuple[tuple[Mesh, Mesh], tuple[str, str]]:
+    """The same where axes are unreduced before, after, or both."""
+    kind = dice.choice(["max", "min"]) if dice.rarely(0.4) else ""
+    keeps = dtype == "bool" or (dice.plain and dice.happens(0.5))
+    fate = "kept" if keeps else dice.choice(FATES)
+    pieces = [ref for ref in pieces_of(dice, mesh) if ref.size > 1]
+    several = fate == "kept in part" or dice.rarely(0.4)
+    most = len(pieces) if several else min(1, len(pieces))
+    least = min(2 if several else 1, most)
+    some = sorted(dice.some(dice.sample(pieces, most), least), key=pieces.index)
+    fewer = dice.some(some[dice.randint(0, 1) :][: len(some) - 1], 0)
+    before, after = {
+        "kept": (some, some),
+        "kept in part": (some, fewer or some[:1]),
+        "summed": (some, []),
+        "new": (fewer, some),
+    }[fate]
+    moves = fate in ("kept", "summed")
+    target = same_devices(dice, mesh, moves=moves, renames=not after)
+    first = sharding_of(dice, mesh, rank, before)
+    is_near = target.axes == mesh.axes and fate != "new" and dice.happens(0.6)
+    second = near(dice, first, after) if is_near else sharding_of(dice, target, rank, after)
+    return (mesh, target), (text_of(dice, mesh, first, kind), text_of(dice, target, second, kind))
+
+
+def _strategy(dice: Dice, backend: str, source: Side, target: Side) -> str:
+    """A strategy that backend and sides allow."""
+    adds = source.sharding.partition("unreduced=")[2] != target.sharding.partition("unreduced=")[2]
+    allowed = ["auto", "auto"] if adds else ["auto", "auto", "direct"]
+    if backend == "jax_xla" and set(source.device_ids) == set(target.device_ids):
+        allowed += ["basis", "basis"]
+    return dice.choice(allowed)
+
+
+def _topology(dice: Dice, case: Case) -> str | None:
+    """A topology for the devices; for kernels on v5e one that the meshes fill in order."""
+    if not dice.rarely(0.5):
+        return None
+    ids = case.source.device_ids
+    filled = case.same_order and ids == tuple(range(len(ids)))
+    if filled and len(ids) in FORWARDING and dice.happens(0.5):
+        return dice.choice(FORWARDING[len(ids)])
+    return dice.choice([name for name, size in TOPOLOGIES if max(case.device_ids) < size])
+
+
+def _torch_use(dice: Dice, case: Case) -> Use:
+    gradient = case.floating and dice.happens(0.4)
+    out = not gradient and dice.happens(0.4)
+    negative = ""
+    if case.dtype in ("float32", "float64") and dice.rarely(0.8):
+        negative = "out" if out else "shards"
+    return TorchUse(out, gradient, negative, dice.choice([0, 0, 1, 3]))
+
+
+def _jax_use(dice: Dice, case: Case) -> Use:
+    known = set(case.target.device_ids) <= set(case.source.device_ids)
+    # Which holder keeps a value, and which term is the largest, is not said: no one derivative.
+    unsaid = {"unreduced new", "unreduced max", "unreduced min"} & features(case)
+    derivative = dice.choice(["", "vjp", "jvp"]) if case.floating and not unsaid else ""
+    count = len(case.device_ids)
+    shuffled = dice.sample(range(DEVICES), count)
+    return JaxUse(
+        x64=ITEMSIZES[case.dtype] == 8 or dice.happens(0.5),
+        axis_types="Explicit" if dice.rarely(0.4) else "Auto",
+        set_mesh=dice.choice(["source", "target"]) if dice.rarely(0.5) else "",
+        call=dice.choice(["eager", "jit", "program"]) if case.same_order else "eager",
+        derivative=derivative,
+        batch=dice.choice([2, 3]) if dice.rarely(0.15) else 0,
+        other_axes=dice.rarely(0.2),
+        placed=not dice.rarely(0.2),
+        names_target=not (known and dice.happens(0.4)),
+        devices=tuple(shuffled if dice.rarely(0.3) else range(count)),
+    )

@@ -1,0 +1,226 @@
+"""Run the JAX module of a case on forced CPU devices and judge it. In a worker only.
+
+Pallas kernels run in TPU interpret mode, with races detected and fresh memory poisoned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shardwright.codegen.backends.pallas_tpu.verify import poison
+from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
+from shardwright.codegen.verify.compare import MismatchError
+
+from .case import Case, JaxUse, Side
+from .reference import Array, Bits
+from .values import (
+    WrongError,
+    assembled,
+    bits_type,
+    check_bits,
+    check_target,
+    cotangent,
+    draws,
+    given,
+    numpy_dtype,
+    padded,
+    pulled,
+)
+
+
+def run(module: ModuleType, case: Case) -> None:
+    """Move random bits; raise WrongError where what comes out is not what must."""
+    assert isinstance(case.use, JaxUse)
+    assert jax.config.jax_enable_x64 == case.use.x64, "another kind of worker"
+    try:
+        _Run(module, case, case.use).check()
+    except MismatchError as error:  # of what a kernel does to memory
+        raise WrongError(str(error)) from error
+
+
+class _Run:
+    def __init__(self, module: ModuleType, case: Case, use: JaxUse) -> None:
+        self.module, self.case, self.use = module, case, use
+        available = jax.devices()
+        self.devices = {
+            device: available[number]
+            for device, number in zip(case.device_ids, use.devices, strict=True)
+        }
+        self.source, self.target = Array.of(case, case.source), Array.of(case, case.target)
+        self.source_mesh, self.target_mesh = self._mesh(case.source), self._mesh(case.target)
+        self.options: dict[str, Any] = {}
+        if case.backend == "pallas_tpu":
+            self.options["interpret"] = poison.interpret_params()
+        if use.names_target:
+            self.options["target_mesh"] = self.target_mesh
+
+    def _mesh(self, side: Side) -> Mesh:
+        """The mesh that a user gives for a side."""
+        devices = np.array([self.devices[device] for device in side.device_ids])
+        names, sizes = zip(*side.axes, strict=True) if side.axes else ((), ())
+        if self.use.other_axes:
+            names, sizes = ("own",), (len(devices),)
+        kind = getattr(AxisType, self.use.axis_types)
+        return Mesh(devices.reshape(sizes), names, axis_types=(kind,) * len(names))
+
+    def check(self) -> None:
+        with self._set_mesh():
+            self.function = self._function()
+            for draw in draws(self.case):
+                self._once(draw)
+                if self.use.derivative:
+                    self._derivative(draw)
+            if self.use.batch:
+                self._batch()
+
+    def _set_mesh(self) -> contextlib.AbstractContextManager[Any]:
+        match self.use.set_mesh:
+            case "source":
+                return jax.set_mesh(self.source_mesh)
+            case "target":
+                return jax.set_mesh(self.target_mesh)
+            case _:
+                return contextlib.nullcontext()
+
+    def reshard(self, x: Any) -> Any:
+        """The module's function, on the meshes of the case."""
+        return self.module.reshard(x, self.source_mesh, **self.options)
+
+    def _function(self) -> Any:
+        """From the padded source array to the padded target array, or from and to logical ones."""
+        if self.use.call == "eager":
+            return self.reshard
+        if self.use.call == "program":
+            return jax.jit(lambda x: self.module.unpad(self.reshard(self.module.pad(x))))
+        return jax.jit(self.reshard, out_shardings=self.module.target_sharding(self.target_mesh))
+
+    def _once(self, draw: int) -> None:
+        bits = given(self.case, draw)
+        if self.use.call == "program":
+            with self._observed(draw):
+                result = self.function(self._jax(bits))
+            check_target(self.case, bits, to_bits(result, self.case), "the program's result")
+            return
+        self._pad(bits)
+        x = self._argument(bits, draw)
+        before = to_bits(x, self.case)
+        with self._observed(draw):
+            y = self.function(x)
+        self._check_result(bits, y)
+        check_bits("the argument afterwards", to_bits(x, self.case), before)
+
+    def _check_result(self, bits: Bits, y: Any) -> None:
+        """What every device has, and what `unpad` makes of it."""
+        got = assembled("result", self.target, self._shards(y))
+        check_target(self.case, bits, got, "result")
+        check_bits("unpad(result)", to_bits(self.module.unpad(y), self.case), got)
+
+    def _pad(self, bits: Bits) -> None:
+        """Every element in its slot."""
+        got = to_bits(self.module.pad(self._jax(bits)), self.case)
+        if got.shape != self.source.padded_shape:
+            raise WrongError(f"pad: got {got.shape}, expected {self.source.padded_shape}")
+        check_bits("pad", got[self.source.slots()], bits)
+
+    def _derivative(self, draw: int) -> None:
+        """Cotangents move back, tangents as values do."""
+        x = self._placed(self.source, given(self.case, draw), draw)
+        with self._observed(draw):
+            if self.use.derivative == "jvp":
+                tangent = given(self.case, draw + 2)
+                t = self._placed(self.source, tangent, draw)
+                _, y = self._lifted(lambda x, t: jax.jvp(self.reshard, (x,), (t,)))(x, t)
+            else:
+                array = cotangent(self.case, draw)
+                w = self._placed(self.target, array, draw)
+                y = self._lifted(lambda x, w: jax.vjp(self.reshard, x)[1](w)[0])(x, w)
+            jax.block_until_ready(y)
+        if self.use.derivative == "jvp":
+            got = assembled("tangent", self.target, self._shards(y))
+            check_target(self.case, tangent, got, "tangent")
+        else:
+            got = assembled("cotangent", self.source, self._shards(y))
+            check_bits("cotangent", got, pulled(self.case, array))
+
+    def _lifted(self, function: Any) -> Any:
+        """The function, under jit where the case is."""
+        if self.use.call == "eager":
+            return function
+        side = self.module.source_sharding(self.source_mesh)
+        if self.use.derivative == "jvp":
+            side = (self.module.target_sharding(self.target_mesh),) * 2
+        return jax.jit(function, out_shardings=side)
+
+    def _batch(self) -> None:
+        """A dimension in front that is mapped over."""
+        draws = [given(self.case, 4 + number) for number in range(self.use.batch)]
+        arrays = [padded(self.source, bits, _rng(self.case, 4), self.case.dtype) for bits in draws]
+        sharding = self.module.source_sharding(self.source_mesh)
+        sharding = NamedSharding(sharding.mesh, P(None, *sharding.spec))
+        x = jax.device_put(_values(np.stack(arrays), self.case), sharding)
+        with self._observed(0):
+            y = jax.vmap(self.reshard)(x)
+        for number, bits in enumerate(draws):
+            shards = {device: shard[number] for device, shard in self._shards(y).items()}
+            got = assembled(f"vmap {number}", self.target, shards)
+            check_target(self.case, bits, got, f"vmap {number}")
+
+    @contextlib.contextmanager
+    def _observed(self, draw: int) -> Iterator[None]:
+        """What the interpreter of kernels sees becomes an error."""
+        if self.case.backend != "pallas_tpu":
+            yield
+            return
+        poison.choose(poison.MODES[draw % 2])
+        with observed():
+            yield
+
+    def _jax(self, bits: Bits) -> Any:
+        """A logical array, as a user has it before padding."""
+        return jnp.asarray(_values(bits, self.case))
+
+    def _placed(self, array: Array, bits: Bits, draw: int) -> Any:
+        """A padded array of either side on its devices, sharded as the module says."""
+        if array is self.source:
+            sharding = self.module.source_sharding(self.source_mesh)
+        else:
+            sharding = self.module.target_sharding(self.target_mesh)
+        values = padded(array, bits, _rng(self.case, draw), self.case.dtype)
+        return jax.device_put(_values(values, self.case), sharding)
+
+    def _argument(self, bits: Bits, draw: int) -> Any:
+        """The padded source array; whole on every device where the case shards it otherwise."""
+        x = self._placed(self.source, bits, draw)
+        return x if self.use.placed else jax.device_put(x, NamedSharding(x.sharding.mesh, P()))
+
+    def _shards(self, y: Any) -> dict[int, Bits]:
+        """What every logical device has."""
+        if str(y.dtype) != self.case.dtype:
+            raise WrongError(f"got {y.dtype}, expected {self.case.dtype}")
+        names = {device: name for name, device in self.devices.items()}
+        return {names[s.device]: to_bits(s.data, self.case) for s in y.addressable_shards}
+
+
+def _rng(case: Case, draw: int) -> np.random.Generator:
+    return np.random.default_rng([case.id, draw, 2])
+
+
+def _values(bits: Bits, case: Case) -> Any:
+    return bits.view(numpy_dtype(case.dtype))
+
+
+def to_bits(array: Any, case: Case) -> Bits:
+    """The bits of a JAX array."""
+    if str(array.dtype) != case.dtype:
+        raise WrongError(f"got {array.dtype}, expected {case.dtype}")
+    values = np.asarray(array)
+    return np.ascontiguousarray(values).view(bits_type(case.dtype)).reshape(values.shape)
