@@ -59,7 +59,7 @@ class ExchangeStep:
 
     def phases(self) -> tuple[Phase, ...]:
         """The one phase."""
-        return (Phase(enumerate_transfers(self.exchange)),)
+        return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class MoveStep:
 
     def phases(self) -> tuple[Phase, ...]:
         """The one phase."""
-        return (Phase(enumerate_transfers(self.exchange)),)
+        return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
 @dataclass(frozen=True)

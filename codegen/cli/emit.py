@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.cli.flags import Given, takes_description
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.spec.description import FIELDS, Description
-from shardwright.codegen.spec.group import BACKEND as GROUP_BACKEND
 from shardwright.codegen.spec.group import Group
 from shardwright.ir.errors import InputError
 
@@ -54,13 +54,14 @@ def emit(given: Given, output: Output = Path("generated")) -> None:
 
 def _check_members(group: Group, descriptions: Sequence[Description]) -> None:
     """Raises InputError for a member without the module that a group's module uses."""
+    needed = registry.grouping().name
     for description in descriptions:
-        if description.name in group.members and GROUP_BACKEND not in description.backends:
+        if description.name in group.members and needed not in description.backends:
             raise InputError(
-                f"the members of a group need {GROUP_BACKEND}",
+                f"the members of a group need {needed}",
                 argument="--backends",
                 got=f"{', '.join(description.backends)} for {description.name} of {group.name}",
-                expected=f"{GROUP_BACKEND} among them",
+                expected=f"{needed} among them",
             )
 
 
@@ -85,9 +86,7 @@ def _emitted(given: Given, description: Description) -> tuple[dict[str, str], Pl
 
 
 def _group_files(given: Given, group: Group, plans: dict[str, Plan]) -> dict[str, str]:
-    from shardwright.codegen.backends.triton_gpu.group import group_files
-
     try:
-        return group_files(group, plans)
+        return registry.grouping().group_files(group, plans)
     except InputError as error:
         raise error.named(f"{given.file}, group {group.name!r}, {error.argument}") from None

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shardwright.codegen.backends.registry import NAMES
 from shardwright.codegen.spec.config import load_groups, load_toml
 from shardwright.codegen.spec.description import (
     FIELDS,
@@ -34,7 +35,7 @@ _HELP = {
     "source_split": "How an uneven source is split: flat (default) or nested, as torch does.",
     "target_split": "The same of the target.",
     "name": "Name of the bundle, a Python identifier; picks one reshard of FILE.",
-    "backends": "pallas_tpu, triton_gpu, jax_xla, with commas between (default: the first two).",
+    "backends": f"{', '.join(NAMES)}, with commas between (default: the first two).",
     "strategy": "How to move it: auto (default), direct or basis.",
     "topology": "Hardware that a plan is priced on and made for: v5e:4x4, h100:2x8, …, or a file; "
     "device ids are JAX's: they count along the first axis of a torus first, and host by host.",

@@ -115,8 +115,8 @@ class Steps:
         return tuple(found)
 
 
-def steps_of(plan: Plan, *, gives_term: bool = False) -> Steps:
-    """How a basis plan is carried out. `gives_term`: every device gives its result as a term."""
+def steps_of(plan: Plan) -> Steps:
+    """How a basis plan is carried out."""
     reshard = plan.reshard
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
@@ -131,7 +131,7 @@ def steps_of(plan: Plan, *, gives_term: bool = False) -> Steps:
         (int(received.max()), int(received.sum())),
         axes,
         bool(reshard.source.unreduced),
-        gives_term or bool(reshard.target.unreduced),
+        bool(reshard.target.unreduced),
     )
 
 
@@ -215,7 +215,9 @@ def steps_text(plan: Plan, command: str, target: Sharding | None = None) -> Step
     """The texts of a basis plan. `target`: the sharding of the result where it is not the plan's,
     but has unreduced axes beside it, along which every device gives its result as a term."""
     wanted = plan.reshard.target if target is None else target
-    ends, how = ends_of(plan, wanted), steps_of(plan, gives_term=target is not None)
+    ends, how = ends_of(plan, wanted), plan.once(steps_of)
+    if target is not None:  # every device gives its result as a term
+        how = replace(how, gives_term=True)
     received = [int(block.received.max()) for block in how.blocks]
     facts = (
         *step_facts(plan, ends, wanted, how.said, received),
@@ -286,7 +288,7 @@ def _refuse_size(plan: Plan) -> None:
             expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
         )
     devices = reshard.source.mesh.size
-    boxes = [block.boxes for block in steps_of(plan).blocks if block.boxes is not None]
+    boxes = [block.boxes for block in plan.once(steps_of).blocks if block.boxes is not None]
     most = max((each.looked_at(devices) for each in boxes), default=0)
     if most > MOST_BOXES:
         raise InputError(
