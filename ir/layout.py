@@ -102,8 +102,7 @@ class DimLayout:
     @property
     def size(self) -> int:
         """S, the extent of the largest shard: K ceildiv N in both splits."""
-        size: int = ceil_div(self.extent, self.parts)
-        return size
+        return ceil_div(self.extent, self.parts)
 
     @cached_property
     def levels(self) -> tuple[int, ...]:

@@ -12,8 +12,9 @@ compute, to prove and to print. Divisors are positive; the identities are in
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import sympy
@@ -22,6 +23,9 @@ from shardwright.ir.arrays import Integers as Integers
 
 # A Python integer, a numpy integer array, or a sympy expression.
 Value: TypeAlias = Any
+# One of them where it is known which: two integers give an integer, and an expression, whose type
+# is not known, a Value.
+Number = TypeVar("Number", bound=int | Integers)
 
 
 class Index(sympy.Symbol):  # type: ignore[misc]
@@ -96,36 +100,49 @@ class Maximum(_IndexFunction):
     """The larger of two integers."""
 
 
-def _symbolic(*values: Value) -> bool:
-    return any(isinstance(value, sympy.Basic) for value in values)
+def _applied(
+    function: type[sympy.Function], concrete: Callable[[Value, Value], Value], a: Value, b: Value
+) -> Value:
+    """The function of the algebra if either operand is an expression, else the concrete one."""
+    symbolic = isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)
+    return function(a, b) if symbolic else concrete(a, b)
 
 
-def floor_div(a: Value, n: Value) -> Value:
+def floor_div(a: Number, n: Number) -> Number:
     """`a floordiv n`."""
-    return FloorDiv(a, n) if _symbolic(a, n) else a // n
+    quotient: Number = _applied(FloorDiv, operator.floordiv, a, n)
+    return quotient
 
 
-def ceil_div(a: Value, n: Value) -> Value:
+def ceil_div(a: Number, n: Number) -> Number:
     """`a ceildiv n`."""
-    return CeilDiv(a, n) if _symbolic(a, n) else -(-a // n)
+    quotient: Number = _applied(CeilDiv, lambda a, n: -(-a // n), a, n)
+    return quotient
 
 
-def mod(a: Value, n: Value) -> Value:
+def mod(a: Number, n: Number) -> Number:
     """`a mod n`, in `[0, n)`."""
-    return Mod(a, n) if _symbolic(a, n) else a % n
+    remainder: Number = _applied(Mod, operator.mod, a, n)
+    return remainder
 
 
-def minimum(a: Value, b: Value) -> Value:
+def minimum(a: Number, b: Number) -> Number:
     """The smaller of two."""
-    if _symbolic(a, b):
-        return Minimum(a, b)
+    smaller: Number = _applied(Minimum, _smaller, a, b)
+    return smaller
+
+
+def maximum(a: Number, b: Number) -> Number:
+    """The larger of two."""
+    larger: Number = _applied(Maximum, _larger, a, b)
+    return larger
+
+
+def _smaller(a: Value, b: Value) -> Value:
     return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
 
 
-def maximum(a: Value, b: Value) -> Value:
-    """The larger of two."""
-    if _symbolic(a, b):
-        return Maximum(a, b)
+def _larger(a: Value, b: Value) -> Value:
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
 
 
