@@ -31,7 +31,7 @@ class EmitCommand(Flags):
     backends: Annotated[
         str | None,
         typer.Option(
-            help="pallas_tpu, triton_gpu, jax_xla, with commas between (default: the first two)."
+            help=f"{', '.join(registry.NAMES)}, with commas between (default: the first two)."
         ),
     ] = None
     output: Annotated[
