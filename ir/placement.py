@@ -14,7 +14,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None) -> bool:
-    """Does every device hold the same interval of the tensor under `a` as under `b`?
+    """Do every device hold the same interval of the tensor under `a` as under `b`?
 
     Without a shape: is it so for every shape? Uneven extents are cut by the flat split. Where
     values are terms, the same devices must also hold the same terms, of one operator. Meshes with
@@ -47,7 +47,8 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
 def _placed(
     sharding: Sharding, extents: tuple[int, ...] | None
 ) -> tuple[Integers, Integers, Integers]:
-    """The mesh's device ids ascending; what each device holds, and of which term of a sum."""
+    """Return the mesh's device ids ascending; what each device holds, and of which term of a
+    sum."""
     layout = Layout.of(sharding, extents or (1,) * sharding.rank, "flat")
     ids = np.asarray(sharding.mesh.device_ids, dtype=np.int64)
     order = np.argsort(ids, kind="stable")
@@ -57,7 +58,7 @@ def _placed(
 
 
 def _indices(layout: Layout) -> Integers:
-    """The shard index of every position along every dimension: [positions, dimensions]."""
+    """Return the shard index of every position along every dimension: [positions, dimensions]."""
     positions = np.arange(layout.mesh.size, dtype=np.int64)
     columns = [index + 0 * positions for index in layout.index(positions)]
     return np.array(columns, dtype=np.int64).reshape(len(columns), layout.mesh.size).T
@@ -71,7 +72,7 @@ def _shards(layout: Layout) -> Integers:
 
 
 def _intervals(layout: Layout) -> Integers:
-    """The ends of every interval, both 0 where it is empty: [positions, dimensions * 2]."""
+    """Return the ends of every interval, both 0 where it is empty: [positions, dimensions * 2]."""
     boxes = layout.boxes()[:, layout.hidden :]
     low, high = boxes[..., :1], boxes[..., 1:]
     return np.where(low < high, boxes, 0).reshape(layout.mesh.size, 2 * boxes.shape[1])

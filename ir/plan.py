@@ -111,7 +111,7 @@ class Plan(Once):
         return ", ".join(step.op for step in self.steps)
 
     def transfers(self) -> Transfers:
-        """Every transfer of a direct plan, enumerated."""
+        """Return every transfer of a direct plan, enumerated."""
         return self.exchange.once(enumerate_transfers)
 
     @property
@@ -127,7 +127,8 @@ class Plan(Once):
         return int(np.union1d(*map(ids_of, meshes)).size)
 
     def to_dict(self, transfers: bool | None = None) -> dict[str, Any]:
-        """The object of `plan --json`. `transfers`: enumerate; None means up to 512 devices."""
+        """Return the object of `plan --json`. `transfers`: enumerate; None means up to 512
+        devices."""
         wanted = self.devices <= ENUMERATED_DEVICES if transfers is None else transfers
         reshard = self.reshard
         found = {
@@ -144,5 +145,5 @@ class Plan(Once):
         return found
 
     def to_json(self, transfers: bool | None = None) -> str:
-        """`to_dict` as JSON text, one transfer a line, ending in a newline."""
+        """Return `to_dict` as JSON text, one transfer a line, ending in a newline."""
         return format_plan(self.to_dict(transfers))

@@ -17,7 +17,7 @@ from shardwright.ir.steps import ExchangeStep, Phase, ReduceStep, Step
 
 
 def step_fields(step: Step, reshard: Reshard, transfers: bool) -> dict[str, Any]:
-    """A step of a plan of a reshard; `transfers`: each of them, instead of closed forms."""
+    """Return a step of a plan of a reshard; `transfers`: each of them, instead of closed forms."""
     found: dict[str, Any] = {"op": step.op}
     if not isinstance(step, ExchangeStep):
         found["axes"] = list(map(str, step.ends.axes))
@@ -34,7 +34,7 @@ def step_fields(step: Step, reshard: Reshard, transfers: bool) -> dict[str, Any]
 
 
 def _short_side(reshard: Reshard, sharding: Sharding, split: str) -> str | dict[str, Any]:
-    """A sharding as text where mesh and split go without saying: those of both sides."""
+    """Return a sharding as text where mesh and split go without saying: those of both sides."""
     ends = {
         (reshard.source.mesh, reshard.source_split),
         (reshard.target.mesh, reshard.target_split),
@@ -43,7 +43,7 @@ def _short_side(reshard: Reshard, sharding: Sharding, split: str) -> str | dict[
 
 
 def side(sharding: Sharding, split: str) -> dict[str, Any]:
-    """A sharding with its mesh and its split."""
+    """Return a sharding with its mesh and its split."""
     mesh = sharding.mesh
     return {
         "mesh": str(mesh),
@@ -54,7 +54,8 @@ def side(sharding: Sharding, split: str) -> dict[str, Any]:
 
 
 def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
-    """The transfers of a step as JSON has them; copies after sums, in the order of the phases."""
+    """Return the transfers of a step as JSON has them; copies after sums, in the order of the
+    phases."""
     names = ("from", "to", "tensor", "source", "target")
     found = []
     for phase in phases:
@@ -67,8 +68,8 @@ def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
 
 
 def closed_forms(exchange: Exchange) -> dict[str, Any]:
-    """An exchange as Python expressions: in `position` of either mesh; for the holder, in the
-    source shard a0, a1, ..., the receiver's position in the target mesh, and the piece."""
+    """Return an exchange as Python expressions: in `position` of either mesh; for the holder, in
+    the source shard a0, a1, ..., the receiver's position in the target mesh, and the piece."""
     shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(exchange.source.dims))
     receiver = Index("receiver", exchange.target.mesh.size)
     piece = Index("piece", exchange.rule.pieces)
@@ -79,7 +80,8 @@ def closed_forms(exchange: Exchange) -> dict[str, Any]:
 
 
 def reduction_forms(reduction: Reduction) -> dict[str, Any]:
-    """A reduction as Python expressions, as `closed_forms`; `sender` in the number of the term."""
+    """Return a reduction as Python expressions, as `closed_forms`; `sender` in the number of the
+    term."""
     dims = reduction.before.dims[reduction.before.hidden :]
     shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(dims))
     receiver = Index("receiver", reduction.after.mesh.size)
@@ -105,7 +107,8 @@ def _python(expr: Value) -> str:
 
 
 def format_plan(plan: dict[str, Any]) -> str:
-    """A plan's object as JSON, one transfer a line so that a person can review a change of it."""
+    """Return a plan's object as JSON, one transfer a line so that a person can review a change
+    of it."""
     lines = []
     for key, value in plan.items():
         text = _format_steps(value) if key == "steps" else json.dumps(value)

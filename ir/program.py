@@ -102,14 +102,14 @@ class Op:
     line: Line | None = None
 
     def param(self, name: str) -> Param:
-        """The value of a parameter; an InternalError if the op has none of this name."""
+        """Return the value of a parameter; an InternalError if the op has none of this name."""
         for known, value in self.params:
             if known == name:
                 return value
         raise InternalError(f"{self.kind} has no parameter {name!r}")
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A parameter that is a tuple of integers, or one integer."""
+        """Return a parameter that is a tuple of integers, or one integer."""
         value = self.param(name)
         if isinstance(value, int):
             return (value,)
@@ -134,7 +134,7 @@ class Program:
         return replace(self, values=tuple(values))
 
     def value(self, name: str) -> Value:
-        """The value of this name; an InternalError if there is none."""
+        """Return the value of this name; an InternalError if there is none."""
         for value in self.values:
             if value.name == name:
                 return value
@@ -142,7 +142,7 @@ class Program:
 
 
 def ops_of(body: Body) -> Iterator[Op]:
-    """Every op of a body in order, each before those of its own bodies."""
+    """Yield every op of a body in order, each before those of its own bodies."""
     for op in body.ops:
         yield op
         for inner in op.bodies:

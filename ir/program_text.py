@@ -31,7 +31,7 @@ Node = Tree[Token]
 
 
 def format_program(program: Program) -> str:
-    """The text of a program."""
+    """Return the text of a program."""
     return "\n".join(_Format(program).lines()) + "\n"
 
 
@@ -115,7 +115,8 @@ def _mesh_names(meshes: Iterable[Mesh]) -> list[str]:
 
 
 def format_rule(rule: Rule) -> str:
-    """A rule as Shardy prints it: `([i, k], [k, j])->([i, j]) {i=8, j=8, k=4} reduction={k}`."""
+    """Return a rule as Shardy prints it: `([i, k], [k, j])->([i, j]) {i=8, j=8, k=4}
+    reduction={k}`."""
     names = [factor_name(factor) for factor in range(len(rule.sizes))]
     sides = (
         ", ".join(
@@ -141,7 +142,7 @@ def factor_name(factor: int) -> str:
 
 
 def parse_rule(text: str) -> Rule:
-    """A rule from its text; Shardy's `blocked_propagation` and `custom` are read too."""
+    """Return a rule from its text; Shardy's `blocked_propagation` and `custom` are read too."""
     operands, results = text.split("->")
     head, _, tail = results.partition(")")
     sizes = dict(re.findall(r"(z_\d+|[i-z])=(\d+)", tail))
@@ -180,7 +181,8 @@ def _parser() -> Lark:
 
 
 def parse_program(text: str) -> Program:
-    """A program from its text; an InputError with a caret where it does not follow the grammar."""
+    """Return a program from its text; an InputError with a caret where it does not follow the
+    grammar."""
     try:
         tree = _parser().parse(text)
     except UnexpectedInput as error:

@@ -60,7 +60,7 @@ class Reshard:
 
 
 def check_shape(shape: object, argument: str = "shape") -> tuple[int, ...]:
-    """The shape as a tuple of integers; an InputError unless it is one."""
+    """Return the shape as a tuple of integers; an InputError unless it is one."""
     if isinstance(shape, str) or not isinstance(shape, Iterable):
         raise InputError(
             "a shape must be a sequence of integers",
@@ -101,7 +101,7 @@ def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
 
 
 def _give_devices(reshard: Reshard) -> None:
-    """A side on the empty mesh is replicated on the devices of the other side."""
+    """Replicate a side on the empty mesh on the devices of the other side."""
     sides = (("source", reshard.source, reshard.target), ("target", reshard.target, reshard.source))
     for side, own, other in sides:
         if own.mesh.is_empty and other.mesh.is_empty:
@@ -126,7 +126,7 @@ def _check_split(split: str, argument: str) -> None:
 
 
 def _check_unreduced(source: Sharding, target: Sharding) -> None:
-    """What is unreduced after is unreduced before, along an axis of the same size."""
+    """Check that what is unreduced after was so before, along an axis of the same size."""
     _check_operators(source, target)
     for ref in target.unreduced:
         size = source.mesh.sizes.get(ref.name)
@@ -143,7 +143,7 @@ def _check_unreduced(source: Sharding, target: Sharding) -> None:
 
 
 def _check_operators(source: Sharding, target: Sharding) -> None:
-    """What stays unreduced has one operator before and after."""
+    """Check that what stays unreduced has one operator before and after."""
     if source.unreduced and target.unreduced and source.operator != target.operator:
         raise InputError(
             "the operator of axes that stay unreduced must stay what it is",
@@ -154,7 +154,7 @@ def _check_operators(source: Sharding, target: Sharding) -> None:
 
 
 def _check_bytes(reshard: Reshard) -> None:
-    """All that a reshard could move is counted in 64 bits, so that no count is ever wrong."""
+    """Check that all a reshard could move is counted in 64 bits, so that no count is wrong."""
     receivers = reshard.target.mesh.size
     if reshard.nbytes * receivers < 2**63:
         return
@@ -168,7 +168,7 @@ def _check_bytes(reshard: Reshard) -> None:
 
 
 def _unreduced_choice(source: Sharding) -> str:
-    """What of the source a target may leave unreduced."""
+    """Return what of the source a target may leave unreduced."""
     if not source.unreduced:
         return "no unreduced axes, as in the source"
     return "a part of " + ", ".join(

@@ -58,7 +58,7 @@ class ExchangeStep:
         return _is_even(self.exchange.source, self.exchange.target)
 
     def phases(self) -> tuple[Phase, ...]:
-        """The one phase."""
+        """Return the one phase."""
         return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
@@ -81,7 +81,7 @@ class MoveStep:
         return _is_even(self.exchange.source, self.exchange.target)
 
     def phases(self) -> tuple[Phase, ...]:
-        """The one phase."""
+        """Return the one phase."""
         return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
@@ -99,7 +99,7 @@ class ReduceStep:
         return _is_even(self.reduction.before, self.reduction.after)
 
     def phases(self) -> tuple[Phase, ...]:
-        """The sums, and for an all-reduce the copies of the summed parts."""
+        """Return the sums, and for an all-reduce the copies of the summed parts."""
         copies = self.reduction.copies()
         sums = Phase(self.reduction.sums(), self.reduction.operator)
         return (sums,) if copies is None else (sums, Phase(copies))

@@ -19,7 +19,7 @@ ROUNDING = 2**20
 
 
 def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
-    """Raises InputError if an index, or a value on the way to it, may pass 32 bits."""
+    """Raise InputError if an index, or a value on the way to it, may pass 32 bits."""
     widest = exchange.once(widest_index)
     if widest <= MAX_INDEX - ROUNDING:
         return
@@ -32,7 +32,7 @@ def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
 
 
 def widest_index(exchange: Exchange) -> int:
-    """An upper bound of every value that the index functions compute.
+    """Return an upper bound of every value that the index functions compute.
 
     A few values of nested splits have no bound that the algebra can state: they lie in the tensor,
     so that the padded extents stand for them.

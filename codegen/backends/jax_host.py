@@ -200,36 +200,36 @@ def host_text(
 
 
 def _terms(sharding: Sharding) -> int:
-    """How many terms an array of partial sums has; 0 where it holds values."""
+    """Return how many terms an array of partial sums has; 0 where it holds values."""
     sizes = (sharding.mesh.full_size(ref) for ref in sharding.unreduced)
     return math.prod(sizes) if sharding.unreduced else 0
 
 
 def axis_names(sharding: Sharding) -> dict[AxisRef, str]:
-    """The axes of the mesh refined for a sharding, with names that JAX takes."""
+    """Return the axes of the mesh refined for a sharding, with names that JAX takes."""
     refined = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
     return {ref: axis_name(ref) for ref in refined}
 
 
 def axis_name(ref: AxisRef) -> str:
-    """An axis or sub-axis as JAX may name an axis."""
+    """Return an axis or sub-axis as JAX may name an axis."""
     return ref.name if ref.size is None else f"{ref.name}:({ref.pre}){ref.size}"
 
 
 def axes_of(sharding: Sharding) -> list[tuple[str, int]]:
-    """Names and sizes of the axes of the mesh refined for a sharding; one axis at least."""
+    """Return names and sizes of the axes of the mesh refined for a sharding; one axis at least."""
     mesh = sharding.mesh
     axes = [(name, mesh.digit(ref).size) for ref, name in axis_names(sharding).items()]
     return axes or [("device", 1)]
 
 
 def axes_line(name: str, axes: list[tuple[str, int]]) -> list[str]:
-    """The names and sizes of axes as a constant of the module."""
+    """Return the names and sizes of axes as a constant of the module."""
     return constant_lines(name, [f'("{axis}", {size})' for axis, size in axes])
 
 
 def quoted_names(names: list[str]) -> str:
-    """Axis names as a Python expression: one text, or a tuple of several."""
+    """Return axis names as a Python expression: one text, or a tuple of several."""
     quoted = [f'"{name}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
@@ -250,7 +250,7 @@ def _padded_shape(layout: Layout) -> tuple[int, ...]:
 
 
 def _slotted(layout: Layout) -> tuple[int, ...]:
-    """The dimensions along which shards do not fill slots of one size."""
+    """Return the dimensions along which shards do not fill slots of one size."""
     return tuple(axis for axis, dim in enumerate(layout.dims) if not (dim.is_flat and dim.is_even))
 
 
@@ -280,12 +280,13 @@ def _order_lines(exchange: Exchange) -> tuple[str, ...]:
 
 
 def short_dims(layout: Layout) -> tuple[int, ...]:
-    """Dimensions along which some shards are shorter than the largest."""
+    """Return dimensions along which some shards are shorter than the largest."""
     return tuple(axis for axis, dim in enumerate(layout.dims) if not dim.is_even)
 
 
 def _range_lines(side: str, layout: Layout) -> list[str]:
-    """The ranges of every shard along the dimensions whose slots a pad cannot fill at the end."""
+    """Return the ranges of every shard along the dimensions whose slots a pad cannot fill at the
+    end."""
     lines: list[str] = []
     for axis in _nested(layout):
         low, high = (end.tolist() for end in layout.dims[axis].intervals)

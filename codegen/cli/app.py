@@ -77,7 +77,7 @@ app.command(hidden=True)(demo)
 
 
 def main() -> None:
-    """The console script. What is printed is UTF-8, as what is written is, whatever the locale."""
+    """Run the console script. All that is printed is UTF-8, whatever the locale."""
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)

@@ -44,7 +44,7 @@ def demo(file: File, output: Output, extras: Extras = ALL) -> None:
 
 
 def _backends(extras: str) -> dict[str, str]:
-    """The backends that can run with these extras, and the extra of each."""
+    """Return the backends that can run with these extras, and the extra of each."""
     needs = {name: registry.runtime(name).extra for name in registry.NAMES}
     known = set(needs.values())
     given = known if extras == ALL else set(extras.split(","))

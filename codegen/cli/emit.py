@@ -57,7 +57,7 @@ class EmitCommand(Flags):
             print(f"{folder}: {_said([path for path in changed if path.parent == folder])}")
 
     def _written(self, bundles: Bundles, groups: Groups) -> tuple[Path, ...]:
-        """The files that changed."""
+        """Return the files that changed."""
         from shardwright.codegen.emit.write import write_bundles
 
         try:
@@ -68,7 +68,7 @@ class EmitCommand(Flags):
 
 
 def _check_members(group: Group, descriptions: Sequence[Description]) -> None:
-    """Raises InputError for a member without the module that a group's module uses."""
+    """Raise InputError for a member without the module that a group's module uses."""
     needed = registry.grouping().name
     for description in descriptions:
         if description.name in group.members and needed not in description.backends:
@@ -81,7 +81,7 @@ def _check_members(group: Group, descriptions: Sequence[Description]) -> None:
 
 
 def _said(changed: Sequence[Path]) -> str:
-    """What became of a bundle's files."""
+    """Return what became of a bundle's files."""
     removed = [path.name for path in changed if not path.exists()]
     written = len(changed) - len(removed)
     parts = [f"{written} file{'' if written == 1 else 's'} written"] if written else []
@@ -90,7 +90,7 @@ def _said(changed: Sequence[Path]) -> str:
 
 
 def _emitted(given: Flags, description: Description) -> "tuple[dict[str, str], Plan]":
-    """The files of a bundle, and its plan."""
+    """Return the files of a bundle, and its plan."""
     from shardwright.codegen.emit.emit import emit_described
 
     try:

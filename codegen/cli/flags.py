@@ -95,7 +95,7 @@ class Flags(ABC):
         return {field: text for field, text in given if text is not None}
 
     def many(self) -> tuple[Description, ...]:
-        """All reshards that are described."""
+        """Return all reshards that are described."""
         if self.file is None:
             return (self._from_flags(),)
         for key in self.fields:
@@ -109,7 +109,7 @@ class Flags(ABC):
         return tuple(map(self._overridden, self._selected(self.file)))
 
     def one(self) -> Description:
-        """The one reshard that is described."""
+        """Return the one reshard that is described."""
         if self.file is None:
             return self._from_flags(name="reshard")
         descriptions = self.many()
@@ -129,7 +129,7 @@ class Flags(ABC):
         return descriptions[0]
 
     def _from_flags(self, name: str | None = None) -> Description:
-        """The reshard of the flags; `name` is for one that needs none."""
+        """Return the reshard of the flags; `name` is for one that needs none."""
         needed = [*REQUIRED, *(["name"] if name is None else [])]
         missing = [flag(key) for key in needed if key not in self.fields]
         if missing:
@@ -145,7 +145,7 @@ class Flags(ABC):
             raise error.named(flag(error.argument or "name")) from None
 
     def groups(self) -> tuple[Group, ...]:
-        """The groups of the file, or the one of the name that was given."""
+        """Return the groups of the file, or the one of the name that was given."""
         if self.file is None:
             return ()
         read = read_group_listing if self.file.suffix == ".json" else load_groups
@@ -182,7 +182,8 @@ class Flags(ABC):
             raise error.named(flag(key)) from None
 
     def located(self, error: InputError, description: Description) -> InputError:
-        """An error that came up after the description was read, said of a flag or of the file."""
+        """Return an error that came up after the description was read, said of a flag or of the
+        file."""
         if error.argument is None or error.argument not in FIELDS:
             return error
         if self.file is None or error.argument in self.fields:
@@ -191,5 +192,5 @@ class Flags(ABC):
 
 
 def flag(field: str) -> str:
-    """The flag of a field: `--target-mesh` for `target_mesh`."""
+    """Return the flag of a field: `--target-mesh` for `target_mesh`."""
     return "--" + field.replace("_", "-")

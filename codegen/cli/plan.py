@@ -72,7 +72,8 @@ class PlanCommand(Flags):
 
 
 def planned_of(given: Flags) -> "Plan":
-    """The direct plan of the one reshard that is described; InputError if another is asked for."""
+    """Return the direct plan of the one reshard that is described; InputError if another is
+    asked for."""
     description = given.one()
     try:
         planned = _planned(description.reshard(), description, ("direct",))

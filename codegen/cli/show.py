@@ -44,7 +44,7 @@ class ShowCommand(Flags):
 
 
 def _program(path: Path) -> str:
-    """A program from its text, propagated and shown."""
+    """Return a program from its text, propagated and shown."""
     from shardwright.codegen.propagate.propagation import propagate
     from shardwright.codegen.show.program import show_program
     from shardwright.ir.program_text import parse_program

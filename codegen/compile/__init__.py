@@ -9,14 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from shardwright.codegen.compile.report import GpuCode, Outcome, Progress, Report, TpuCode, Verdict
+from shardwright.codegen.compile.report import (
+    CompileReport,
+    GpuCode,
+    Outcome,
+    Progress,
+    TpuCode,
+    Verdict,
+)
 
 __all__ = [
     "TIME_LIMIT",
+    "CompileReport",
     "GpuCode",
     "Outcome",
     "Progress",
-    "Report",
     "TpuCode",
     "Verdict",
     "compile_bundles",
@@ -34,7 +41,7 @@ def compile_bundles(
     xla: bool = True,
     progress: Progress | None = None,
     time_limit: float = TIME_LIMIT,
-) -> tuple[Report, ...]:
+) -> tuple[CompileReport, ...]:
     """Compile the modules of bundles for TPU topologies and GPU architectures.
 
     `paths` are roots, folders with a manifest, or bundles in one. One report for each bundle and

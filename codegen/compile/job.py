@@ -29,10 +29,10 @@ class Job:
     nested: bool = False
 
     def to_json(self) -> str:
-        """One line of JSON; `from_json` reads it back."""
+        """Return one line of JSON; `from_json` reads it back."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(line: str) -> Job:
-        """The job of a line that `to_json` wrote."""
+        """Return the job of a line that `to_json` wrote."""
         return Job(**json.loads(line))

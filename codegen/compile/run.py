@@ -9,7 +9,14 @@ from pathlib import Path
 from shardwright.codegen.backends import registry
 from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
-from shardwright.codegen.compile.report import Code, Outcome, Progress, Report, TpuCode, Verdict
+from shardwright.codegen.compile.report import (
+    Code,
+    CompileReport,
+    Outcome,
+    Progress,
+    TpuCode,
+    Verdict,
+)
 from shardwright.codegen.compile.targets import Target, compilers, parse_targets, require
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.description import Description
@@ -46,8 +53,8 @@ class _BundleTask:
         return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """What to ask a worker: the module, with 64-bit types in JAX and without, and XLA's reshard
-        where that is wanted."""
+        """Return what to ask a worker: the module, with 64-bit types in JAX and without, and
+        XLA's reshard where that is wanted."""
         name, backend = self.name, self.target.backend
         module = self.root / name / f"{self.backend}.py"
         files = None if save is None else str(save / name / self.target.stem)
@@ -64,8 +71,8 @@ class _BundleTask:
             jobs += (replace(asked, what="xla", nested="nested" in splits),)
         return jobs
 
-    def report(self, outcomes: Outcomes) -> Report:
-        """The report, once the jobs are done."""
+    def report(self, outcomes: Outcomes) -> CompileReport:
+        """Return the report, once the jobs are done."""
         outcome, wide, xla = outcomes["module"], outcomes.get("x64"), outcomes.get("xla")
         if outcome.code is None:
             return self._report("failed", outcome.error, None, xla)
@@ -74,16 +81,16 @@ class _BundleTask:
         warning = outcome.code.warning if isinstance(outcome.code, TpuCode) else ""
         return self._report("ok", warning and f"warns: {warning}", outcome.code, xla)
 
-    def skipped(self) -> Report:
-        """The report on a bundle that has no module for the target."""
+    def skipped(self) -> CompileReport:
+        """Return the report on a bundle that has no module for the target."""
         return self._report("skipped", f"the bundle has no {self.target.backend}.py", None, None)
 
     def _report(
         self, verdict: Verdict, detail: str, code: Code | None, xla: Outcome | None
-    ) -> Report:
+    ) -> CompileReport:
         name, target = self.name, self.target
         bound = self._bound() if target.compiler.is_xla else None
-        return Report(name, target.name, target.backend, verdict, detail, code, xla, bound)
+        return CompileReport(name, target.name, target.backend, verdict, detail, code, xla, bound)
 
     def _bound(self) -> int:
         return plan(self.description.reshard()).traffic.bound_received_max
@@ -98,18 +105,20 @@ class _GroupTask:
     target: Target
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """What to ask a worker: the module. XLA has nothing like it."""
+        """Return what to ask a worker: the module. XLA has nothing like it."""
         backend = self.target.backend
         module = str(self.root / self.name / f"{backend}.py")
         files = None if save is None else str(save / self.name / self.target.stem)
         return (Job("group", backend, backend, module, self.target.name, files),)
 
-    def report(self, outcomes: Outcomes) -> Report:
-        """The report, once the job is done."""
+    def report(self, outcomes: Outcomes) -> CompileReport:
+        """Return the report, once the job is done."""
         outcome = outcomes["group"]
         verdict: Verdict = "ok" if outcome.code else "failed"
         target = self.target
-        return Report(self.name, target.name, target.backend, verdict, outcome.error, outcome.code)
+        return CompileReport(
+            self.name, target.name, target.backend, verdict, outcome.error, outcome.code
+        )
 
 
 Task = _BundleTask | _GroupTask
@@ -122,14 +131,14 @@ def compiled(
     xla: bool,
     progress: Progress | None,
     time_limit: float,
-) -> tuple[Report, ...]:
-    """`compile_bundles`, whose docstring says what it does."""
+) -> tuple[CompileReport, ...]:
+    """Return `compile_bundles`, whose docstring says what it does."""
     chosen = parse_targets(targets)
     tasks = _tasks(paths, chosen)
     require(chosen, save is not None)
     if save is not None:
         _check_folder(save, tasks)
-    reports: dict[Task, Report] = {
+    reports: dict[Task, CompileReport] = {
         task: task.skipped()
         for task in tasks
         if isinstance(task, _BundleTask) and not task.possible
@@ -185,9 +194,9 @@ def _check_folder(save: Path, tasks: Sequence[Task]) -> None:
 
 def _run(
     tasks: Sequence[Task], save: Path | None, xla: bool, time_limit: float
-) -> Iterator[tuple[Task, Report]]:
-    """The tasks of one backend with their reports, as they end. One after another: compilers use
-    several cores, and seconds are to be comparable."""
+) -> Iterator[tuple[Task, CompileReport]]:
+    """Yield the tasks of one backend with their reports, as they end. One after another:
+    compilers use several cores, and seconds are to be comparable."""
     jobs = {task: task.jobs(save, xla) for task in tasks}
     done = outcomes([job for listed in jobs.values() for job in listed], time_limit)
     for task, listed in jobs.items():

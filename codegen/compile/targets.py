@@ -41,8 +41,8 @@ def compilers() -> dict[str, Compiler]:
 
 
 def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
-    """The targets of these names, each once. Raises InputError, argument "targets", for none and
-    for a name that does not exist; it lists those that do."""
+    """Return the targets of these names, each once. Raises InputError, argument "targets", for
+    none and for a name that does not exist; it lists those that do."""
     targets = tuple(dict.fromkeys(map(_target, names)))
     if not targets:
         kinds = (f"a {each.kind} such as {each.example}" for each in compilers().values())
@@ -67,7 +67,7 @@ def _target(name: str) -> Target:
 
 
 def require(targets: Iterable[Target], saving: bool) -> None:
-    """Raises InputError, which says how to install it, where a compiler is not installed."""
+    """Raise InputError, which says how to install it, where a compiler is not installed."""
     for backend, compiler in compilers().items():
         wanted = [target.name for target in targets if target.backend == backend]
         modules = compiler.packages + (compiler.saving if saving else ())

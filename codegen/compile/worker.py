@@ -67,7 +67,7 @@ def _module(path: str) -> ModuleType:
 
 
 def brief(error: Exception) -> str:
-    """What a compiler says is wrong, in one line."""
+    """Return what a compiler says is wrong, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__

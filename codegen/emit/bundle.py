@@ -30,12 +30,12 @@ class Bundle:
     memory_limit: int | None = None
 
     def description(self, name: str) -> Description:
-        """All that it takes to emit this bundle again under a name."""
+        """Return all that it takes to emit this bundle again under a name."""
         chosen_by = (self.strategy, self.topology, self.memory_limit)
         return Description.of(self.plan.reshard, name, self.backends, *chosen_by)
 
     def files(self, name: str) -> dict[str, str]:
-        """The text of every file of the bundle, by file name; the same for the same plan."""
+        """Return the text of every file of the bundle, by file name; the same for the same plan."""
         command = self.description(name).command()
         modules = self.modules(command)
         own = {f"{backend}.py" for backend in self.backends}
@@ -52,12 +52,12 @@ class Bundle:
         }
 
     def _tables(self) -> tuple[Table, ...]:
-        """What backends have to say on the review page."""
+        """Return what backends have to say on the review page."""
         tables = (registry.backend(backend).review(self.plan) for backend in self.backends)
         return tuple(table for table in tables if table is not None)
 
     def modules(self, command: str) -> tuple[Part, ...]:
-        """The modules of every backend, each with its backward where it has one."""
+        """Return the modules of every backend, each with its backward where it has one."""
         return tuple(part for b in self.backends for part in parts(self.plan, b, command))
 
     def write(self, path: str | Path) -> tuple[Path, ...]:

@@ -41,7 +41,7 @@ class Problem:
 
 
 def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, ...]:
-    """The problems of a root, or of one bundle in it; none where everything is up to date.
+    """Return the problems of a root, or of one bundle in it; none where everything is up to date.
 
     Raises InputError where the path holds no bundles.
     """
@@ -109,7 +109,7 @@ def _folder_problems(
 def _file_problems(
     root: Path, path: str, emitted: str | None, recorded: str | None
 ) -> Iterator[Problem]:
-    """What is wrong with a file: its text should be `emitted`, its hash was `recorded`."""
+    """Yield what is wrong with a file: its text should be `emitted`, its hash was `recorded`."""
     if emitted is None:
         yield Problem(path, f"{manifest.FILE} lists a file that would not be emitted now")
         return

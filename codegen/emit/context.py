@@ -108,7 +108,7 @@ def text_of(
     *,
     jit: bool = False,
 ) -> ModuleText:
-    """The common parts of a module of these index functions; `ends`: both sides' layouts."""
+    """Return the common parts of a module of these index functions; `ends`: both sides' layouts."""
     reshard = plan.reshard
     return ModuleText(
         title=said.title,
@@ -137,14 +137,14 @@ def text_of(
 
 
 def as_vectors(exchange: Exchange) -> Exchange:
-    """The exchange itself, or for a scalar that of a vector of one element, so that kernels have
-    at least one dimension."""
+    """Return the exchange itself, or for a scalar that of a vector of one element, so that
+    kernels have at least one dimension."""
     has_dims = exchange.source.dims and exchange.target.dims
     return exchange if has_dims else exchange.once(_as_vector)
 
 
 def _as_vector(exchange: Exchange) -> Exchange:
-    """The exchange of a vector of one element, for that of a scalar."""
+    """Return the exchange of a vector of one element, for that of a scalar."""
     source, target = (
         layout if layout.dims else replace(layout, dims=(DimLayout(1, ()),))
         for layout in (exchange.source, exchange.target)
@@ -157,7 +157,7 @@ def _side_text(layout: Layout, sharding: str) -> SideText:
 
 
 def _quoted(text: str) -> str:
-    """A Python string literal in the quotes a formatter would choose."""
+    """Return a Python string literal in the quotes a formatter would choose."""
     single = repr(text)
     if single.startswith("'") and '"' not in text:
         return f'"{single[1:-1]}"'
@@ -173,7 +173,7 @@ def _ids(name: str, mesh: Mesh) -> list[str]:
 
 
 def constant_lines(name: str, items: list[str]) -> list[str]:
-    """`name = (a, b)`, over as few lines as it takes."""
+    """Return `name = (a, b)`, over as few lines as it takes."""
     if len(items) == 1:
         return [f"{name} = ({items[0]},)"]
     if len(f"{name} = ({', '.join(items)})") <= WIDTH:
@@ -182,7 +182,7 @@ def constant_lines(name: str, items: list[str]) -> list[str]:
 
 
 def _filled(items: list[str]) -> list[str]:
-    """Items over as few indented lines as they take."""
+    """Return items over as few indented lines as they take."""
     lines, line = [], INDENT
     for item in items:
         if len(line) + len(item) + 2 > WIDTH:
@@ -193,7 +193,7 @@ def _filled(items: list[str]) -> list[str]:
 
 
 def check_ascii(reshard: Reshard) -> None:
-    """Raises InputError for axes that XLA cannot name: it ends the process that tries."""
+    """Raise InputError for axes that XLA cannot name: it ends the process that tries."""
     for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
         for name in mesh.names:
             if not name.isascii():
@@ -206,7 +206,7 @@ def check_ascii(reshard: Reshard) -> None:
 
 
 def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None:
-    """Raises InputError for what no kernel here does; `unsupported` maps dtypes to reasons."""
+    """Raise InputError for what no kernel here does; `unsupported` maps dtypes to reasons."""
     reshard = plan.reshard
     if reshard.dtype in unsupported:
         raise InputError(

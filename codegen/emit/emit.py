@@ -22,7 +22,7 @@ def emit(
     topology: str | None = None,
     memory_limit: int | None = None,
 ) -> Bundle:
-    """The bundle of a reshard, or of a plan of it.
+    """Return the bundle of a reshard, or of a plan of it.
 
     Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
     what it is chosen by are for a reshard, of which only strategies count that every backend
@@ -47,7 +47,7 @@ def emit(
 
 
 def emit_described(description: Description) -> Bundle:
-    """The bundle of a description."""
+    """Return the bundle of a description."""
     return emit(
         description.reshard(),
         description.backends,
@@ -58,7 +58,7 @@ def emit_described(description: Description) -> Bundle:
 
 
 def planned(description: Description) -> Plan:
-    """The plan of a description, whether its backends take it or not."""
+    """Return the plan of a description, whether its backends take it or not."""
     return plan_of(
         description.reshard(),
         description.strategy,

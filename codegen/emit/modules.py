@@ -40,7 +40,7 @@ class Backward:
 
 
 def parts(plan: Plan, backend: str, command: str, like: tuple[Part, ...] = ()) -> tuple[Part, ...]:
-    """The module of a backend and its backward, if it has one; `command` emits both.
+    """Return the module of a backend and its backward, if it has one; `command` emits both.
 
     `like`: the modules of another plan whose forms to take, where the backend has several.
     """
@@ -58,13 +58,13 @@ def parts(plan: Plan, backend: str, command: str, like: tuple[Part, ...] = ()) -
 
 
 def backward_file(backend: str) -> str:
-    """The name of the file in which the module of a backend looks for its backward."""
+    """Return the name of the file in which the module of a backend looks for its backward."""
     return f"{backend}_backward.py"
 
 
 def backward_of(plan: Plan, backend: str) -> Backward | None:
-    """The backward of a plan; None where there is no derivative, or where the backend, which takes
-    the plan, refuses the reverse."""
+    """Return the backward of a plan; None where there is no derivative, or where the backend,
+    which takes the plan, refuses the reverse."""
     reshard = plan.reshard
     if not registry.backend(backend).differentiable or not is_floating(reshard.dtype):
         return None
@@ -80,7 +80,7 @@ def backward_of(plan: Plan, backend: str) -> Backward | None:
 
 
 def _planned_back(plan: Plan) -> Plan:
-    """The reverse of a plan, by the same strategy and model where they do it."""
+    """Return the reverse of a plan, by the same strategy and model where they do it."""
     back, chosen = reverse(plan.reshard), plan.prediction
     topology = None if chosen is None else chosen.topology
     if plan.strategy == "direct" or chosen is None:
@@ -93,7 +93,8 @@ def _planned_back(plan: Plan) -> Plan:
 
 
 def reverse(reshard: Reshard) -> Reshard:
-    """The reshard from the target to the source; to what every term of a sum is a copy of."""
+    """Return the reshard from the target to the source; to what every term of a sum is a copy
+    of."""
     kept = reshard.target.unreduced
     return replace(
         reshard,

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 
 def pruned(text: str, keep: Collection[str] = ()) -> str:
-    """The module without top-level functions that no other statement of it leads to. Those named
-    in `keep` and in `__all__` stay, with what they use."""
+    """Return the module without top-level functions that no other statement of it leads to.
+    Those named in `keep` and in `__all__` stay, with what they use."""
     body = ast.parse(text).body
     functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
     rest = [node for node in body if not isinstance(node, ast.FunctionDef)]
@@ -28,7 +28,7 @@ def pruned(text: str, keep: Collection[str] = ()) -> str:
 
 
 def _names(nodes: Collection[ast.stmt]) -> list[str]:
-    """The names that statements use, and the strings, which `__all__` has for names."""
+    """Return the names that statements use, and the strings, which `__all__` has for names."""
     every = [one for node in nodes for one in ast.walk(node)]
     names = [one.id for one in every if isinstance(one, ast.Name)]
     return names + [str(one.value) for one in every if isinstance(one, ast.Constant)]

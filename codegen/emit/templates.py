@@ -22,7 +22,7 @@ def _environment() -> jinja2.Environment:
 
 
 def render(template: str, context: object) -> str:
-    """The text of a template; `context` is its only name, `m`.
+    """Return the text of a template; `context` is its only name, `m`.
 
     Raises InternalError with the template's line and its neighbours where a name is missing.
     """

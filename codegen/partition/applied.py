@@ -18,7 +18,7 @@ LOOPS = frozenset({"scan", "while", "cond"})
 
 
 def apply_constraints(program: Program) -> Program:
-    """The program with its constraints applied to what they constrain."""
+    """Return the program with its constraints applied to what they constrain."""
     applied = _Applied(program)
     body = applied.body(program.body, program.body.arguments)
     return replace(program, values=tuple(applied.values), body=body)

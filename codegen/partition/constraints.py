@@ -46,7 +46,7 @@ def shard_alike(*values: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def _primitive(name: str) -> Any:
-    """The primitive of this name: the identity, whose derivatives and batches are itself."""
+    """Return the primitive of this name: the identity, whose derivatives and batches are itself."""
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 
@@ -70,7 +70,7 @@ def _primitive(name: str) -> Any:
 
 
 def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
-    """The sharding of a batch: the new dimension is open."""
+    """Return the sharding of a batch: the new dimension is open."""
     from shardwright.ir.sharding import DimSharding
 
     if isinstance(sharding, str):

@@ -53,7 +53,7 @@ class Partitioned:
         return self.given.warnings
 
     def after(self, priority: int) -> Partitioned:
-        """The program when only user priorities up to this one have been propagated."""
+        """Return the program when only user priorities up to this one have been propagated."""
         known = {
             dim.priority or 0
             for sharding in (*(v.sharding for v in self.given.values), *self.given.results)
@@ -72,7 +72,8 @@ class Partitioned:
         )
 
     def why(self, value: str | Value) -> tuple[Change, ...]:
-        """The steps by which a value came to its sharding, back to an argument or a constraint."""
+        """Return the steps by which a value came to its sharding, back to an argument or a
+        constraint."""
         return self._propagated.trail.why(self._named(value))
 
     def origins(self, value: str | Value) -> dict[str, str]:

@@ -29,7 +29,7 @@ def traced(
     out_shardings: Any,
     strict: bool,
 ) -> Partitioned:
-    """The program of a function, with the shardings that were said and no others."""
+    """Return the program of a function, with the shardings that were said and no others."""
     own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
     closed, out_tree, out_shapes = _traced(fn, avals)
     paths = jax.tree_util.tree_flatten_with_path(avals)[0]
@@ -78,7 +78,7 @@ class _Meshes:
 
 
 def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any, list[Any]]:
-    """The jaxpr of a function, the tree of its results, and their shapes."""
+    """Return the jaxpr of a function, the tree of its results, and their shapes."""
     if not callable(fn):
         raise InputError(
             "the function must be callable",
@@ -102,7 +102,7 @@ def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any, l
 
 
 def _names(fn: Callable[..., Any], paths: list[Any]) -> list[str]:
-    """A name for each leaf of the arguments: `p_w1` for `p["w1"]`."""
+    """Return a name for each leaf of the arguments: `p_w1` for `p["w1"]`."""
     try:
         parameters = list(inspect.signature(fn).parameters)
     except (TypeError, ValueError):

@@ -19,7 +19,7 @@ LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 def leaves_of(
     given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh, argument: str
 ) -> tuple[Sharding | None, ...]:
-    """One sharding a leaf of `tree`, None where nothing is said.
+    """Return one sharding a leaf of `tree`, None where nothing is said.
 
     Raises an InputError, of `argument` and the path of the leaf, for a prefix that does not fit,
     a sharding of another rank, or axes that the mesh does not have.
@@ -73,7 +73,7 @@ def _read(given: Any, rank: int, mesh: Mesh) -> Sharding | None:
 
 
 def _from_spec(spec: PartitionSpec, rank: int, mesh: Mesh) -> Sharding:
-    """A PartitionSpec on our mesh; it may be shorter than the rank."""
+    """Return a PartitionSpec on our mesh; it may be shorter than the rank."""
     if len(spec) > rank:
         raise InputError(
             "a PartitionSpec must not be longer than the rank of the tensor",

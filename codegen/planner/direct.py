@@ -22,7 +22,8 @@ def plan_direct(
     network: Network | None = None,
     memory_limit: int | None = None,
 ) -> Plan:
-    """The exchange of a reshard; `rule` overrides the choice of holders, `network` prices it.
+    """Return the exchange of a reshard; `rule` overrides the choice of holders, `network` prices
+    it.
 
     Raises InputError where the target lacks an unreduced axis of the source: an exchange moves
     values, it does not add them.

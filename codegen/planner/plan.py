@@ -24,7 +24,7 @@ def plan(
     memory_limit: int | None = None,
     among: tuple[str, ...] = STRATEGIES[1:],
 ) -> Plan:
-    """The plan of a reshard.
+    """Return the plan of a reshard.
 
     `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
     file, or a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold
@@ -71,12 +71,12 @@ def _seconds(plan: Plan) -> float:
 
 
 def default_network(reshard: Reshard) -> Network:
-    """What steps are priced on where no topology is given: one switch."""
+    """Return what steps are priced on where no topology is given: one switch."""
     return network_of(reshard, "switch")
 
 
 def network_of(reshard: Reshard, topology: str | Topology) -> Network:
-    """A topology with the devices of a reshard. Raises InputError where it has fewer."""
+    """Return a topology with the devices of a reshard. Raises InputError where it has fewer."""
     if not isinstance(topology, str | Topology):
         raise wrong_type(topology, str, '"v5e:4x4", or a Topology', "topology")
     found = topology_of(topology) if isinstance(topology, str) else topology

@@ -29,7 +29,7 @@ class Builder:
                 self.dims[tensor][dim].append(number)
 
     def rule(self) -> Rule:
-        """The finished rule; a factor that is blocked also needs replication."""
+        """Return the finished rule; a factor that is blocked also needs replication."""
         tensors = tuple(tuple(map(tuple, dims)) for dims in self.dims)
         blocked = tuple(self.kinds["blocked"])
         return Rule(
@@ -44,7 +44,7 @@ class Builder:
 
 
 def aligned(operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> Rule:
-    """Tensors of one shape, dimension by dimension; those of another shape have no factors.
+    """Return tensors of one shape, dimension by dimension; those of another shape have no factors.
 
     Where operand i has the shape of result i and not that of the first, each pair is aligned by
     itself (an optimization barrier over several tensors).

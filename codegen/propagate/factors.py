@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 from shardwright.codegen.propagate.parts import (
-    Part,
+    AxisPart,
     Parts,
     common,
     dividing,
@@ -34,7 +34,7 @@ class Dim(NamedTuple):
     open: bool
 
 
-class State(NamedTuple):
+class TensorState(NamedTuple):
     """The sharding of a tensor for now; no axis of `fixed` may split it."""
 
     dims: tuple[Dim, ...]
@@ -50,7 +50,7 @@ class Conflict(NamedTuple):
     winner: int | None  # the factor that has them; None if they are fixed
 
 
-class Move(NamedTuple):
+class AxisMove(NamedTuple):
     """Axes that a tensor got along a factor, and the tensor they came from."""
 
     tensor: int
@@ -62,8 +62,8 @@ class Move(NamedTuple):
 class Visit(NamedTuple):
     """What a visit made of the tensors: `states[i]` is that of operand or result i."""
 
-    states: tuple[State, ...]
-    moves: tuple[Move, ...]
+    states: tuple[TensorState, ...]
+    moves: tuple[AxisMove, ...]
     conflicts: tuple[Conflict, ...]
 
 
@@ -78,7 +78,7 @@ class _Along(NamedTuple):
 class _Tensor:
     """The projection of one tensor onto factors."""
 
-    def __init__(self, dims: Dims, state: State, sizes: tuple[int, ...]) -> None:
+    def __init__(self, dims: Dims, state: TensorState, sizes: tuple[int, ...]) -> None:
         self.dims, self.state = dims, state
         self.axes: dict[int, Parts] = {}
         self.overflow: dict[int, Parts] = {}  # axes of a dimension that do not divide its factor
@@ -104,7 +104,7 @@ class _Tensor:
                 self.last.add(factor)
 
     def extended(self, along: _Along, sizes: tuple[int, ...]) -> tuple[Parts, list[Conflict]]:
-        """What this tensor can have more of the axes along a factor, and what it cannot."""
+        """Return what this tensor can have more of the axes along a factor, and what it cannot."""
         factor = along.factor
         if not self.open[factor] or self.overflow[factor]:
             return (), []
@@ -119,7 +119,7 @@ class _Tensor:
         return got, lost
 
     def within(self, along: _Along) -> _Along:
-        """The same with the axes that this tensor could have, and no more."""
+        """Return the same with the axes that this tensor could have, and no more."""
         has = self.axes[along.factor]
         _, _, wanted = common(has, along.axes)
         if not wanted:
@@ -127,8 +127,8 @@ class _Tensor:
         more = without(wanted, self._held(along.factor)) if self.open[along.factor] else ()
         return along._replace(axes=merged((*has, *more)))
 
-    def _held(self, factor: int) -> list[Part]:
-        """What the tensor is split along already, or may not be."""
+    def _held(self, factor: int) -> list[AxisPart]:
+        """Return what the tensor is split along already, or may not be."""
         held = [part for axes in self.axes.values() for part in axes]
         held += [part for axes in self.overflow.values() for part in axes]
         return [*held, *self.state.fixed]
@@ -142,29 +142,30 @@ class _Tensor:
         winner = winners[0] if winners else None
         return [Conflict(-1, along.factor, lost, winner)]
 
-    def written(self, sizes: tuple[int, ...]) -> State:
-        """The state again; a factor can split a dimension only if those before it do so fully."""
+    def written(self, sizes: tuple[int, ...]) -> TensorState:
+        """Return the state again; a factor can split a dimension only if those before it do so
+        fully."""
         dims = []
         for factors, dim in zip(self.dims, self.state.dims, strict=True):
-            axes: list[Part] = []
+            axes: list[AxisPart] = []
             for factor in factors:
                 axes += (*self.axes[factor], *self.overflow[factor])
                 if size_of(self.axes[factor]) != sizes[factor]:
                     break
             dims.append(Dim(merged(axes), dim.open))
-        return State(tuple(dims), self.state.fixed)
+        return TensorState(tuple(dims), self.state.fixed)
 
 
-def _taken(left: list[Part], size: int) -> list[Part]:
+def _taken(left: list[AxisPart], size: int) -> list[AxisPart]:
     """Take the axes off `left` that split a factor of this size; the last may be cut."""
-    mine: list[Part] = []
+    mine: list[AxisPart] = []
     while left and size > 1:
         part = left[0]
         fitting = math.gcd(size, part.size)
         if fitting == 1:
             break
-        mine.append(Part(part.axis, part.low, part.low * fitting))
-        left[:1] = [Part(part.axis, part.low * fitting, part.high)] * (fitting < part.size)
+        mine.append(AxisPart(part.axis, part.low, part.low * fitting))
+        left[:1] = [AxisPart(part.axis, part.low * fitting, part.high)] * (fitting < part.size)
         size //= fitting
         if size > 1 and fitting < part.size:
             break
@@ -172,7 +173,10 @@ def _taken(left: list[Part], size: int) -> list[Part]:
 
 
 def visit(
-    rule: Rule, states: tuple[State, ...], directions: tuple[int, ...], elementwise: bool = False
+    rule: Rule,
+    states: tuple[TensorState, ...],
+    directions: tuple[int, ...],
+    elementwise: bool = False,
 ) -> Visit:
     """Move axes along the factors of a rule; `directions` says from where, for each factor.
 
@@ -181,7 +185,7 @@ def visit(
     """
     sizes = rule.sizes
     tensors = [_Tensor(d, s, sizes) for d, s in zip(rule.tensors, states, strict=True)]
-    moves: list[Move] = []
+    moves: list[AxisMove] = []
     conflicts: list[Conflict] = []
     for wanted in _in_order(rule, tensors, directions, elementwise):
         along = tensors[-1].within(wanted) if elementwise else wanted
@@ -192,7 +196,7 @@ def visit(
             conflicts += [conflict._replace(tensor=index) for conflict in lost]
             if got:
                 tensor.axes[along.factor] = merged((*tensor.axes[along.factor], *got))
-                moves.append(Move(index, along.factor, got, along.source))
+                moves.append(AxisMove(index, along.factor, got, along.source))
     after = tuple(tensor.written(sizes) for tensor in tensors)
     real = tuple(move for move in moves if after[move.tensor] != states[move.tensor])
     return Visit(after, real, tuple(conflicts))
@@ -201,7 +205,8 @@ def visit(
 def _in_order(
     rule: Rule, tensors: list[_Tensor], directions: tuple[int, ...], elementwise: bool
 ) -> list[_Along]:
-    """What to move along each factor: first what comes from the largest tensor, then the first."""
+    """Return what to move along each factor: first what comes from the largest tensor, then the
+    first."""
     found = [
         along
         for factor, direction in enumerate(directions)
@@ -213,7 +218,7 @@ def _in_order(
 
 
 def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -> _Along | None:
-    """The longest axes that no tensor disagrees with, and the tensor they come from."""
+    """Return the longest axes that no tensor disagrees with, and the tensor they come from."""
     if direction == NONE:
         return None
     having = [
@@ -233,7 +238,8 @@ def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -
 
 
 def _compatible(sequences: list[Parts]) -> Parts:
-    """The longest sequence that begins with each of these, or that each of these begins with."""
+    """Return the longest sequence that begins with each of these, or that each of these begins
+    with."""
     best: Parts = ()
     for axes in sequences:
         shared, mine, others = common(best, axes)

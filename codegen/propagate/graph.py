@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from shardwright.codegen.propagate.factors import State
+from shardwright.codegen.propagate.factors import TensorState
 from shardwright.ir.program import Op, Rule
 
 
@@ -44,7 +44,7 @@ class Node:
 class Graph:
     """Nodes in order, and what a change of a slot makes worth another visit."""
 
-    states: list[State]
+    states: list[TensorState]
     nodes: list[Node] = field(default_factory=list)
     returns: list[Node] = field(default_factory=list)  # from returned values to results
     owner: dict[int, int] = field(default_factory=dict)  # slot -> the node that defines it
@@ -53,7 +53,7 @@ class Graph:
     slots: list[int] = field(default_factory=list)  # program value -> slot
     results: list[int] = field(default_factory=list)  # program result -> slot
 
-    def slot(self, state: State) -> int:
+    def slot(self, state: TensorState) -> int:
         self.states.append(state)
         return len(self.states) - 1
 
@@ -65,6 +65,6 @@ class Graph:
             self.users.setdefault(slot, []).append(node.index)
 
     def touching(self, slot: int) -> list[int]:
-        """The nodes that a change of a slot concerns: who defines it, then who reads it."""
+        """Return the nodes that a change of a slot concerns: who defines it, then who reads it."""
         defining = [self.owner[slot]] if slot in self.owner else []
         return [*defining, *reversed(self.users.get(slot, []))]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shardwright.codegen.propagate.build import Builder
-from shardwright.codegen.propagate.factors import Dim, State
+from shardwright.codegen.propagate.factors import Dim, TensorState
 from shardwright.codegen.propagate.graph import Graph, Node, Role
 from shardwright.ir.program import Rule
 
 Shape = tuple[int, ...]
 
 
-def open_state(rank: int) -> State:
+def open_state(rank: int) -> TensorState:
     """Nothing is known, and everything may come."""
-    return State((Dim((), True),) * rank)
+    return TensorState((Dim((), True),) * rank)
 
 
 def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
-    """Tensors that are one, dimension by dimension."""
+    """Return tensors that are one, dimension by dimension."""
     build = Builder((shape,) * operands, (shape,) * results)
     for dim, extent in enumerate(shape):
         build.factor(extent, dict.fromkeys(range(operands + results), dim))
@@ -40,7 +40,7 @@ class Loops:
         self.graph.add(node, slots[len(rule.operands) :])
 
     def edge(self, sources: Iterable[int], target: int, shape: Shape) -> None:
-        """What `sources` hold and what the slot `target` holds is one tensor."""
+        """Join what `sources` hold and what the slot `target` holds to one tensor."""
         given = tuple(dict.fromkeys(s for s in sources if s != target))
         self.node(identity(shape, len(given)), (*given, target), Role.EDGE, "edge")
 
@@ -52,7 +52,8 @@ class Loops:
         self.node(_first_gone(one), (cut, part), Role.PASS, "reshape", once=True)
 
     def stacked(self, part: int, whole: int, shape: Shape) -> int:
-        """One element of the first dimension of `whole` written each time; the whole after it."""
+        """Return one element of the first dimension of `whole` written each time; the whole
+        after it."""
         one = (1, *shape[1:])
         wide, after = (self.graph.slot(open_state(len(shape))) for _ in range(2))
         self.node(_first_new(one), (part, wide), Role.BROADCAST, "broadcast_in_dim")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardwright.codegen.propagate.build import Builder, Shape
-from shardwright.codegen.propagate.factors import Dim, State
+from shardwright.codegen.propagate.factors import Dim, TensorState
 from shardwright.codegen.propagate.graph import Graph, Node, Role
 from shardwright.codegen.propagate.loops import identity
-from shardwright.codegen.propagate.parts import Part, part_of
+from shardwright.codegen.propagate.parts import AxisPart, part_of
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Body, Op, Program, Rule
 from shardwright.ir.sharding import Sharding
@@ -60,12 +60,12 @@ class _Crossing:
         self.graph, (self.outer, self.inner) = graph, shapes
         self.axes = [tuple(part_of(ref, sizes) for ref in dim.axes) for dim in sharding.dims]
         listed = names if isinstance(names, tuple) else ()
-        self.manual = tuple(Part(str(name), 1, sizes[str(name)]) for name in listed)
+        self.manual = tuple(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
 
     def add(self, outside: int, inside: int, *, inward: bool) -> None:
         """Hold the manual axes on both sides, and let the others through."""
         state = self.graph.states[inside]
-        self.graph.states[inside] = State(state.dims, (*state.fixed, *self.manual))
+        self.graph.states[inside] = TensorState(state.dims, (*state.fixed, *self.manual))
         asked = self._asked()
         constrained = self.graph.slot(asked)
         rule = identity(self.outer, 1)
@@ -77,11 +77,12 @@ class _Crossing:
             node = Node(number, step, tensors, role, True, None, "manual")
             self.graph.add(node, tensors[1:])
 
-    def _asked(self) -> State:
-        """The sharding outside: the manual axes where they are asked for, the others free."""
+    def _asked(self) -> TensorState:
+        """Return the sharding outside: the manual axes where they are asked for, the others
+        free."""
         used = {part for axes in self.axes for part in axes}
         fixed = tuple(part for part in self.manual if part not in used)
-        return State(tuple(Dim(axes, True) for axes in self.axes), fixed)
+        return TensorState(tuple(Dim(axes, True) for axes in self.axes), fixed)
 
     def _rule(self, inward: bool) -> Rule:
         """Outside, the manual axes are a factor of their own, major to the local one."""

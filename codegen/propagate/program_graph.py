@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from shardwright.codegen.propagate.factors import Dim, State
+from shardwright.codegen.propagate.factors import Dim, TensorState
 from shardwright.codegen.propagate.graph import Graph, Node, Role
 from shardwright.codegen.propagate.kinds import ELEMENTWISE, PASSED
 from shardwright.codegen.propagate.loops import Loops, identity, open_state
@@ -16,8 +16,8 @@ from shardwright.ir.program import Body, Op, Program
 from shardwright.ir.sharding import Sharding
 
 
-def state_of(sharding: Sharding | None, rank: int) -> State:
-    """A sharding as propagation sees it; priorities are the caller's."""
+def state_of(sharding: Sharding | None, rank: int) -> TensorState:
+    """Return a sharding as propagation sees it; priorities are the caller's."""
     if sharding is None:
         return open_state(rank)
     sizes = sharding.mesh.sizes
@@ -25,11 +25,11 @@ def state_of(sharding: Sharding | None, rank: int) -> State:
         Dim(tuple(part_of(ref, sizes) for ref in dim.axes), dim.open) for dim in sharding.dims
     )
     fixed = (*sharding.replicated, *sharding.unreduced)
-    return State(dims, tuple(part_of(ref, sizes) for ref in fixed))
+    return TensorState(dims, tuple(part_of(ref, sizes) for ref in fixed))
 
 
 def graph_of(program: Program) -> Graph:
-    """The nodes of a program in its order, and the slot of every value and result."""
+    """Return the nodes of a program in its order, and the slot of every value and result."""
     return _Make(program).run()
 
 
@@ -56,7 +56,7 @@ class _Make:
         return self.graph
 
     def of(self, value: int) -> int:
-        """The slot of a value."""
+        """Return the slot of a value."""
         value = self.alias.get(value, value)
         if value not in self.slot:
             known = self.values[value]

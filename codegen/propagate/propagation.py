@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.propagate.factors import Dim, State, Visit, visit
+from shardwright.codegen.propagate.factors import Dim, TensorState, Visit, visit
 from shardwright.codegen.propagate.graph import Graph, Node
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
 from shardwright.codegen.propagate.order import Level, directions, sweep
 from shardwright.codegen.propagate.parts import minus, ref_of
 from shardwright.codegen.propagate.program_graph import graph_of
-from shardwright.codegen.propagate.trail import Entry, Trail
+from shardwright.codegen.propagate.trail import Trail, TrailEntry
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 from shardwright.ir.sharding import DimSharding, Sharding
@@ -42,7 +42,7 @@ class _Propagation:
         self.program, self.until = program, until
         self.graph: Graph = graph_of(program)
         self.known: dict[tuple[object, ...], Visit] = {}
-        self.entries: list[Entry] = []
+        self.entries: list[TrailEntry] = []
         self.user = 0
 
     def run(self) -> Propagated:
@@ -71,11 +71,11 @@ class _Propagation:
                     kept.append((slot, index, dim.priority, state.dims[index]))
                     fixed = (*state.fixed, *state.dims[index].axes)
                     dims = _with(state.dims, index, Dim((), False))
-                    self.graph.states[slot] = State(dims, fixed)
+                    self.graph.states[slot] = TensorState(dims, fixed)
         return kept
 
     def _given(self) -> Iterable[tuple[int, Sharding]]:
-        """The shardings that were said, each with its slot; one for a slot."""
+        """Return the shardings that were said, each with its slot; one for a slot."""
         values = zip(self.graph.slots, (v.sharding for v in self.program.values), strict=True)
         results = zip(self.graph.results, self.program.results, strict=True)
         said: dict[int, Sharding] = {}
@@ -88,7 +88,7 @@ class _Propagation:
         """Put a dimension back when its priority has come."""
         state = self.graph.states[slot]
         fixed = minus(state.fixed, dim.axes)
-        self.graph.states[slot] = State(_with(state.dims, index, dim), fixed)
+        self.graph.states[slot] = TensorState(_with(state.dims, index, dim), fixed)
 
     def _visit(self, node: Node, level: Level) -> list[int]:
         states = tuple(self.graph.states[slot] for slot in node.tensors)
@@ -108,7 +108,7 @@ class _Propagation:
                 self.graph.states[slot] = state
                 changed[slot] = None
         if changed:
-            self.entries.append(Entry(node, found, self.user, level))
+            self.entries.append(TrailEntry(node, found, self.user, level))
         alike = [
             other
             for slot in changed

@@ -9,7 +9,7 @@ from shardwright.ir.program import Rule
 
 
 def reshape_rule(source: Shape, target: Shape) -> Rule:
-    """Factors that both shapes share, from the major end and from the minor end.
+    """Return factors that both shapes share, from the major end and from the minor end.
 
     Between, where extents have no common divisor, each side has factors of its own. `(8,)` to
     `(2, 4)` is `([ij])->([i, j])`; `(4, 5, 8)` to `(5, 4, 8)` is `([i, k, m])->([j, l, m])`.

@@ -24,12 +24,13 @@ from shardwright.ir.program import Op, Rule, Value
 
 
 def is_known(kind: str) -> bool:
-    """Does the table have this kind?"""
+    """Do the table have this kind?"""
     return kind in _RULES or kind in CONTROL or kind in CONSTANT
 
 
 def rule_of(op: Op, values: Sequence[Value]) -> Rule | None:
-    """The rule of an op: its own, or that of its kind; None if nothing is moved through it."""
+    """Return the rule of an op: its own, or that of its kind; None if nothing is moved through
+    it."""
     if op.rule is not None:
         return op.rule
     make = _RULES.get(op.kind)
@@ -48,7 +49,7 @@ def _made(
     operands: Shapes,
     results: Shapes,
 ) -> Rule:
-    """One rule object for all ops that are alike, so that visits can be remembered."""
+    """Return one rule object for all ops that are alike, so that visits can be remembered."""
     return make(Op(kind, (), (), params), operands, results)  # type: ignore[arg-type]
 
 
@@ -56,7 +57,8 @@ Shapes = tuple[Shape, ...]
 
 
 def _elementwise(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Every dimension one factor; operands of rank 0 (a predicate, the bounds of a clamp) none."""
+    """Return every dimension one factor; operands of rank 0 (a predicate, the bounds of a clamp)
+    none."""
     return aligned(operands, results)
 
 
@@ -128,7 +130,7 @@ def _pair(op: Op, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _slice(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """A dimension that is cut is permuted: its elements move between shards."""
+    """Return a dimension that is cut is permuted: its elements move between shards."""
     build = Builder(operands, results)
     for dim, extent in enumerate(operands[0]):
         cut = any(extent != result[dim] for result in results)
@@ -155,7 +157,7 @@ def _rev(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _along_one(op: Op, operands: Shapes, results: Shapes, name: str, kind: str) -> Rule:
-    """All tensors alike but for one dimension, whose factor is of this kind."""
+    """Return all tensors alike but for one dimension, whose factor is of this kind."""
     build = Builder(operands, results)
     dimension = op.integers(name)[0]
     for dim, extent in enumerate(results[0]):
@@ -177,7 +179,7 @@ def _cumulative(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _top_k(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """The last dimension is whole; Shardy has no rule for this op."""
+    """Return the last dimension is whole; Shardy has no rule for this op."""
     build = Builder(operands, results)
     last = len(operands[0]) - 1
     for dim in range(last):
@@ -247,7 +249,7 @@ def _reshape(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _made_per_position(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """What is computed for each position by itself, from a key: random bits."""
+    """Return what is computed for each position by itself, from a key: random bits."""
     build = Builder(operands, results)
     for dim, extent in enumerate(results[0]):
         build.factor(extent, {len(operands): dim})

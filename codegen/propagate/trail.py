@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.propagate.factors import Conflict, Move, Visit
+from shardwright.codegen.propagate.factors import AxisMove, Conflict, Visit
 from shardwright.codegen.propagate.graph import Graph, Node
 from shardwright.codegen.propagate.order import Level
-from shardwright.codegen.propagate.parts import Part, Parts, overlap, ref_of
+from shardwright.codegen.propagate.parts import AxisPart, Parts, overlap, ref_of
 from shardwright.ir.program import Program, Value
 
 
 @dataclass(frozen=True)
-class Entry:
+class TrailEntry:
     """A visit that changed something, and the priorities it was made at."""
 
     node: Node
@@ -53,10 +53,10 @@ class Trail:
 
     program: Program
     graph: Graph
-    entries: tuple[Entry, ...]
+    entries: tuple[TrailEntry, ...]
 
     def why(self, name: str) -> tuple[Change, ...]:
-        """The steps by which a value came to its sharding, the last one first.
+        """Return the steps by which a value came to its sharding, the last one first.
 
         They lead from the value back to arguments, constraints or results whose sharding was given.
         """
@@ -80,14 +80,14 @@ class Trail:
             for part in dim.axes
         }
 
-    def _origin(self, slot: int, part: Part) -> str:
+    def _origin(self, slot: int, part: AxisPart) -> str:
         for entry in reversed(self.entries):
             for move in entry.visit.moves:
                 if entry.node.tensors[move.tensor] == slot and _meets(move.axes, part):
                     slot = entry.node.tensors[move.source]
         return self._name(slot)
 
-    def _change(self, entry: Entry, move: Move) -> Change:
+    def _change(self, entry: TrailEntry, move: AxisMove) -> Change:
         node = entry.node
         dims = node.rule.tensors[move.tensor]
         dim = next(i for i, factors in enumerate(dims) if move.factor in factors)
@@ -106,8 +106,8 @@ class Trail:
             tuple(text for text in conflicts if text),
         )
 
-    def _conflict(self, entry: Entry, move: Move, conflict: Conflict) -> str:
-        """What a change won against in its tensor, or lost."""
+    def _conflict(self, entry: TrailEntry, move: AxisMove, conflict: Conflict) -> str:
+        """Return what a change won against in its tensor, or lost."""
         if conflict.tensor != move.tensor:
             return ""
         axes = ", ".join(map(self._said, conflict.axes))
@@ -116,7 +116,7 @@ class Trail:
         won = conflict.winner == move.factor
         return f"won {axes} over factor {conflict.factor}" if won else ""
 
-    def _said(self, part: Part) -> str:
+    def _said(self, part: AxisPart) -> str:
         sizes = next(mesh.sizes for mesh in self.program.meshes if part.axis in mesh.sizes)
         return str(ref_of(part, sizes))
 
@@ -132,5 +132,5 @@ class Trail:
         return zip(self.program.values, self.graph.slots, strict=True)
 
 
-def _meets(axes: Parts, part: Part) -> bool:
+def _meets(axes: Parts, part: AxisPart) -> bool:
     return any(overlap(other, part) for other in axes)

@@ -31,7 +31,7 @@ def convolution(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _spatial(build: Builder, extents: tuple[int, int, int], dims: tuple[int, int, int]) -> None:
-    """The factors of one spatial dimension of input, kernel and output.
+    """Add the factors of one spatial dimension of input, kernel and output.
 
     Where a stride leaves `ratio` positions of the input for each of the output, these are summed
     over with the kernel's; else the kernel's dimension is held whole.
@@ -49,7 +49,7 @@ def _spatial(build: Builder, extents: tuple[int, int, int], dims: tuple[int, int
 
 
 def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """A dimension that is indexed and collapsed is a reduction: one shard has each row.
+    """Return a dimension that is indexed and collapsed is a reduction: one shard has each row.
 
     A dimension that is taken whole is passed through, and so are the dimensions of the indices;
     batching dimensions run through all three. The vectors of indices are needed whole.
@@ -116,7 +116,7 @@ def _along_rows(
     kind: str = "pass",
     also: int | None = None,
 ) -> None:
-    """The dimensions of the indices; the last one holds the vectors."""
+    """Map the dimensions of the indices; the last one holds the vectors."""
     for dim, to in enumerate(rows):
         table = batching.get(dim)
         places = {1: dim, tensor: to}

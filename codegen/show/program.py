@@ -12,12 +12,12 @@ HIDDEN = frozenset({"constant"})
 
 
 def notation(value: Value) -> str:
-    """A type with its sharding: `f32[16@d,32@t]`; several axes are joined, `16@(d,t)`."""
+    """Return a type with its sharding: `f32[16@d,32@t]`; several axes are joined, `16@(d,t)`."""
     return value.dtype + shape_text(value.shape, value.sharding)
 
 
 def shape_text(shape: tuple[int, ...], sharding: Sharding | None) -> str:
-    """The extents with the axes that split them, and the axes of a partial sum."""
+    """Return the extents with the axes that split them, and the axes of a partial sum."""
     axes = [dim.axes for dim in sharding.dims] if sharding is not None else [()] * len(shape)
     extents = []
     for extent, refs in zip(shape, axes, strict=True):
@@ -29,7 +29,7 @@ def shape_text(shape: tuple[int, ...], sharding: Sharding | None) -> str:
 
 
 def show_program(program: Program) -> str:
-    """The program, line by line of the user's source; constants are left out."""
+    """Return the program, line by line of the user's source; constants are left out."""
     return "\n".join(_Shown(program).lines()) + "\n"
 
 

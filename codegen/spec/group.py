@@ -23,7 +23,7 @@ class Group:
 
     @staticmethod
     def of(given: Mapping[str, object]) -> Group:
-        """A group from the keys of its table. Raises InputError, which names the key."""
+        """Return a group from the keys of its table. Raises InputError, which names the key."""
         for key in given:
             if key not in ("name", "members"):
                 raise InputError("unknown key", argument=key, got=key, expected="name, members")
@@ -46,7 +46,7 @@ class Group:
         return Group(check_name(name), tuple(names))
 
     def check(self, taken: set[str], reshards: set[str]) -> None:
-        """Raises InputError for a name that is taken and a member that is none of the reshards."""
+        """Raise InputError for a name that is taken and a member that is none of the reshards."""
         for member in self.members:
             if member not in reshards:
                 raise InputError(
@@ -64,16 +64,16 @@ class Group:
             )
 
     def command(self, out: str = "generated") -> str:
-        """The command line that emits the group and its members again."""
+        """Return the command line that emits the group and its members again."""
         return f"shardwright emit {out}/manifest.json --name {self.name} -o {out}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The group as JSON has it, without its name."""
+        """Return the group as JSON has it, without its name."""
         return {"members": list(self.members)}
 
 
 def read_groups(document: object, path: Path) -> tuple[Group, ...]:
-    """The groups of a TOML document or of a manifest's list, checked one by one."""
+    """Return the groups of a TOML document or of a manifest's list, checked one by one."""
     if not isinstance(document, list) or not all(isinstance(each, dict) for each in document):
         raise InputError(
             "groups are an array of tables", argument=str(path), expected="[[group]] tables"

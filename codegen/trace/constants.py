@@ -16,14 +16,15 @@ SOURCES = frozenset({"constant", "iota"})
 
 
 def split_constants(program: Program) -> Program:
-    """The program with every constant sub-computation used by one op, and dead ops left out."""
+    """Return the program with every constant sub-computation used by one op, and dead ops left
+    out."""
     split = _Split(list(program.values))
     body = split.body(without_dead(program.body, frozenset().union(*program.groups)))
     return _compacted(replace(program, values=tuple(split.values), body=body))
 
 
 def without_dead(body: Body, kept: frozenset[int]) -> Body:
-    """The body without ops that nothing comes of; ops that make one of `kept` stay."""
+    """Return the body without ops that nothing comes of; ops that make one of `kept` stay."""
     needed = {*body.results, *kept}
     ops: list[Op] = []
     for op in reversed(body.ops):
@@ -71,7 +72,7 @@ class _Split:
     def _copy(
         self, value: int, constant: dict[int, Op], ops: list[Op], copied: dict[int, int]
     ) -> int:
-        """A value of one's own; what makes it is appended to the ops."""
+        """Return a value of one's own; what makes it is appended to the ops."""
         op = constant.get(value)
         if op is None:
             return value
@@ -82,7 +83,7 @@ class _Split:
         return copied[value]
 
     def _fresh(self, value: int) -> int:
-        """The value itself for its first use, a copy under another name for the others."""
+        """Return the value itself for its first use, a copy under another name for the others."""
         count = self.copies[value] = self.copies.get(value, 0) + 1
         if count == 1:
             return value
@@ -92,7 +93,7 @@ class _Split:
 
 
 def _compacted(program: Program) -> Program:
-    """The program without the values that nothing defines any more."""
+    """Return the program without the values that nothing defines any more."""
     alive: set[int] = set()
     _collect(program.body, alive)
     number = {old: new for new, old in enumerate(sorted(alive))}

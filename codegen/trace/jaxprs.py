@@ -47,7 +47,7 @@ class Tracer:
         self.counts: dict[str, int] = {}
 
     def body(self, jaxpr: Any, consts: Sequence[Any], names: Sequence[str]) -> Body:
-        """A jaxpr as a body of its own; constants become its first ops."""
+        """Return a jaxpr as a body of its own; constants become its first ops."""
         block = _Block(self)
         arguments = tuple(
             block.bind(variable, name) for variable, name in zip(jaxpr.invars, names, strict=True)
@@ -66,7 +66,7 @@ class Tracer:
         sharding: Sharding | None = None,
         numbered: bool = True,
     ) -> int:
-        """A new value; its name gets a number if `numbered`, or where it is taken."""
+        """Return a new value; its name gets a number if `numbered`, or where it is taken."""
         count = self.counts.get(name, 0)
         self.counts[name] = count + 1
         full = f"{name}_{count}" if numbered or count else name
@@ -100,7 +100,7 @@ class _Block:
         return value
 
     def array(self, const: Any) -> int:
-        """A closed-over array; its number is that in the tracer's list."""
+        """Return a closed-over array; its number is that in the tracer's list."""
         self.tracer.constants.append(const)
         number = len(self.tracer.constants) - 1
         return self.add("constant", (), core_aval(const), None, (("array", number),))
@@ -210,7 +210,7 @@ class _Block:
         return (operand,)
 
     def _same(self, equation: Any) -> Sequence[int]:
-        """What changes the type of a value for shard_map alone is the value."""
+        """Return what changes the type of a value for shard_map alone is the value."""
         return [self.read(atom) for atom in equation.invars]
 
     def _scan(self, equation: Any) -> Sequence[int]:
@@ -290,7 +290,7 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
 
 
 def _opened(equation: Any, rank: int) -> Sharding:
-    """The sharding of a constraint; dimensions that are unconstrained are open."""
+    """Return the sharding of a constraint; dimensions that are unconstrained are open."""
     params = equation.params
     sharding = from_named_sharding(params.get("sharding") or params["dst_sharding"], rank)
     free = params.get("unconstrained_dims", ())
@@ -301,20 +301,20 @@ def _opened(equation: Any, rank: int) -> Sharding:
 
 
 def core_aval(value: Any) -> Any:
-    """The shape and dtype of a closed-over array."""
+    """Return the shape and dtype of a closed-over array."""
     return jax.typeof(value)
 
 
 @functools.cache
 def dtype_of(dtype: Any) -> str:
-    """A dtype as jaxprs print it: f32, bf16, i32, bool, key<fry>."""
+    """Return a dtype as jaxprs print it: f32, bf16, i32, bool, key<fry>."""
     name = str(dtype)
     match = re.fullmatch(r"(uint|int|float|complex)(\d+)", name)
     return SHORT.get(name) or (f"{SHORT[match[1]]}{match[2]}" if match else name)
 
 
 def plain(value: Any) -> bool | int | float | str:
-    """A scalar as Python's own; what is neither boolean nor a real number as text."""
+    """Return a scalar as Python's own; what is neither boolean nor a real number as text."""
     item = getattr(value, "item", lambda: value)()
     for kind in (bool, int, float):
         if isinstance(item, kind):

@@ -21,7 +21,7 @@ class Lines:
         self.known: dict[int, tuple[Any, Line | None]] = {}
 
     def of(self, equation: Any) -> Line | None:
-        """The line of an equation; None if its source is not recorded."""
+        """Return the line of an equation; None if its source is not recorded."""
         traceback = getattr(equation.source_info, "traceback", None)
         if traceback is None:
             return None
@@ -38,6 +38,6 @@ def _line(traceback: Any) -> Line | None:
 
 
 def _shown(file: str) -> str:
-    """The path from the current folder if it is in there, else the name of the file."""
+    """Return the path from the current folder if it is in there, else the name of the file."""
     relative = os.path.relpath(file)
     return Path(file).name if relative.startswith("..") else relative

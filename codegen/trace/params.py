@@ -26,7 +26,7 @@ SCATTER = (
 
 
 def params_of(kind: str, params: Mapping[str, Any]) -> Params:
-    """The parameters that are literals, sorted by name; dimension numbers one by one."""
+    """Return the parameters that are literals, sorted by name; dimension numbers one by one."""
     found = dict(params)
     numbers = found.pop("dimension_numbers", None)
     if numbers is not None:
@@ -59,7 +59,7 @@ _NO = _Nothing.NO
 
 
 def _literal(value: Any) -> Param | _Nothing:
-    """A value as a literal; NO if it is none (a jaxpr, a function)."""
+    """Return a value as a literal; NO if it is none (a jaxpr, a function)."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int | float):  # jax has subclasses that carry a dtype

@@ -29,7 +29,7 @@ class MismatchError(Exception):
 
 @contextmanager
 def said_of(what: str) -> Iterator[None]:
-    """A mismatch inside is said of `what`."""
+    """Yield a mismatch inside is said of `what`."""
     try:
         yield
     except MismatchError as error:
@@ -43,7 +43,7 @@ def expect(name: str, got: object, expected: object) -> None:
 
 
 def constants(module: ModuleType, case: Case) -> None:
-    """The names that every module has, against the description and the oracle."""
+    """Compare the names that every module has with the description and the oracle."""
     for name in named(module, "__all__"):
         named(module, name)
     expect("SHAPE", tuple(named(module, "SHAPE")), case.shape)
@@ -106,7 +106,8 @@ class Run:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Every bit plane once, the first one under both poisons and both fills; at last random bits.
+    """Yield every bit plane once, the first one under both poisons and both fills; at last random
+    bits.
 
     Planes tell elements apart; of random bits every pattern must arrive as it left.
     """
@@ -120,7 +121,7 @@ def runs(case: Case) -> Iterator[Run]:
 
 
 def results(run: Run, got: Mapping[int, Bits], expected: Mapping[int, Bits]) -> None:
-    """Every device's result, bit by bit."""
+    """Compare every device's result, bit by bit."""
     expect("devices with a result", sorted(got), sorted(expected))
     for device in sorted(expected):
         same_bits(f"device {device}", got[device], expected[device], run.tensor)
@@ -139,7 +140,7 @@ def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
 
 
 def _element(bits: np.unsignedinteger, tensor: Bits) -> str:
-    """The tensor element that has this value if it is the only one, else the bits."""
+    """Return the tensor element that has this value if it is the only one, else the bits."""
     where = np.argwhere(tensor == bits)
     if len(where) == 1:
         return f"t{[int(index) for index in where[0]]}"
@@ -158,7 +159,7 @@ def _sides(case: Case) -> tuple[tuple[str, Placement, tuple[int, ...]], ...]:
 
 
 def named(module: ModuleType, name: str) -> Any:
-    """A name of the module's; MismatchError if it has none."""
+    """Return a name of the module's; MismatchError if it has none."""
     try:
         return getattr(module, name)
     except AttributeError:

@@ -24,7 +24,7 @@ from shardwright.ir.reshard import Reshard
 def report_group(
     group: Group, descriptions: Sequence[Description], root: Path, runner: Runner, folder: Path
 ) -> Report:
-    """The verdict on the module of a group in `root`; twins may be written into `folder`."""
+    """Return the verdict on the module of a group in `root`; twins may be written into `folder`."""
     reshards = {each.name: each.reshard() for each in descriptions}
     case = _case(group, reshards, root)
     too_many = len(case.devices()) > MAX_DEVICES

@@ -34,7 +34,7 @@ class Execution:
         self.function = self._function()
 
     def options(self) -> dict[str, Any]:
-        """What `reshard` is called with beside the meshes."""
+        """Return what `reshard` is called with beside the meshes."""
         return {}
 
     def observed(self, run: Run) -> AbstractContextManager[None]:
@@ -84,7 +84,7 @@ class Execution:
         return y
 
     def transpose(self, run: Run) -> None:
-        """A cotangent, its padding filled with what must not be read, moves back to the source."""
+        """Move a cotangent, its padding poisoned, back to the source."""
         given = oracle.padded(self.case.target_array, run.tensor, run.fill)
         wanted = self.module.source_sharding(self.source_mesh)
         x = jax.device_put(jnp.zeros(self.module.PADDED_SOURCE_SHAPE, self.case.dtype), wanted)
@@ -97,7 +97,7 @@ class Execution:
             self._compare(of, back, wanted, self.case.source_array)
 
     def _back(self, cotangent: Bits) -> Bits:
-        """The cotangent of the source: that of a sum is that of each of its terms."""
+        """Return the cotangent of the source: that of a sum is that of each of its terms."""
         case = self.case
         if not case.source.unreduced:
             return cotangent
@@ -106,7 +106,7 @@ class Execution:
         return back
 
     def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
-        """What a device has of `y` is, with the padding zero, what the oracle says."""
+        """Compare what a device has of `y`, with the padding zero, with the oracle."""
         compare.expect("dtype of the result", str(y.dtype), self.case.dtype)
         if not y.sharding.is_equivalent_to(wanted, y.ndim):
             raise MismatchError(f"sharding of the result: got: {y.sharding}, expected: {wanted}")
@@ -134,7 +134,7 @@ class Execution:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Every bit plane, as `compare.runs`; of what is reduced, terms whose sums are exact.
+    """Yield every bit plane, as `compare.runs`; of what is reduced, terms whose sums are exact.
 
     A module that gives more terms than it takes, the derivative of a sum, gives copies.
     """
@@ -147,7 +147,7 @@ def runs(case: Case) -> Iterator[Run]:
 
 
 def _adds(case: Case) -> bool:
-    """Whether the target leaves less unreduced than the source does."""
+    """Return whether the target leaves less unreduced than the source does."""
     counts = [oracle_terms.terms_of(side) for side in (case.source, case.target)]
     return counts[0] > counts[1]
 
@@ -181,12 +181,12 @@ def wide_types(dtype: str) -> Iterator[None]:
 
 
 def to_jax(bits: Bits, dtype: str) -> Any:
-    """A numpy array of the JAX dtype with these bits."""
+    """Return a numpy array of the JAX dtype with these bits."""
     return bits.view(jnp.dtype(dtype))
 
 
 def to_bits(array: Any) -> Bits:
-    """The bits of a JAX or numpy array."""
+    """Return the bits of a JAX or numpy array."""
     values = np.asarray(array)
     bits: Bits = np.ascontiguousarray(values).view(f"u{values.itemsize}").reshape(values.shape)
     return bits

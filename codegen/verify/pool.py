@@ -17,7 +17,7 @@ TIME_LIMIT = 300.0
 
 
 def missing(backend: str) -> str:
-    """Why a backend cannot run here, or the empty string."""
+    """Return why a backend cannot run here, or the empty string."""
     needs = registry.runtime(backend)
     absent = [module for module in needs.packages if find_spec(module) is None]
     if not absent:
@@ -46,7 +46,7 @@ class Runner:
         self.close()
 
     def run(self, case: Case | GroupCase) -> Report:
-        """The report on one case."""
+        """Return the report on one case."""
         if self._missing:
             return _report(case, {"verdict": "skipped", "detail": self._missing})
         answer = self._answer(case)
@@ -93,7 +93,7 @@ def run_batch(
 
 
 def failure(case: Case | GroupCase, detail: str) -> Report:
-    """The report on a case that failed without being run."""
+    """Return the report on a case that failed without being run."""
     return _report(case, {"verdict": "failed", "detail": detail})
 
 

@@ -48,7 +48,7 @@ class _Forms:
         self._replicas = len(self._targets) // len(shards)
 
     def incoming(self) -> Iterator[Transfer]:
-        """What every target position takes, in the order of the positions."""
+        """Yield what every target position takes, in the order of the positions."""
         for receiver, device in enumerate(self._targets):
             mine = self._call("target_shard", receiver)
             own = self._held(device)
@@ -60,7 +60,7 @@ class _Forms:
                     yield from self._sent(shard, receiver, box)
 
     def outgoing(self) -> Iterator[Transfer]:
-        """What every source position sends, and what it keeps."""
+        """Yield what every source position sends, and what it keeps."""
         for sender, device in enumerate(self._sources):
             own = self._call("source_shard", sender)
             for shard in _shards(self._call("receivers", sender)):
@@ -75,7 +75,7 @@ class _Forms:
                         yield from (transfer for transfer in sent if transfer[0] == device)
 
     def _sent(self, shard: Shard, receiver: int, box: Box) -> Iterator[Transfer]:
-        """The pieces of a tile, each from the holder that sends it."""
+        """Yield the pieces of a tile, each from the holder that sends it."""
         for number in range(self._pieces):
             which = (number,) if self._pieces > 1 else ()
             sender = self._call("holder", *shard, receiver, *which)[0]
@@ -85,12 +85,12 @@ class _Forms:
             )
 
     def _transfer(self, sender: int, receiver: int, box: Box) -> Iterator[Transfer]:
-        """The transfer of a box, if the box is not empty."""
+        """Yield the transfer of a box, if the box is not empty."""
         if all(low < high for low, high in zip(box[::2], box[1::2], strict=True)):
             yield (sender, receiver, *box[: 2 * self._rank])
 
     def _held(self, device: int) -> Shard | None:
-        """The source shard that a device holds, if it is in the source mesh."""
+        """Return the source shard that a device holds, if it is in the source mesh."""
         position = self._position.get(device)
         return None if position is None else self._call("source_shard", position)
 
@@ -100,6 +100,6 @@ class _Forms:
 
 
 def _shards(counted: tuple[int, ...]) -> Iterator[Shard]:
-    """Every shard index of (first, count) for each dimension."""
+    """Return every shard index of (first, count) for each dimension."""
     pairs = zip(counted[::2], counted[1::2], strict=True)
     return itertools.product(*(range(first, first + count) for first, count in pairs))

@@ -34,7 +34,7 @@ class BundleJob:
         return (self.description,)
 
     def report(self, runner: Runner, folder: Path) -> Report:
-        """The verdict on the module."""
+        """Return the verdict on the module."""
         module = self.root / self.description.name / f"{self.backend}.py"
         return single.report(self.description, module, runner, folder)
 
@@ -49,7 +49,7 @@ class GroupJob:
     backend: str
 
     def report(self, runner: Runner, folder: Path) -> Report:
-        """The verdict on the module."""
+        """Return the verdict on the module."""
         return report_group(self.group, self.descriptions, self.root, runner, folder)
 
 
@@ -62,7 +62,7 @@ def verify_bundles(
     progress: Progress | None,
     time_limit: float,
 ) -> tuple[Report, ...]:
-    """`verify`, whose docstring says what it does."""
+    """Return `verify`, whose docstring says what it does."""
     jobs = _jobs([paths] if isinstance(paths, str | Path) else paths, backends)
     if progress is not None:
         progress(0, len(jobs), None)
@@ -94,7 +94,7 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
 
 
 def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
-    """Every job with its report, as they end; each backend has a thread and a process."""
+    """Yield every job with its report, as they end; each backend has a thread and a process."""
     results: queue.Queue[tuple[Job, Report] | Exception] = queue.Queue()
     runners = []
     for backend in dict.fromkeys(job.backend for job in jobs):
@@ -127,7 +127,8 @@ def _serve(
 
 
 def _devices(job: Job) -> int:
-    """How many devices a job's worker needs; it runs nothing on meshes that are too large."""
+    """Return how many devices a job's worker needs; it runs nothing on meshes that are too
+    large."""
     reshard = job.descriptions[0].reshard()
     count = len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
     return count if count <= MAX_DEVICES else 0

@@ -43,8 +43,8 @@ def _runner(backend: str) -> ModuleType:
 
 
 def _unfit(backend: str) -> str:
-    """Why nothing can be checked with what is installed, or the empty string: what a backend's
-    checks stand on is gone, or a fault that is planted in every process is not found."""
+    """Return why nothing can be checked with what is installed, or the empty string: what a
+    backend's checks stand on is gone, or a fault that is planted in every process is not found."""
     try:
         missed = "; ".join(_runner(backend).missed())
     except Exception as error:
@@ -78,7 +78,7 @@ def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
 
 
 def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ...]:
-    """What a bundle's module passes; a MismatchError for what it does not."""
+    """Return what a bundle's module passes; a MismatchError for what it does not."""
     contract = registry.contract(case.backend)
     compare.names(module, (*NAMES, *contract.verified))
     compare.constants(module, case)
@@ -92,7 +92,7 @@ def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ..
 
 
 def brief(error: Exception) -> str:
-    """An exception in one line.
+    """Return an exception in one line.
 
     The runtimes put the traceback of a callback into the message of the error they raise; what
     happened is its last line, or the code above that if the last line is but a name.

@@ -61,7 +61,7 @@ class Worker:
         self._process: _Process | None = None
 
     def ask(self, question: str, limit: float) -> dict[str, Any]:
-        """The answer to a line. Raises EndedError, and LateError after `limit` seconds."""
+        """Return the answer to a line. Raises EndedError, and LateError after `limit` seconds."""
         try:
             if self._process is None:
                 self._process = _Process(self._command, self._environment)
@@ -112,7 +112,7 @@ class _Process:
             self._process.stdin.write(question + "\n")
 
     def answer(self, limit: float) -> dict[str, Any]:
-        """The next answer. Raises EndedError and LateError."""
+        """Return the next answer. Raises EndedError and LateError."""
         try:
             line = self._lines.get(timeout=limit)
         except queue.Empty:
@@ -142,15 +142,15 @@ class _Process:
 
 
 def epitaph(code: int, log: str) -> str:
-    """How a process ended, by its return code, and why: the check in a compiler that failed, or
-    the last line it printed."""
+    """Return how a process ended, by its return code, and why: the check in a compiler that
+    failed, or the last line it printed."""
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return ": ".join([f"ended with {how}", *(_FATAL.findall(log) or lines)[-1:]])
 
 
 def command(module: str, *words: str) -> list[str]:
-    """The command that runs a module of this very package with words as its arguments.
+    """Return the command that runs a module of this very package with words as its arguments.
 
     In a clone, `python -m` would take the folder `shardwright` at hand for the package, and with
     -P alone an installed package in the place of the one that asks.
@@ -160,6 +160,6 @@ def command(module: str, *words: str) -> list[str]:
 
 
 def with_own(environment: Environment) -> dict[str, str]:
-    """The environment of this process with another one's over it."""
+    """Return the environment of this process with another one's over it."""
     merged: dict[str, str | None] = {**os.environ, **environment}
     return {key: value for key, value in merged.items() if value is not None}

@@ -46,7 +46,7 @@ class Index(sympy.Symbol):  # type: ignore[misc]
 
 
 def extent_symbol(name: str) -> sympy.Symbol:
-    """The symbol of a size: a positive integer."""
+    """Return the symbol of a size: a positive integer."""
     return sympy.Symbol(name, integer=True, positive=True)
 
 
@@ -55,7 +55,7 @@ Rewrite = Callable[[type[sympy.Function], sympy.Expr, sympy.Expr], sympy.Expr | 
 
 
 def _unchanged(*_: object) -> None:
-    """The rewrite of an algebra without identities."""
+    """Return None, for no rewrite: an algebra without identities has none."""
 
 
 _rewrite: Rewrite = _unchanged
@@ -103,37 +103,38 @@ class Maximum(_IndexFunction):
 def _applied(
     function: type[sympy.Function], concrete: Callable[[Value, Value], Value], a: Value, b: Value
 ) -> Value:
-    """The function of the algebra if either operand is an expression, else the concrete one."""
+    """Return the function of the algebra if either operand is an expression, else the concrete
+    one."""
     symbolic = isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)
     return function(a, b) if symbolic else concrete(a, b)
 
 
 def floor_div(a: Number, n: Number) -> Number:
-    """`a floordiv n`."""
+    """Return `a floordiv n`."""
     quotient: Number = _applied(FloorDiv, operator.floordiv, a, n)
     return quotient
 
 
 def ceil_div(a: Number, n: Number) -> Number:
-    """`a ceildiv n`."""
+    """Return `a ceildiv n`."""
     quotient: Number = _applied(CeilDiv, lambda a, n: -(-a // n), a, n)
     return quotient
 
 
 def mod(a: Number, n: Number) -> Number:
-    """`a mod n`, in `[0, n)`."""
+    """Return `a mod n`, in `[0, n)`."""
     remainder: Number = _applied(Mod, operator.mod, a, n)
     return remainder
 
 
 def minimum(a: Number, b: Number) -> Number:
-    """The smaller of two."""
+    """Return the smaller of two."""
     smaller: Number = _applied(Minimum, _smaller, a, b)
     return smaller
 
 
 def maximum(a: Number, b: Number) -> Number:
-    """The larger of two."""
+    """Return the larger of two."""
     larger: Number = _applied(Maximum, _larger, a, b)
     return larger
 
@@ -156,7 +157,7 @@ CONCRETE: dict[type[sympy.Function], Callable[[Value, Value], Value]] = {
 
 
 def evaluate(expr: Value, values: Mapping[sympy.Symbol, Value]) -> Value:
-    """The value of `expr` with every symbol replaced by an integer or an integer array.
+    """Return the value of `expr` with every symbol replaced by an integer or an integer array.
 
     Raises KeyError for a symbol without a value, TypeError for a node that is not of the algebra.
     """

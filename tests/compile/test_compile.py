@@ -17,8 +17,8 @@ from shardwright.codegen.backends.triton_gpu.backend import ARCHITECTURES
 from shardwright.codegen.backends.triton_gpu.compile import resources
 from shardwright.codegen.cli import app
 from shardwright.codegen.compile import (
+    CompileReport,
     GpuCode,
-    Report,
     TpuCode,
     compile_bundles,
     targets,
@@ -138,7 +138,7 @@ def done(root: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespac
     """All bundles compiled for TARGETS: reports by name and target, and the folder of files."""
     skip_without(TARGETS)
     saved = tmp_path_factory.mktemp("saved")
-    seen: list[tuple[int, int, Report | None]] = []
+    seen: list[tuple[int, int, CompileReport | None]] = []
     reports = compile_bundles(
         root, TARGETS, save=saved, progress=lambda *call: seen.append(call), time_limit=120
     )

@@ -152,7 +152,7 @@ class XlaText:
 
 
 def refuse(plan: Plan) -> None:
-    """Raises InputError for what this backend does not do."""
+    """Raise InputError for what this backend does not do."""
     if is_stepwise(plan):
         refuse_steps(plan)
         return
@@ -176,7 +176,7 @@ def render(request: Request) -> str:
 
 
 def how_of(plan: Plan) -> How:
-    """How the transfers of a direct plan travel."""
+    """Return how the transfers of a direct plan travel."""
     collectives = plan.once(_collectives)
     if collectives is not None:
         return collectives
@@ -195,7 +195,7 @@ def how_of(plan: Plan) -> How:
 
 
 def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
-    """The ragged all-to-all that a plan is, where it is for a topology that has one."""
+    """Return the ragged all-to-all that a plan is, where it is for a topology that has one."""
     if plan.prediction is None or not plan.reshard.shape:
         return None
     row_bytes = topology_of(plan.prediction.topology).ragged
@@ -204,7 +204,7 @@ def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
 
 
 def _collectives(plan: Plan) -> Collectives | None:
-    """The collectives over axes that move a plan's bytes, if there are any."""
+    """Return the collectives over axes that move a plan's bytes, if there are any."""
     names = axis_names(plan.reshard.source)
 
     def named(refs: Refs) -> str:
@@ -215,7 +215,7 @@ def _collectives(plan: Plan) -> Collectives | None:
 
 
 def _exact(plan: Plan) -> tuple[int, int]:
-    """Elements that the busiest device receives, and all together."""
+    """Return elements that the busiest device receives, and all together."""
     size = DTYPES[plan.reshard.dtype]
     return plan.traffic.received_max // size, plan.traffic.received_total // size
 
@@ -231,7 +231,7 @@ def _transfers(exchange: Exchange) -> int:
 
 
 def xla_text(request: Request) -> XlaText:
-    """The template's context."""
+    """Return the template's context."""
     plan, command = request.plan, request.command
     if is_stepwise(plan) or request.target is not None:
         return _of_steps(steps_text(plan, command, TESTED, request.target))
@@ -255,7 +255,7 @@ def xla_text(request: Request) -> XlaText:
 
 
 def _of_steps(text: StepsText) -> XlaText:
-    """The context of a basis plan's module."""
+    """Return the context of a basis plan's module."""
     host = replace(text.host, pieces=0)
     program = ProgramText(
         module=text.module,
@@ -272,7 +272,8 @@ def _of_steps(text: StepsText) -> XlaText:
 
 
 def _is_exact(how: How) -> bool:
-    """Whether windows hold nothing but boxes, so that no padding of the result is written."""
+    """Return whether windows hold nothing but boxes, so that no padding of the result is
+    written."""
     return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
 
 
@@ -296,7 +297,8 @@ def _table_lines(how: How) -> tuple[str, ...]:
 
 
 def _grid(how: Fetches) -> tuple[str, ...]:
-    """How many boxes of a group follow one another along each dimension, if along several."""
+    """Return how many boxes of a group follow one another along each dimension, if along
+    several."""
     if len(how.dimensions) < 2:
         return ()
     return (
@@ -311,7 +313,8 @@ def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
 
 
 def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
-    """What a module does with a box of the plan's holders: its round, who sends it, its place."""
+    """Return what a module does with a box of the plan's holders: its round, who sends it, its
+    place."""
     if isinstance(how, Collectives | Fetches) or (isinstance(how, Rounds) and how.table):
         return ()
     pieces = exchange.rule.pieces
@@ -330,7 +333,7 @@ def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
 
 
 def _number_text(how: Rounds, giver: str, pieces: int) -> str:
-    """The round of a box from `giver` to `taker`, as a Python expression."""
+    """Return the round of a box from `giver` to `taker`, as a Python expression."""
     tiles = "_number(wanted, receivers(sender))"
     shards = "shard_number * PIECES + piece" if pieces > 1 else "shard_number"
     closed = {
@@ -344,7 +347,7 @@ def _number_text(how: Rounds, giver: str, pieces: int) -> str:
 
 
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
-    """How the boxes travel, and the bytes on the wire, for a module's docstring."""
+    """Return how the boxes travel, and the bytes on the wire, for a module's docstring."""
     match how:
         case Collectives():
             first = "Transport: collectives over axes." if how.wire[0] else "Nothing is sent."

@@ -15,8 +15,8 @@ from shardwright.ir.plan import Plan
 
 
 def _environment(_caches: Path) -> Mapping[str, str | None]:
-    """The compiler works for any topology, whatever the machine at hand is said to be, and does
-    not use what it compiled before, so that seconds are those of compiling."""
+    """Return the compiler works for any topology, whatever the machine at hand is said to be,
+    and does not use what it compiled before, so that seconds are those of compiling."""
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "0",

@@ -14,7 +14,7 @@ from shardwright.codegen.backends.pallas_tpu.review import form_facts
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, Form, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.strategy import Form, FormChoice, cheapest, choices
 from shardwright.codegen.emit.context import (
     ModuleText,
     as_vectors,
@@ -150,7 +150,7 @@ class PallasText:
 
 
 def refuse(plan: Plan) -> None:
-    """Raises InputError for what this backend does not do."""
+    """Raise InputError for what this backend does not do."""
     refuse_common(plan, NAME, UNSUPPORTED)
     check_ascii(plan.reshard)
     refuse_wide(plan, as_vectors(plan.exchange), NAME)
@@ -165,20 +165,20 @@ def render(request: Request) -> str:
     return pruned(render_template("pallas_tpu/module.py.jinja", context), CHECKED)
 
 
-def choice_of(plan: Plan) -> Choice:
+def choice_of(plan: Plan) -> FormChoice:
     """Return the form of a plan's module, proved right."""
     return checked(plan)
 
 
-def checked(plan: Plan, like: Form | None = None) -> Choice:
+def checked(plan: Plan, like: Form | None = None) -> FormChoice:
     """Return the form of a plan's module, one such as another if it can have it, proved right."""
     choice = cheapest(plan.once(choices), like)
     check(choice.form, as_vectors(plan.exchange))
     return choice
 
 
-def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
-    """The template's context."""
+def pallas_text(plan: Plan, command: str, choice: FormChoice) -> PallasText:
+    """Return the template's context."""
     exchange = as_vectors(plan.exchange)
     source, target = exchange.source, exchange.target
     view = choice.form.view
@@ -208,7 +208,7 @@ def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
 
 
 def collective_id(plan: Plan) -> int:
-    """A number that stays with the description, so that different kernels differ in it."""
+    """Return a number that stays with the description, so that different kernels differ in it."""
     reshard = plan.reshard
     described: tuple[object, ...] = (
         reshard,

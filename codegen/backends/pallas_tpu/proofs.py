@@ -35,7 +35,7 @@ VMEM_BYTES = 16 * 2**20
 
 
 def check(form: Form, exchange: Exchange) -> None:
-    """Raises InternalError where a window of a form is wrong on some device."""
+    """Raise InternalError where a window of a form is wrong on some device."""
     sums = exchange.once(Sums)
     if isinstance(form, Windows):
         _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
@@ -96,7 +96,7 @@ def _check_windows(dim: WindowDim, stage: int, pieces: Pieces, tiles: DimTiles, 
 def _check_cuts(
     dim: WindowDim, pieces: Pieces, origin: Integers, start: Integers, room: int, about: str
 ) -> None:
-    """What is fetched of pieces that are cut from an origin lies in a window and in its buffer."""
+    """Check that what is fetched of cut pieces lies in a window and in its buffer."""
     number, low, high = cut(pieces.low, pieces.high, origin, dim.chunk)
     first = (low - start[number]) // dim.unit * dim.unit
     size = covered(low - start[number], high - start[number], dim.unit)

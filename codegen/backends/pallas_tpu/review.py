@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
 from shardwright.ir.plan import Plan
 
 WHAT = {
@@ -17,8 +17,8 @@ WHAT = {
 }
 
 
-def form_facts(choice: Choice) -> tuple[str, ...]:
-    """The lines of a module's docstring."""
+def form_facts(choice: FormChoice) -> tuple[str, ...]:
+    """Return the lines of a module's docstring."""
     figures = choice.figures
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
@@ -55,7 +55,7 @@ def _route_facts(form: Routed) -> list[str]:
 
 
 def _example(form: Routed) -> Iterator[str]:
-    """The way of a piece that makes most hops."""
+    """Yield the way of a piece that makes most hops."""
     schedule = form.schedule
     far = max(range(schedule.starts), key=lambda number: len(schedule.path(number)))
     yield f"What goes to the device {schedule.offsets[far]} farther on, digit by digit:"
@@ -71,8 +71,8 @@ Row = tuple[str, ...]
 
 
 def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
-    """The forms that can move the tiles of a plan, the best order of dimensions of each: a title, a
-    heading and rows; the chosen one first."""
+    """Return the forms that can move the tiles of a plan, the best order of dimensions of each:
+    a title, a heading and rows; the chosen one first."""
     every = plan.once(choices)
     taken = cheapest(every)
     best = {taken.form.name: taken}
@@ -91,7 +91,7 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
     return TITLE, (headings, tuple(_row(choice, taken) for choice in best.values()))
 
 
-def _row(choice: Choice, taken: Choice) -> Row:
+def _row(choice: FormChoice, taken: FormChoice) -> Row:
     figures = choice.figures
     return (
         f"{choice.form.name} (chosen)" if choice is taken else choice.form.name,

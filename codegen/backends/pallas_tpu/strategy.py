@@ -43,7 +43,7 @@ which pass while others are under way. An estimate; nothing here has been timed 
 
 
 @dataclass(frozen=True)
-class Choice:
+class FormChoice:
     """A form with its figures."""
 
     form: Form
@@ -57,13 +57,13 @@ class Choice:
         return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
 
 
-def choices(plan: Plan) -> tuple[Choice, ...]:
+def choices(plan: Plan) -> tuple[FormChoice, ...]:
     """Return every form that can move the tiles of a plan."""
     itemsize = DTYPES[plan.reshard.dtype]
     return tuple(candidates(as_vectors(plan.exchange), itemsize, plan.once(grid_of)))
 
 
-def cheapest(every: tuple[Choice, ...], like: Form | None = None) -> Choice:
+def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
     """Return the form of least cost; of equal ones the first in the order of the table above, and
     the array's own order of dimensions before others. `like`: only forms such as this, if there
     are."""
@@ -77,21 +77,21 @@ def _kind(form: Form) -> tuple[object, ...]:
     return form.name, form.view, form.slot.order, form.slot.dense, form.part, form.is_padded
 
 
-def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[Choice]:
-    """Every form that can move the tiles of an exchange; `grid`: where not all send directly to
-    all. 64-bit elements travel as two of 32."""
+def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[FormChoice]:
+    """Yield every form that can move the tiles of an exchange; `grid`: where not all send
+    directly to all. 64-bit elements travel as two of 32."""
     sums = exchange.once(Sums)
     if grid is not None and not grid.is_direct(*grid.pairs(exchange)):
         for form in Routed.every(exchange, itemsize, grid):
-            yield Choice(form, form.figures(sums))
+            yield FormChoice(form, form.figures(sums))
         return
     for view in views(len(exchange.dims)):
         copied = relayout(exchange, itemsize, view)
         direct = Direct.of(exchange, itemsize, view)
         if direct is not None:
-            yield Choice(direct, replace(direct.figures(sums), relayout_bytes=copied))
+            yield FormChoice(direct, replace(direct.figures(sums), relayout_bytes=copied))
         windows = Windows.of(sums, itemsize, view)
-        yield Choice(windows, replace(windows.figures(sums), relayout_bytes=copied))
+        yield FormChoice(windows, replace(windows.figures(sums), relayout_bytes=copied))
     slots = Slots.of(exchange, itemsize)
     if slots.is_small:
-        yield Choice(slots, slots.figures(sums))
+        yield FormChoice(slots, slots.figures(sums))

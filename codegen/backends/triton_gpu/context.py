@@ -59,7 +59,7 @@ class Unpackings:
 
     @staticmethod
     def of(rank: int) -> Unpackings:
-        """The lines for a tensor of so many dimensions."""
+        """Return the lines for a tensor of so many dimensions."""
         axes = range(rank)
 
         def ends(low: str, high: str, call: str) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ class TritonText:
 
 
 def refuse(plan: Plan) -> None:
-    """Raises InputError for what this backend does not do."""
+    """Raise InputError for what this backend does not do."""
     refuse_common(plan, NAME, {})
     refuse_wide(plan, as_vectors(plan.exchange), NAME)
 
@@ -153,7 +153,7 @@ def render(request: Request) -> str:
 
 
 def triton_text(plan: Plan, command: str, *, backward: bool = False) -> TritonText:
-    """The template's context."""
+    """Return the template's context."""
     reshard = plan.reshard
     host = TorchHost(
         plan=plan_hash(plan),
@@ -199,7 +199,7 @@ def _kernel_text(plan: Plan, module: ModuleText) -> TritonKernel:
 
 
 def plan_hash(plan: Plan) -> str:
-    """A text that two plans share only if they move the same; ranks compare it."""
+    """Return a text that two plans share only if they move the same; ranks compare it."""
     reshard = plan.reshard
     ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
     said = repr((reshard, ids, plan.strategy, plan.exchange.rule))
@@ -207,7 +207,7 @@ def plan_hash(plan: Plan) -> str:
 
 
 def _unpack_own(exchange: Exchange, some_local: bool) -> tuple[str, ...]:
-    """Lines that find the source shard of this device; none where nothing needs it."""
+    """Return lines that find the source shard of this device; none where nothing needs it."""
     counted = any(count != 1 for _, count in _met(exchange))
     if not counted and not some_local:
         return ()
@@ -216,7 +216,8 @@ def _unpack_own(exchange: Exchange, some_local: bool) -> tuple[str, ...]:
 
 
 def _choose_shard(exchange: Exchange) -> tuple[str, ...]:
-    """Lines that take the index of the source shard off the number of a tile, minor to major.
+    """Return lines that take the index of the source shard off the number of a tile, minor to
+    major.
 
     Along each dimension the first of `count` is the own one, modulo `count`: the remainder of
     `own - first`, with `first * (count - 1)` for `-first` so that nothing is negative.
@@ -241,11 +242,11 @@ def _met(exchange: Exchange) -> tuple[tuple[sympy.Expr, sympy.Expr], ...]:
 
 
 def _some_local(plan: Plan) -> bool:
-    """Whether any device holds part of its own target shard."""
+    """Return whether any device holds part of its own target shard."""
     return plan.traffic.received_total < plan.target_bytes
 
 
 def _widest_shard(exchange: Exchange) -> int:
-    """Elements of the largest shard on either side."""
+    """Return elements of the largest shard on either side."""
     sides = (exchange.source, exchange.target)
     return max(math.prod(dim.size for dim in layout.dims) for layout in sides)

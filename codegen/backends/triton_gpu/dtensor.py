@@ -16,7 +16,7 @@ class Placements:
     dims: tuple[int | None, ...]
 
     def __str__(self) -> str:
-        """`(Shard(0), Replicate())`."""
+        """Return `(Shard(0), Replicate())`."""
         placed = ["Replicate()" if dim is None else f"Shard({dim})" for dim in self.dims]
         return f"({', '.join(placed)})" if len(placed) > 1 else f"({placed[0]},)"
 
@@ -27,7 +27,7 @@ class Placements:
 
 
 def placements(sharding: Sharding, layout: Layout) -> Placements | None:
-    """A placement for each mesh axis; None where DTensor has no words.
+    """Return a placement for each mesh axis; None where DTensor has no words.
 
     It splits a dimension over whole axes, in the order of the mesh, chunk by chunk: what is split
     over several axes and does not divide is split as `nested`.

@@ -82,7 +82,7 @@ def _line(plan: Plan) -> str:
 
 
 def _received_max(plans: Mapping[str, Plan]) -> int:
-    """Bytes that the busiest device receives of all members."""
+    """Return bytes that the busiest device receives of all members."""
     total: Any = 0
     for plan in plans.values():
         moved = plan.transfers()

@@ -36,8 +36,8 @@ class Hosts:
     ids: tuple[Integers, ...]
 
     def seconds(self, state: State) -> float:
-        """A lower bound on the seconds from a state to the target: what a host lacks of the target
-        shards of its devices has to come over its one link, once.
+        """Return a lower bound on the seconds from a state to the target: what a host lacks of the
+        target shards of its devices has to come over its one link, once.
 
         A step takes at least as long as that link is busy, so that this is no more than what a
         step brings and what is left after it.

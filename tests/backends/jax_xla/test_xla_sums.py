@@ -16,8 +16,8 @@ from test_xla_steps import SIX, check, make, of_steps
 import shardwright as sw
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
-from shardwright.codegen.backends.jax_xla.changes import Moves
-from shardwright.codegen.backends.jax_xla.steps.blocks import Change
+from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
+from shardwright.codegen.backends.jax_xla.steps.blocks import StepChange
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.basis.digits import Digits
@@ -140,8 +140,8 @@ APART = [
 
 @pytest.mark.parametrize(("gained", "lost", "apart"), APART)
 def test_changes_that_are_collectives(gained: Digits, lost: Digits, apart: bool) -> None:
-    changes = [Change(0, lost, False, True), Change(1, gained, True, True)]
-    moves = Moves.of(changes)
+    changes = [StepChange(0, lost, False, True), StepChange(1, gained, True, True)]
+    moves = MatchedChanges.of(changes)
     assert (moves is not None) == apart
     if moves is not None:
         counts = len(moves.slices), len(moves.all_to_alls), len(moves.all_gathers)

@@ -19,9 +19,9 @@ from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, Schedule, routed
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, RoutedSchedule, routed
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, cheapest
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, candidates, cheapest
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, trace
@@ -37,7 +37,7 @@ from shardwright.ir.errors import InternalError
 from shardwright.ir.plan import Plan
 
 
-def broken(schedule: Schedule) -> Iterator[Schedule]:
+def broken(schedule: RoutedSchedule) -> Iterator[RoutedSchedule]:
     """A round too few, a round twice, a wrong move, a wrong place at the end, too few places."""
     first, *rest = schedule.rounds
     yield dataclasses.replace(schedule, rounds=tuple(rest))
@@ -91,7 +91,7 @@ def planned(
     return plan(Reshard(shape, dtype, *sides), "direct", topology=topology)
 
 
-def choices(made: Plan) -> list[Choice]:
+def choices(made: Plan) -> list[FormChoice]:
     exchange = as_vectors(made.exchange)
     return list(candidates(exchange, DTYPES[made.reshard.dtype], grid_of(made)))
 

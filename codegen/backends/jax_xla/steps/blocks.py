@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING
-from shardwright.codegen.backends.jax_xla.changes import Moves
+from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.codegen.planner.basis.digits import Digits, tail
@@ -33,7 +33,7 @@ _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"
 
 
 @dataclass(frozen=True)
-class Change:
+class StepChange:
     """The minor-most digits that a dimension has gained (`is_new`) or lost."""
 
     axis: int
@@ -48,7 +48,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Boxes:
+class StepBoxes:
     """What a step by boxes is said to be: constants of the module, by the name they begin with.
 
     `before`, `after`: per dimension (extent, cuts), a cut the digits of a position that it goes by.
@@ -72,7 +72,7 @@ class Block:
 
     lines: tuple[str, ...]
     received: Integers
-    boxes: Boxes | None = None
+    boxes: StepBoxes | None = None
     is_padded: bool = True  # whether what boxes leave of a shard, its padding, is zero
 
     @property
@@ -93,7 +93,7 @@ class Blocks:
     empty: str = "0"  # what a reduction by boxes starts from, as a Python expression
 
     def of(self, number: int, step: Step) -> Block:
-        """The block of a plan's step, which is the number-th."""
+        """Return the block of a plan's step, which is the number-th."""
         if isinstance(step, ReduceStep):
             return self._summed(number, step)
         before, after = step.exchange.source, step.exchange.target
@@ -105,9 +105,9 @@ class Blocks:
         return self._tight(number, step, lines, received * self.itemsize, step.is_even)
 
     def _collectives(
-        self, before: Layout, after: Layout, moves: Moves[Change]
+        self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
     ) -> tuple[list[str], int]:
-        """Statements and the elements that arrive at a device."""
+        """Return statements and the elements that arrive at a device."""
         shape, lines, received = list(before.local_shape), [], 0
         for change in moves.slices:
             shape[change.axis] //= change.count
@@ -128,7 +128,7 @@ class Blocks:
                 lines += called("x = lax.slice_in_dim", ["x", "0", str(size), f"axis={axis}"])
         return lines, received
 
-    def _slice(self, change: Change, size: int) -> list[str]:
+    def _slice(self, change: StepChange, size: int) -> list[str]:
         names = None if self.axes is None else self.axes.over(change.digits)
         index = f"lax.axis_index({quoted(names)})"
         if names is None:
@@ -137,7 +137,7 @@ class Blocks:
         return called("x = lax.dynamic_slice_in_dim", how)
 
     def _collective(self, op: str, digits: Digits, how: list[str]) -> list[str]:
-        """`lax.op` over the axes that digits are, or among the groups that they make."""
+        """Return `lax.op` over the axes that digits are, or among the groups that they make."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
             return called(f"x = lax.{op}", ["x", quoted(names), *how])
@@ -162,9 +162,9 @@ class Blocks:
         lines = self._scattered(step.reduction, change)
         return self._tight(number, step, lines, size * (count - 1), step.is_even)
 
-    def _scattered(self, reduction: Reduction, change: Change) -> list[str]:
-        """A reduce-scatter: one collective for sums; for the others every device gets all terms of
-        its shard, one after the other along a new dimension, and reduces them."""
+    def _scattered(self, reduction: Reduction, change: StepChange) -> list[str]:
+        """Return a reduce-scatter: one collective for sums; for the others every device gets all
+        terms of its shard, one after the other along a new dimension, and reduces them."""
         axis = change.axis
         if reduction.operator == "sum":
             how = [f"scatter_dimension={axis}", "tiled=True"]
@@ -179,7 +179,7 @@ class Blocks:
         ]
 
     def _tight(self, number: int, step: Step, lines: list[str], nbytes: int, even: bool) -> Block:
-        """The collective, unless it moves so much padding that boxes are better."""
+        """Return the collective, unless it moves so much padding that boxes are better."""
         if not even:
             exact = self._received(step)
             total = exact.sum() * (1 + MOST_PADDING)
@@ -191,7 +191,7 @@ class Blocks:
         return np.full(self.ids.size, nbytes, dtype=np.int64)
 
     def _received(self, step: Step) -> Integers:
-        """The bytes that a step brings to every rank."""
+        """Return the bytes that a step brings to every rank."""
         (devices, elements), _ = moved(step)
         total = np.zeros(self.ids.size, dtype=np.int64)
         np.add.at(total, np.searchsorted(self.ids, devices), elements)
@@ -209,18 +209,18 @@ class Blocks:
         return Block(tuple(lines), self._received(step), boxes, not fills)
 
 
-def _moves(before: Layout, after: Layout) -> Moves[Change] | None:
-    """The collectives that an exchange is; None where shards do not fit into one another, or where
-    terms of sums change places too."""
+def _moves(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
+    """Return the collectives that an exchange is; None where shards do not fit into one another,
+    or where terms of sums change places too."""
     changes = changes_of(before, after)
     terms = before.dims[: before.hidden], after.dims[: after.hidden]
     if changes is None or terms[0] != terms[1] or not all(change.fits for change in changes):
         return None
-    return Moves.of(changes)
+    return MatchedChanges.of(changes)
 
 
-def changes_of(before: Layout, after: Layout) -> tuple[Change, ...] | None:
-    """The tensor dimensions that are cut otherwise, in order.
+def changes_of(before: Layout, after: Layout) -> tuple[StepChange, ...] | None:
+    """Return the tensor dimensions that are cut otherwise, in order.
 
     None where more changes than minor-most digits.
     """
@@ -234,32 +234,32 @@ def changes_of(before: Layout, after: Layout) -> tuple[Change, ...] | None:
     return tuple(found)
 
 
-def _change(axis: int, before: DimLayout, after: DimLayout) -> Change | None:
+def _change(axis: int, before: DimLayout, after: DimLayout) -> StepChange | None:
     is_new = after.parts > before.parts
     large, small = (before, after) if is_new else (after, before)
     digits = tail(pairs_of(small.digits), pairs_of(large.digits))
     if digits is None:
         return None
     if not digits:
-        return Change(axis, (), is_new, fits=True) if small.levels == large.levels else None
+        return StepChange(axis, (), is_new, fits=True) if small.levels == large.levels else None
     whole = large.parts == 1 and not is_new
     count = small.parts // large.parts
     flat = small.is_flat and large.is_flat
-    return Change(axis, digits, is_new, flat and (whole or small.size * count == large.size))
+    return StepChange(axis, digits, is_new, flat and (whole or small.size * count == large.size))
 
 
-def boxes_of(step: Step, source: Mesh) -> Boxes:
-    """A step in boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
+def boxes_of(step: Step, source: Mesh) -> StepBoxes:
+    """Return a step in boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
     if isinstance(step, ReduceStep):
         before, after = step.reduction.before, step.reduction.after
         own = pairs_of((*before.free, *step.reduction.kept))
         sides = _cuts(before.dims[before.hidden :]), _cuts(after.dims[after.hidden :])
-        return Boxes(*sides, (own, own, 1, 0, 1), _ids_of(before, after, source))
+        return StepBoxes(*sides, (own, own, 1, 0, 1), _ids_of(before, after, source))
     before, after, rule = step.exchange.source, step.exchange.target, step.exchange.rule
     own = pairs_of(before.free)
     receiver = own if rule.kind == "own" else pairs_of(after.free)
     senders = own, receiver, rule.pieces, rule.cut, rule.unit
-    return Boxes(_cuts(before.dims), _cuts(after.dims), senders, _ids_of(before, after, source))
+    return StepBoxes(_cuts(before.dims), _cuts(after.dims), senders, _ids_of(before, after, source))
 
 
 def _ids_of(before: Layout, after: Layout, source: Mesh) -> tuple[str, str]:
@@ -275,7 +275,7 @@ def _cuts(dims: tuple[DimLayout, ...]) -> tuple[tuple[int, tuple[Digits, ...]], 
 
 
 def _levels(dim: DimLayout) -> Iterator[Digits]:
-    """The digits of each cut, the outermost first."""
+    """Yield the digits of each cut, the outermost first."""
     if dim.is_flat:
         yield pairs_of(dim.digits)
         return
@@ -285,25 +285,25 @@ def _levels(dim: DimLayout) -> Iterator[Digits]:
 
 
 def layouts_of(step: Step) -> tuple[Layout, Layout]:
-    """The layouts before and after a step."""
+    """Return the layouts before and after a step."""
     if isinstance(step, ReduceStep):
         return step.reduction.before, step.reduction.after
     return step.exchange.source, step.exchange.target
 
 
 def pairs_of(digits: tuple[Digit, ...]) -> Digits:
-    """Digits as pairs (stride, size)."""
+    """Return digits as pairs (stride, size)."""
     return tuple((digit.stride, digit.size) for digit in digits)
 
 
 def quoted(names: tuple[str, ...] | None) -> str:
-    """Axis names as a Python expression."""
+    """Return axis names as a Python expression."""
     texts = [f'"{name}"' for name in names or ()]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 def called(function: str, arguments: list[str]) -> list[str]:
-    """A call for one indentation, as a formatter breaks it."""
+    """Return a call for one indentation, as a formatter breaks it."""
     room = WIDTH - len(INDENT)
     joined = ", ".join(arguments)
     if len(f"{function}({joined})") <= room:

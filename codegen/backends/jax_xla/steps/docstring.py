@@ -15,7 +15,7 @@ from shardwright.ir.sharding import Sharding
 def step_facts(
     plan: Plan, ends: Exchange, target: Sharding, said: Sequence[str], received: Sequence[int]
 ) -> tuple[str, ...]:
-    """Lines that state layouts, terms, steps, traffic, memory and the devices' ranges.
+    """Return lines that state layouts, terms, steps, traffic, memory and the devices' ranges.
 
     `ends`: both sides as arrays have them. `said`, `received`: every step in words, and the bytes
     that it brings to the busiest device.
@@ -34,7 +34,7 @@ def step_facts(
 
 
 def _term_lines(plan: Plan, target: Sharding) -> list[str]:
-    """How partial sums are given."""
+    """Return how partial sums are given."""
     source = plan.reshard.source
     if target.unreduced and not source.unreduced:
         return [
@@ -76,7 +76,7 @@ def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """What a device holds of the tensor at once, and why that is more than it should be."""
+    """Return what a device holds of the tensor at once, and why that is more than it should be."""
     expected = plan.prediction
     if expected is None:
         return []

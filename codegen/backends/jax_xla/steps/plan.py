@@ -116,7 +116,7 @@ class Steps:
 
 
 def steps_of(plan: Plan) -> Steps:
-    """How a basis plan is carried out."""
+    """Return how a basis plan is carried out."""
     reshard = plan.reshard
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
@@ -136,7 +136,7 @@ def steps_of(plan: Plan) -> Steps:
 
 
 def empty_text(dtype: str, operator: Operator) -> str:
-    """What leaves any other value as it is under an operator, as a Python expression."""
+    """Return what leaves any other value as it is under an operator, as a Python expression."""
     if operator == "sum":
         return "0"
     if dtype == "bool":
@@ -149,13 +149,13 @@ def empty_text(dtype: str, operator: Operator) -> str:
 
 
 def _digits(step: Step) -> Digits:
-    """All digits of a step's layouts, before and after it."""
+    """Return all digits of a step's layouts, before and after it."""
     dims = (dim for layout in layouts_of(step) for dim in layout.dims)
     return tuple(pair for dim in dims for pair in pairs_of(dim.digits))
 
 
 def said_of(plan: Plan, step: Step) -> str:
-    """A step in words: what, over which axes, from which sharding to which."""
+    """Return a step in words: what, over which axes, from which sharding to which."""
     if isinstance(step, ExchangeStep):
         return f"exchange: {plan.reshard.source} -> {plan.reshard.target}"
     ends = step.ends
@@ -175,7 +175,8 @@ def _comment(text: str) -> list[str]:
 
 
 def with_terms(layout: Layout) -> Layout:
-    """A layout whose hidden dimensions are one dimension of the tensor, the first: the terms."""
+    """Return a layout whose hidden dimensions are one dimension of the tensor, the first: the
+    terms."""
     if not layout.hidden:
         return layout
     digits = tuple(digit for dim in layout.dims[: layout.hidden] for digit in dim.axis_digits)
@@ -184,7 +185,7 @@ def with_terms(layout: Layout) -> Layout:
 
 
 def ends_of(plan: Plan, target: Sharding) -> Exchange:
-    """Both ends of a plan as arrays have them, terms included; no exchange in itself."""
+    """Return both ends of a plan as arrays have them, terms included; no exchange in itself."""
     reshard = plan.reshard
     return Exchange(
         with_terms(Layout.of(reshard.source, reshard.shape, reshard.source_split)),
@@ -212,8 +213,9 @@ class StepsText:
 
 
 def steps_text(plan: Plan, command: str, tested: str, target: Sharding | None = None) -> StepsText:
-    """The texts of a basis plan. `target`: the sharding of the result where it is not the plan's,
-    but has unreduced axes beside it, along which every device gives its result as a term."""
+    """Return the texts of a basis plan. `target`: the sharding of the result where it is not the
+    plan's, but has unreduced axes beside it, along which every device gives its result as a
+    term."""
     wanted = plan.reshard.target if target is None else target
     ends, how = ends_of(plan, wanted), plan.once(steps_of)
     if target is not None:  # every device gives its result as a term
@@ -234,7 +236,7 @@ def steps_text(plan: Plan, command: str, tested: str, target: Sharding | None = 
 
 
 def _program_text(plan: Plan, axes: ProgramAxes, host: HostText) -> dict[str, Any]:
-    """The source's side on the axes of the program."""
+    """Return the source's side on the axes of the program."""
     source = plan.reshard.source
     sizes = [(name, size) for name, (_, size) in zip(axes.names, axes.digits, strict=True)]
     others = host.axes_lines[len(axes_line("SOURCE_AXES", axes_of(source))) :]
@@ -248,19 +250,19 @@ def _program_text(plan: Plan, axes: ProgramAxes, host: HostText) -> dict[str, An
 
 
 def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> str:
-    """An entry of a PartitionSpec."""
+    """Return an entry of a PartitionSpec."""
     names = axes.over(tuple((d.stride, d.size) for d in map(sharding.mesh.digit, refs)))
     assert names is not None
     return quoted(names) if names else "None"
 
 
 def is_stepwise(plan: Plan) -> bool:
-    """Whether a plan is emitted step by step: several, or one exchange of partial sums."""
+    """Return whether a plan is emitted step by step: several, or one exchange of partial sums."""
     return plan.strategy == "basis" or bool(plan.reshard.source.unreduced)
 
 
 def refuse_steps(plan: Plan) -> None:
-    """Raises InputError for a plan that no module carries out step by step."""
+    """Raise InputError for a plan that no module carries out step by step."""
     reshard = plan.reshard
     check_ascii(reshard)
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):

@@ -25,7 +25,7 @@ DIVIDE = {"div": "_div", "rem": "_rem"}
 
 
 def form_of(module: ModuleType) -> str:
-    """The form that a module states. MismatchError if it is none."""
+    """Return the form that a module states. MismatchError if it is none."""
     form: str = named(module, "FORM")
     if form not in KERNELS:
         raise MismatchError(f"FORM: got: {form!r}, expected: {one_of(KERNELS)}")
@@ -33,7 +33,7 @@ def form_of(module: ModuleType) -> str:
 
 
 def check_names(module: ModuleType, case: Case) -> None:
-    """Raises MismatchError where a name is missing that checks of kernels rely on."""
+    """Raise MismatchError where a name is missing that checks of kernels rely on."""
     kernels = KERNELS[form_of(module)]
     sending = kernels.sending if any(lacking(case).values()) else ()
     names(module, (*kernels.kernels, *kernels.constants, *sending))
@@ -69,6 +69,6 @@ def _shared(some: Sequence[int], others: Sequence[int]) -> int:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that code, and functions within it, looks up."""
+    """Return the names that code, and functions within it, looks up."""
     inner = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*inner)

@@ -45,7 +45,7 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """The kernel's events at full size: hints, windows and protocol; nothing is moved."""
+    """Return the kernel's events at full size: hints, windows and protocol; nothing is moved."""
     check_names(module, case)
     events = trace(module, len(case.devices()), any(lacking(case).values()))
     check_protocol(events)

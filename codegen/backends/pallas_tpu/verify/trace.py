@@ -81,7 +81,7 @@ Event = Signal | Wait | Copy
 
 
 def trace(module: ModuleType, devices: int, sends: bool = True) -> tuple[tuple[Event, ...], ...]:
-    """The events of every device (by rank), in the order of its program.
+    """Return the events of every device (by rank), in the order of its program.
 
     `sends`: whether any device lacks part of its target shard. Raises MismatchError for a false
     hint of divisibility, a window outside its buffer, an index that 32 bits do not hold, a negative
@@ -111,7 +111,8 @@ def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
 
 
 def _arguments(module: ModuleType, kernel: Callable[..., None], sends: bool) -> dict[str, Any]:
-    """What stands for each parameter of a kernel: buffers, the table of ranks, semaphores."""
+    """Return what stands for each parameter of a kernel: buffers, the table of ranks,
+    semaphores."""
     shapes = _shapes(module, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
@@ -124,7 +125,7 @@ def _arguments(module: ModuleType, kernel: Callable[..., None], sends: bool) -> 
 
 
 def _shapes(module: ModuleType, sends: bool) -> dict[str, tuple[int, ...]]:
-    """The shapes of the kernels' buffers; of those in HBM what memory has room for."""
+    """Return the shapes of the kernels' buffers; of those in HBM what memory has room for."""
     form = form_of(module)
     if form in ("routed", "spread"):
         return dict.fromkeys(("x", "slots"), (module.SLOTS, *module.SLOT))
@@ -155,7 +156,7 @@ class _Span:
 
 
 def _two(extents: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of two windows or chunks; those of a vector lie one after the other."""
+    """Return the shape of two windows or chunks; those of a vector lie one after the other."""
     return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
 
 
@@ -221,14 +222,15 @@ class _Recorder:
         self.events.append(Wait(_named(semaphore), int(amount)))
 
     def divided(self, number: int) -> int:
-        """A dividend. Raises MismatchError where it is negative, which kernels do not floor, unless
-        it comes from a position that there is not: what follows from one is not used."""
+        """Return a dividend. Raises MismatchError where it is negative, which kernels do not
+        floor, unless it comes from a position that there is not: what follows from one is not
+        used."""
         if number < 0 and not self.outside:
             raise MismatchError(f"a negative number is divided: {number}")
         return number
 
     def start(self, copy: Copy) -> None:
-        """A copy as an event. Raises MismatchError if its windows are wrong."""
+        """Record a copy as an event. Raises MismatchError if its windows are wrong."""
         if copy.read.checked().elements != copy.write.checked().elements:
             raise MismatchError(f"copy between windows of two sizes: {copy.read} and {copy.write}")
         self.events.append(copy)
@@ -284,7 +286,7 @@ def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> A
 
 @contextmanager
 def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """The module with its names for jax bound to stand-ins, and back."""
+    """Yield the module with its names for jax bound to stand-ins, and back."""
     jnp = SimpleNamespace(
         int32=np.int32,
         where=lambda condition, a, b: a if condition else b,

@@ -18,7 +18,7 @@ from shardwright.codegen.compile.saving import save
 
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:
-    """What Triton makes of the kernel; with `job.files`, binary and assembly are saved too.
+    """Return what Triton makes of the kernel; with `job.files`, binary and assembly are saved too.
 
     A device's positions are arguments, so one binary serves all devices.
     """
@@ -44,13 +44,13 @@ def compile_module(module: ModuleType, job: Job) -> GpuCode:
 
 
 def compiled(module: ModuleType, target: str, *, grouped: bool = False) -> Any:
-    """What Triton makes of the kernel for an architecture, as the module's launches call it;
-    `grouped`: the module is that of a group, whose kernel is another."""
+    """Return what Triton makes of the kernel for an architecture, as the module's launches call
+    it; `grouped`: the module is that of a group, whose kernel is another."""
     return triton.compile(_source(module, grouped), target=_gpu(target))
 
 
 def code_of(kernel: Any, seconds: float) -> GpuCode:
-    """The figures of a compiled kernel."""
+    """Return the figures of a compiled kernel."""
     binary, assembly = (kernel.asm[kind] for kind in kinds(kernel))
     if "cubin" in kernel.asm:
         cuobjdump = triton.knobs.nvidia.cuobjdump.path
@@ -76,7 +76,7 @@ def code_of(kernel: Any, seconds: float) -> GpuCode:
 
 
 def kinds(kernel: Any) -> tuple[str, str]:
-    """What Triton calls the binary and the assembly."""
+    """Return what Triton calls the binary and the assembly."""
     return ("cubin", "ptx") if "cubin" in kernel.asm else ("hsaco", "amdgcn")
 
 
@@ -87,7 +87,7 @@ def _gpu(name: str) -> GPUTarget:
 
 
 def _source(module: ModuleType, grouped: bool) -> ASTSource:
-    """The kernel as the module's launches call it."""
+    """Return the kernel as the module's launches call it."""
     if grouped:
         kernel, given = module.copy_kernel, group_launch.TYPES
         values = group_launch.constants(module)
