@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from shardwright.codegen.emit.context import ModuleText, as_vectors, constant_lines
-from shardwright.ir.dtypes import DTYPES, is_floating
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
@@ -16,8 +16,13 @@ from shardwright.ir.sharding import Operator, Sharding
 
 @dataclass(frozen=True)
 class HostText:
-    """The host side: what `common/jax_host.py.jinja` prints beside the parts of all modules."""
+    """The host side of a module: what `common/jax_host.py.jinja` prints.
 
+    `has_table`: whether the program takes a table of device orders: ids without a closed form.
+    """
+
+    module: ModuleText
+    has_table: bool
     devices: int
     axes_lines: tuple[str, ...]
     source_spec: str
@@ -68,30 +73,15 @@ class HostText:
         """The shape that `unpad` gives."""
         return f"({self.target_terms}, *SHAPE)" if self.target_terms else "SHAPE"
 
-
-@dataclass(frozen=True)
-class JaxText(HostText, ModuleText):
-    """The parts that the JAX modules have in common."""
-
-    @property
-    def names_axes(self) -> bool:
-        """Whether the program is among axes that its shardings alone do not name."""
-        return False
-
     @property
     def scalar_source(self) -> str:
         """What a source shard's shape takes where a scalar is a vector of one element."""
-        return "[:0]" if self.scalar and not self.source_terms else ""
+        return "[:0]" if self.module.scalar and not self.source_terms else ""
 
     @property
     def scalar_target(self) -> str:
         """As `scalar_source`."""
-        return "[:0]" if self.scalar and not self.target_terms else ""
-
-    @property
-    def has_table(self) -> bool:
-        """Whether the program takes a table of device orders: ids without a closed form."""
-        return not self.same_order and self.offsets is None
+        return "[:0]" if self.module.scalar and not self.target_terms else ""
 
     @property
     def order_arg(self) -> str:
@@ -106,17 +96,17 @@ class JaxText(HostText, ModuleText):
     @property
     def as_bits(self) -> bool:
         """Whether elements move as integers of their width: floats that are not reduced."""
-        return self.floating and not self.reduces
+        return self.module.floating and not self.reduces
 
     @property
     def bits(self) -> str:
         """The integer type of an element's width."""
-        return f"int{8 * DTYPES[self.dtype]}"
+        return f"int{8 * DTYPES[self.module.dtype]}"
 
     @property
     def on_cpu(self) -> str:
         """The rest of a docstring, where XLA does not keep all that `pad` and `unpad` move."""
-        if self.dtype not in ("bfloat16", "float8_e5m2"):
+        if self.module.dtype not in ("bfloat16", "float8_e5m2"):
             return ""
         return (
             "\n\n    In a jit that moves elements between devices XLA on CPU does so in float32,"
@@ -126,22 +116,17 @@ class JaxText(HostText, ModuleText):
     @property
     def names_axis_types(self) -> bool:
         """Whether the module asks if the axes of a mesh are Explicit."""
-        return self.same_order or self.pads or self.unpads or self.differentiable
-
-    @property
-    def floating(self) -> bool:
-        """Whether elements are floating-point numbers."""
-        return is_floating(self.dtype)
+        return self.module.same_order or self.pads or self.unpads or self.differentiable
 
     @property
     def differentiable(self) -> bool:
         """Whether JAX differentiates with respect to the elements."""
-        return self.floating and not self.is_extremum
+        return self.module.floating and not self.is_extremum
 
     @property
     def refuses_derivative(self) -> bool:
         """Whether elements are floating and there is no derivative nevertheless."""
-        return self.floating and self.is_extremum
+        return self.module.floating and self.is_extremum
 
     @property
     def no_term(self) -> int:
@@ -156,19 +141,27 @@ class JaxText(HostText, ModuleText):
 
 
 def host_text(
-    plan: Plan, ends: Exchange | None = None, sharding: Sharding | None = None
+    plan: Plan,
+    module: ModuleText,
+    ends: Exchange | None = None,
+    sharding: Sharding | None = None,
+    *,
+    by_table: bool = False,
 ) -> HostText:
-    """The host side of a plan's module.
+    """Return the host side of a plan's module.
 
     `ends`: both sides' layouts, for a plan that is not one exchange. `sharding`: the target's where
-    it is not the plan's.
+    it is not the plan's. `by_table`: its program finds ranks by a table where it has to.
     """
     given = plan.exchange if ends is None else ends
     wanted = plan.reshard.target if sharding is None else sharding
     exchange = as_vectors(given)
     source, target = exchange.source, exchange.target
     axes = axes_of(plan.reshard.source), axes_of(wanted)
+    offsets = _offsets(exchange)
     return HostText(
+        module=module,
+        has_table=by_table and not module.same_order and offsets is None,
         devices=plan.devices,
         axes_lines=(
             *axes_line("SOURCE_AXES", axes[0]),
@@ -186,7 +179,7 @@ def host_text(
         cut_axis=exchange.rule.cut,
         source_size=source.mesh.size,
         target_size=target.mesh.size,
-        offsets=_offsets(exchange),
+        offsets=offsets,
         order_lines=_order_lines(exchange),
         source_sizes=tuple(dim.size for dim in source.dims),
         target_sizes=tuple(dim.size for dim in target.dims),

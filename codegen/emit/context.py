@@ -8,7 +8,7 @@ from shardwright.codegen.emit.docstring import facts, title
 from shardwright.codegen.emit.index_functions import IndexFunction, index_functions
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, exploded, function_lines
 from shardwright.ir.algebra.printers import Printer
-from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
@@ -40,7 +40,10 @@ class SideText:
 
 @dataclass(frozen=True)
 class ModuleText:
-    """The parts that the modules of all backends have in common."""
+    """The parts that the modules of all backends have in common.
+
+    `tested`: what such modules are tested with. `jit`: whether index functions are jitted.
+    """
 
     title: str
     facts: tuple[str, ...]
@@ -55,23 +58,43 @@ class ModuleText:
     axes: tuple[int, ...]
     scalar: bool
     same_order: bool
+    tested: str
+    jit: bool
+
+    @property
+    def floating(self) -> bool:
+        """Whether elements are floating-point numbers."""
+        return is_floating(self.dtype)
 
 
 def module_text(
-    plan: Plan, command: str, printer: Printer, more: tuple[IndexFunction, ...] = ()
+    plan: Plan,
+    command: str,
+    printer: Printer,
+    tested: str,
+    *,
+    functions: tuple[IndexFunction, ...] | None = None,
+    more: tuple[str, ...] = (),
+    jit: bool = False,
 ) -> ModuleText:
-    """The common parts of a module, printed for a target; `more`: index functions of its own."""
-    functions = (*as_vectors(plan.exchange).once(index_functions), *more)
-    said = Said(title(plan), plan.once(facts))
-    return text_of(plan, command, printer, functions, said, plan.exchange)
+    """Return the common parts of a module, printed for a target.
+
+    `functions`: its index functions, where they are not those of all modules. `more`: facts of its
+    own.
+    """
+    if functions is None:
+        functions = as_vectors(plan.exchange).once(index_functions)
+    said = Said(title(plan), (*plan.once(facts), *more), tested)
+    return text_of(plan, command, printer, functions, said, plan.exchange, jit=jit)
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a module's docstring opens with, and the target sharding where it is not the plan's."""
+    """What a module's docstring says, and the target sharding where it is not the plan's."""
 
     title: str
     facts: tuple[str, ...]
+    tested: str
     target: str | None = None
 
 
@@ -82,6 +105,8 @@ def text_of(
     functions: tuple[IndexFunction, ...],
     said: Said,
     ends: Exchange,
+    *,
+    jit: bool = False,
 ) -> ModuleText:
     """The common parts of a module of these index functions; `ends`: both sides' layouts."""
     reshard = plan.reshard
@@ -106,6 +131,8 @@ def text_of(
         axes=tuple(range(max(len(ends.target.dims), 1))),
         scalar=not reshard.shape,
         same_order=ends.same_order,
+        tested=said.tested,
+        jit=jit,
     )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.jax_host import (
-    JaxText,
+    HostText,
     axis_names,
     host_text,
     quoted_names,
@@ -39,6 +39,7 @@ from shardwright.codegen.backends.jax_xla.steps.plan import (
     steps_text,
 )
 from shardwright.codegen.emit.context import (
+    ModuleText,
     as_vectors,
     check_ascii,
     check_extents,
@@ -62,9 +63,11 @@ How = Collectives | Groups | Fetches | Rounds | Ragged | Steps
 
 
 @dataclass(frozen=True)
-class XlaText(JaxText):
-    """Everything the template prints."""
+class ProgramText:
+    """What is done within `shard_map`, in the place of a kernel."""
 
+    module: ModuleText
+    host: HostText
     how: How
     target_short: tuple[int, ...]
     program_axes: str
@@ -74,13 +77,11 @@ class XlaText(JaxText):
     round_lines: tuple[str, ...]
     is_kernel: bool = False
     settings: str = ""
-    jit: bool = False
-    tested: str = TESTED
 
     @property
-    def has_table(self) -> bool:
-        """No table of device orders: the tables of rounds are by rank."""
-        return False
+    def as_bits(self) -> bool:
+        """Whether elements move as integers of their width."""
+        return self.host.as_bits
 
     @property
     def names_axes(self) -> bool:
@@ -128,7 +129,7 @@ class XlaText(JaxText):
     @property
     def me(self) -> str:
         """Where the receiver stands in the source mesh."""
-        return "receiver" if self.same_order else "me"
+        return "receiver" if self.module.same_order else "me"
 
     @property
     def needs_of_sender(self) -> bool:
@@ -139,6 +140,15 @@ class XlaText(JaxText):
     def needs_of_receiver(self) -> bool:
         """Whether rounds go by the number of a box among those of its receiver."""
         return isinstance(self.how, Rounds) and self.how.kind in ("shards", "turns")
+
+
+@dataclass(frozen=True)
+class XlaText:
+    """Everything the template prints."""
+
+    module: ModuleText
+    host: HostText
+    kernel: ProgramText
 
 
 def refuse(plan: Plan) -> None:
@@ -224,38 +234,41 @@ def xla_text(request: Request) -> XlaText:
     """The template's context."""
     plan, command = request.plan, request.command
     if is_stepwise(plan) or request.target is not None:
-        return _of_steps(steps_text(plan, command, request.target))
+        return _of_steps(steps_text(plan, command, TESTED, request.target))
     exchange = as_vectors(plan.exchange)
     how = plan.once(how_of)
-    common, host = module_text(plan, command, PYTHON), host_text(plan)
-    itemsize = DTYPES[plan.reshard.dtype]
-    return XlaText(
-        **vars(replace(common, facts=(*common.facts, "", *how_facts(how, plan)))),
-        **vars(host),
+    tested = RAGGED_TESTED if isinstance(how, Ragged) else TESTED
+    module = module_text(plan, command, PYTHON, tested, more=("", *how_facts(how, plan)))
+    host = host_text(plan, module)
+    program = ProgramText(
+        module=module,
+        host=host,
         how=how,
         target_short=() if _is_exact(how) else short_dims(exchange.target),
         program_axes=host.kernel_axes if exchange.same_order else '"device"',
         vector_target_shape=repr(exchange.target.local_shape),
-        wire_bytes=how.wire[0] * itemsize,
+        wire_bytes=how.wire[0] * DTYPES[plan.reshard.dtype],
         table_lines=_table_lines(how),
         round_lines=_round_lines(how, exchange),
-        tested=RAGGED_TESTED if isinstance(how, Ragged) else TESTED,
     )
+    return XlaText(module, host, program)
 
 
 def _of_steps(text: StepsText) -> XlaText:
     """The context of a basis plan's module."""
-    return XlaText(
-        **vars(text.common),
-        **vars(replace(text.host, pieces=0)),
+    host = replace(text.host, pieces=0)
+    program = ProgramText(
+        module=text.module,
+        host=host,
         how=text.how,
         target_short=text.target_short,
-        program_axes=text.host.kernel_axes if text.common.same_order else '"device"',
+        program_axes=host.kernel_axes if text.module.same_order else '"device"',
         vector_target_shape="",
         wire_bytes=text.how.wire[0],
         table_lines=(),
         round_lines=(),
     )
+    return XlaText(text.module, host, program)
 
 
 def _is_exact(how: How) -> bool:

@@ -197,7 +197,7 @@ def ends_of(plan: Plan, target: Sharding) -> Exchange:
 class StepsText:
     """The parts of a module's context that are those of a basis plan."""
 
-    common: ModuleText
+    module: ModuleText
     host: HostText
     how: Steps
     ends: Exchange
@@ -211,7 +211,7 @@ class StepsText:
         return short_dims(self.ends.target)
 
 
-def steps_text(plan: Plan, command: str, target: Sharding | None = None) -> StepsText:
+def steps_text(plan: Plan, command: str, tested: str, target: Sharding | None = None) -> StepsText:
     """The texts of a basis plan. `target`: the sharding of the result where it is not the plan's,
     but has unreduced axes beside it, along which every device gives its result as a term."""
     wanted = plan.reshard.target if target is None else target
@@ -224,12 +224,13 @@ def steps_text(plan: Plan, command: str, target: Sharding | None = None) -> Step
         "",
         f"On the wire {how.wire[0]} bytes into the busiest device.",
     )
-    said = Said(title(plan, wanted), facts, str(wanted))
+    said = Said(title(plan, wanted), facts, tested, str(wanted))
     functions = box_functions(as_vectors(ends))
-    host = host_text(plan, ends, wanted)
+    module = text_of(plan, command, PYTHON, functions, said, ends)
+    host = host_text(plan, module, ends, wanted)
     if how.axes is not None:
         host = replace(host, **_program_text(plan, how.axes, host))
-    return StepsText(text_of(plan, command, PYTHON, functions, said, ends), host, how, ends)
+    return StepsText(module, host, how, ends)
 
 
 def _program_text(plan: Plan, axes: ProgramAxes, host: HostText) -> dict[str, Any]:
