@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.backends.triton_gpu.compile import resources
 from shardwright.codegen.backends.triton_gpu.compile.run import code_of, compiled, kinds
@@ -66,7 +67,7 @@ def measured(reshard: Reshard, target: str = TARGET) -> Row:
     made = plan(reshard)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"
-        path.write_text(triton_gpu.render(made, "shardwright emit"))
+        path.write_text(triton_gpu.render(Request(made, "shardwright emit")))
         start = time.perf_counter()
         kernel = compiled(load(path), target)
         code = code_of(kernel, time.perf_counter() - start)

@@ -17,11 +17,9 @@ from rich.table import Table
 import shardwright as sw
 from bench.reshards import corpus, random_reshard, random_reshards
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, choose
+from shardwright.codegen.backends.pallas_tpu.strategy import Choice, cheapest, choices
 from shardwright.codegen.cli.tables import console
 from shardwright.codegen.compile import Report, TpuCode, compile_bundles
-from shardwright.codegen.emit.context import as_vectors
-from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 
 TOPOLOGIES = ("v5e:2x4", "v5e:4x4", "v6e:2x4", "v5p:2x2x2")
@@ -118,7 +116,7 @@ def large(count: int) -> list[Choice]:
 
 def chosen(plan: sw.Plan) -> Choice:
     """The form that the generator takes for a plan."""
-    return choose(as_vectors(plan.exchange), DTYPES[plan.reshard.dtype])
+    return cheapest(plan.once(choices))
 
 
 _FIGURES = (

@@ -9,7 +9,7 @@ The text forms are Shardy's. One screen of grammar stands in `text/grammar.lark`
                "x":(m)k                       reshape "x" to [m, k, n/(m*k)], take the middle
     dimension  {"x", "y"}                     split along "x", then along "y": major to minor
                {"x", ?}p2                     open to further splits, of priority 2
-    sharding   [{"x"}, {}], replicated={"y":(1)2}, unreduced={"z"}
+    sharding   [{"x"}, {}], replicated={"y":(1)2}, unreduced={"z"}      or unreduced=max{"z"}
 
 Nothing here imports a backend, a template engine, jax or torch.
 """

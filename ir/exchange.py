@@ -22,6 +22,7 @@ import numpy as np
 from shardwright.ir.algebra.index import Value, floor_div, minimum, mod
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
+from shardwright.ir.once import Once
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.tiles import DimTiles
 
@@ -41,7 +42,7 @@ class HolderRule:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class Exchange(Once):
     """All transfers of a reshard at once, in closed form."""
 
     source: Layout

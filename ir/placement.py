@@ -17,7 +17,7 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
     """Does every device hold the same interval of the tensor under `a` as under `b`?
 
     Without a shape: is it so for every shape? Uneven extents are cut by the flat split. Where
-    values are partial sums, the same devices must also hold the same terms of the sum. Meshes with
+    values are terms, the same devices must also hold the same terms, of one operator. Meshes with
     other devices never place equally.
 
     >>> from shardwright.ir.mesh import Mesh
@@ -38,6 +38,8 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
         )
     (ids, held, terms), (other_ids, other_held, other_terms) = (_placed(s, extents) for s in (a, b))
     if not np.array_equal(ids, other_ids) or not np.array_equal(held, other_held):
+        return False
+    if a.operator != b.operator:
         return False
     return not (a.unreduced or b.unreduced) or _same_terms(held, terms, other_terms)
 

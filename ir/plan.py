@@ -11,6 +11,7 @@ import numpy as np
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of
+from shardwright.ir.once import Once
 from shardwright.ir.plan_json import format_plan, side, step_fields
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import (
@@ -73,7 +74,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Once):
     """A reshard, the strategy that was chosen, its steps and its traffic."""
 
     reshard: Reshard
@@ -111,7 +112,7 @@ class Plan:
 
     def transfers(self) -> Transfers:
         """Every transfer of a direct plan, enumerated."""
-        return enumerate_transfers(self.exchange)
+        return self.exchange.once(enumerate_transfers)
 
     @property
     def target_bytes(self) -> int:

@@ -62,7 +62,7 @@ def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
         columns = (moved.sender, moved.receiver, moved.tensor, moved.source, moved.target)
         for row in zip(*(column.tolist() for column in columns), strict=True):
             transfer = dict(zip(names, row, strict=True))
-            found.append({**transfer, "reduce": "sum"} if phase.adds else transfer)
+            found.append({**transfer, "reduce": phase.reduce} if phase.reduce else transfer)
     return found
 
 

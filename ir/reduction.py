@@ -1,6 +1,7 @@
-"""Reductions: partial sums that become sums, in transfers that add.
+"""Reductions: terms that become a sum, a maximum or a minimum, in transfers that combine.
 
 Along the digits of unreduced axes, n terms of every sum are on n devices that differ in them only.
+What is said of sums holds for maxima and minima.
 
     scatter   every device adds up, of all terms, the part that is its shard afterwards
     in place  every device adds up one of n parts of its shard, cut along the longest dimension;
@@ -23,6 +24,7 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.layout import Layout, read_digits, write_digits
 from shardwright.ir.mesh import Digit
+from shardwright.ir.sharding import Operator
 from shardwright.ir.tiles import DimTiles
 from shardwright.ir.transfers import Transfers
 
@@ -38,6 +40,7 @@ class Reduction:
     after: Layout
     terms: tuple[Digit, ...]
     kept: tuple[Digit, ...]  # digits that stay unreduced
+    operator: Operator = "sum"
 
     @property
     def count(self) -> int:
@@ -53,7 +56,7 @@ class Reduction:
         return position + write_digits(own, read_digits(own, receiver))
 
     def sums(self) -> Transfers:
-        """The transfers that add, local ones too, into shards that start as zeros."""
+        """The transfers that combine, local ones too, into shards that start empty."""
         if self._scatters:
             return self._scattered()
         return self._in_parts(lambda own, _: own)

@@ -50,7 +50,7 @@ class Reshard:
 
     @property
     def adds(self) -> bool:
-        """Whether partial sums are added: some axes are unreduced before and not after."""
+        """Whether terms are reduced: some axes are unreduced before and not after."""
         return set(self.source.unreduced) != set(self.target.unreduced)
 
     @property
@@ -127,6 +127,7 @@ def _check_split(split: str, argument: str) -> None:
 
 def _check_unreduced(source: Sharding, target: Sharding) -> None:
     """What is unreduced after is unreduced before, along an axis of the same size."""
+    _check_operators(source, target)
     for ref in target.unreduced:
         size = source.mesh.sizes.get(ref.name)
         if size == target.mesh.sizes[ref.name] and any(
@@ -138,6 +139,17 @@ def _check_unreduced(source: Sharding, target: Sharding) -> None:
             argument="target",
             got=f'{ref} of "{ref.name}"={target.mesh.sizes[ref.name]}',
             expected=_unreduced_choice(source),
+        )
+
+
+def _check_operators(source: Sharding, target: Sharding) -> None:
+    """What stays unreduced has one operator before and after."""
+    if source.unreduced and target.unreduced and source.operator != target.operator:
+        raise InputError(
+            "the operator of axes that stay unreduced must stay what it is",
+            argument="target",
+            got=f"{target}, of {source}",
+            expected=f"unreduced={'' if source.operator == 'sum' else source.operator}{{…}}",
         )
 
 

@@ -1,7 +1,8 @@
 """A sharding: for each dimension of a tensor the axes that split it, major to minor.
 
-Beside that: axes that are explicitly replicated, axes along which the values are partial sums
-(unreduced), and per dimension whether propagation may split it further (open) and when (priority).
+Beside that: axes that are explicitly replicated, axes along which devices hold terms of a sum, a
+maximum or a minimum (unreduced), and per dimension whether propagation may split it further (open)
+and when (priority).
 
 A `Sharding` is in normal form once it is made. Neighbouring sub-axes are one, a sub-axis that is
 the whole axis is the axis, replicated and unreduced axes are ordered as in the mesh, sub-axes by
@@ -10,18 +11,22 @@ pre-size. Two shardings that say the same are therefore equal and print the same
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 from shardwright.ir import axes as algebra
 from shardwright.ir.axes import AxisRef
-from shardwright.ir.errors import InputError, Where, check_type, in_a_line
+from shardwright.ir.errors import InputError, Where, check_type, in_a_line, one_of
 from shardwright.ir.mesh import Digit, Mesh, as_integer
 
 T = TypeVar("T")
+
+Operator = Literal["sum", "max", "min"]  # what makes one value of the terms along unreduced axes
+OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,9 @@ class Sharding:
     mesh: Mesh
     dims: tuple[DimSharding, ...]  # one a dimension of the tensor
     replicated: tuple[AxisRef, ...] = ()  # explicitly so; the other free axes are so implicitly
-    unreduced: tuple[AxisRef, ...] = ()  # devices hold partial sums along these
+    unreduced: tuple[AxisRef, ...] = ()  # devices hold terms along these
+    # Of all unreduced axes; `sum` where there are none. Modules have hashes of `repr`s without it.
+    operator: Operator = dataclasses.field(default="sum", repr=False)
 
     def __post_init__(self) -> None:
         check_type(self.mesh, Mesh, 'Mesh({"x": 2, "y": 3})', "mesh")
@@ -79,6 +86,9 @@ class Sharding:
         for field in ("replicated", "unreduced"):
             canonical = map(mesh.canonical, getattr(self, field))
             object.__setattr__(self, field, mesh.ordered(canonical))
+        _check_operator(self.operator)
+        if not self.unreduced:
+            object.__setattr__(self, "operator", "sum")
 
     @property
     def rank(self) -> int:
@@ -127,9 +137,10 @@ class Sharding:
         return f"#sdy.sharding<{mesh}, {self if self.mesh.axes or self.mesh.is_empty else '[]'}>"
 
     def __str__(self) -> str:
-        named = (("replicated", self.replicated), ("unreduced", self.unreduced))
+        operator = "" if self.operator == "sum" else self.operator
+        named = (("replicated=", self.replicated), (f"unreduced={operator}", self.unreduced))
         return f"[{_listed(self.dims)}]" + "".join(
-            f", {name}={{{_listed(refs)}}}" for name, refs in named if refs
+            f", {name}{{{_listed(refs)}}}" for name, refs in named if refs
         )
 
 
@@ -146,6 +157,17 @@ def _all_of(given: Iterable[T], kind: type[T], example: str, argument: str) -> t
         got=in_a_line(given),
         expected=f"({example}, …)",
     )
+
+
+def _check_operator(operator: object) -> None:
+    if operator not in OPERATORS:
+        raise InputError(
+            "the operator of unreduced axes must be known",
+            argument="operator",
+            got=operator if isinstance(operator, str) and operator else repr(operator),
+            expected=one_of(OPERATORS),
+            where=("operator",),
+        )
 
 
 def _listed(items: Iterable[object]) -> str:

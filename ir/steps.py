@@ -1,8 +1,9 @@
 """The steps of a plan: one exchange, or one collective of the basis.
 
 Every step says which sharding it starts from and which it ends with, and all that it moves as
-transfers in phases: those of a phase happen at once, out of the shards before it. A phase that adds
-starts from zeros and adds all its transfers, local ones too; any other overwrites.
+transfers in phases: those of a phase happen at once, out of the shards before it. A phase that
+reduces makes the sum, the maximum or the minimum of all its transfers, local ones too; any other
+overwrites.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.reduction import Reduction
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
 MoveOp = Literal["slice", "all_gather", "all_to_all", "permute"]
@@ -23,10 +24,11 @@ ReduceOp = Literal["reduce_scatter", "all_reduce"]
 
 @dataclass(frozen=True)
 class Phase:
-    """Transfers that happen at once; `adds`: into zeros instead of overwriting."""
+    """Transfers that happen at once; `reduce`: by which operator those to one place are one value,
+    None where they overwrite."""
 
     transfers: Transfers
-    adds: bool = False
+    reduce: Operator | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class ExchangeStep:
 
     def phases(self) -> tuple[Phase, ...]:
         """The one phase."""
-        return (Phase(enumerate_transfers(self.exchange)),)
+        return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,12 @@ class MoveStep:
 
     def phases(self) -> tuple[Phase, ...]:
         """The one phase."""
-        return (Phase(enumerate_transfers(self.exchange)),)
+        return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
 @dataclass(frozen=True)
 class ReduceStep:
-    """A collective that adds partial sums."""
+    """A collective that makes one value of terms: their sum, maximum or minimum."""
 
     op: ReduceOp
     ends: Ends
@@ -99,7 +101,7 @@ class ReduceStep:
     def phases(self) -> tuple[Phase, ...]:
         """The sums, and for an all-reduce the copies of the summed parts."""
         copies = self.reduction.copies()
-        sums = Phase(self.reduction.sums(), adds=True)
+        sums = Phase(self.reduction.sums(), self.reduction.operator)
         return (sums,) if copies is None else (sums, Phase(copies))
 
 

@@ -77,7 +77,14 @@ def gradients(
     yield "gradient", same(jnp.asarray(inner(module, back)), to_bits(inner(module, x)))
     _, pull = jax.vjp(jax.vmap(moved), many)
     (all_back,) = pull(np.stack([np.asarray(y)] * COUNT))
-    yield "gradient of vmap", same(np.asarray(all_back)[1], to_bits(back))
+    # Where axes are Explicit JAX itself moves the cotangent, whose NaNs XLA on CPU may change.
+    known = ~np.isnan(np.asarray(back, np.float32))
+    one = np.asarray(all_back)[1]
+    yield (
+        "gradient of vmap",
+        same(one[known], to_bits(back)[known])
+        and bool(np.isnan(one[~known].astype(np.float32)).all()),
+    )
 
 
 def of_padding(module: Any, y: Any) -> Iterator[tuple[str, bool]]:

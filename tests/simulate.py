@@ -14,6 +14,7 @@ from shardwright.ir import Mesh, Reshard, Sharding
 from shardwright.ir.plan import Plan
 
 Shards = dict[int, np.ndarray]
+UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def placement(mesh: Mesh, sharding: Sharding, split: str) -> oracle.Placement:
@@ -55,9 +56,11 @@ def before(reshard: Reshard) -> Shards:
 def after(reshard: Reshard) -> Shards:
     """What every device shall hold: of sums, with the terms that stay unreduced apart."""
     side = case.placement(reshard.target, reshard.target_split)
-    parts = oracle_terms.parts_of_sums(case.placement(reshard.source, "flat"), side)
-    sums = np.zeros((1 + max(parts), *reshard.shape), dtype=np.int64)
-    np.add.at(sums, list(parts), values(reshard))
+    parts = oracle_terms.target_of_terms(case.placement(reshard.source, "flat"), side)
+    operator = reshard.source.operator
+    start = oracle_terms.identity("int64", operator)
+    sums = np.full((1 + max(parts), *reshard.shape), start, dtype=np.int64)
+    UFUNCS[operator].at(sums, list(parts), values(reshard))
     given = sums if reshard.target.unreduced else sums[0]
     shards = oracle.shards(oracle_terms.array_of(side), given.view(np.uint64))
     held = {device: shard.view(np.int64) for device, shard in shards.items()}
@@ -70,11 +73,15 @@ def run(plan: Plan) -> Shards:
     made = plan.to_dict(transfers=True)
     ends = _shapes(plan)
     for step, shapes in zip(made["steps"], ends, strict=True):
-        sums = [t for t in step["transfers"] if t.get("reduce") == "sum"]
+        operator = plan.reshard.source.operator
+        sums = [t for t in step["transfers"] if "reduce" in t]
+        assert {t["reduce"] for t in sums} <= {operator}
+        start = oracle_terms.identity("int64", operator) if sums else -1
         copies = [t for t in step["transfers"] if "reduce" not in t]
-        results = {d: np.full(s, 0 if sums else -1, dtype=np.int64) for d, s in shapes.items()}
+        results = {d: np.full(s, start, dtype=np.int64) for d, s in shapes.items()}
         for move in sums:
-            results[move["to"]][_at(move["target"])] += shards[move["from"]][_at(move["source"])]
+            place = results[move["to"]][_at(move["target"])]
+            UFUNCS[operator](place, shards[move["from"]][_at(move["source"])], out=place)
         sources = {d: r.copy() for d, r in results.items()} if sums else shards
         for move in copies:
             place = results[move["to"]][_at(move["target"])]

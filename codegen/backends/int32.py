@@ -20,7 +20,7 @@ ROUNDING = 2**20
 
 def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
     """Raises InputError if an index, or a value on the way to it, may pass 32 bits."""
-    widest = widest_index(exchange)
+    widest = exchange.once(widest_index)
     if widest <= MAX_INDEX - ROUNDING:
         return
     raise InputError(
@@ -40,7 +40,7 @@ def widest_index(exchange: Exchange) -> int:
     padded = [dim.parts * dim.size for dims in exchange.dims for dim in (dims.source, dims.target)]
     values = (
         value
-        for function in index_functions(exchange)
+        for function in exchange.once(index_functions)
         for expr in (*(line.value for line in function.lines), *function.results)
         for value in _computed(sympy.sympify(expr))
     )

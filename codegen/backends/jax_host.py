@@ -11,7 +11,7 @@ from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
 from shardwright.ir.plan import Plan
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import Operator, Sharding
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class HostText:
     self_check_values: int
     source_terms: int  # extents of the dimensions of terms; 0 where an array has none
     target_terms: int
+    operator: Operator  # what makes one value of the terms of the source
+    reduces: bool
 
     @property
     def pads(self) -> bool:
@@ -103,8 +105,8 @@ class JaxText(HostText, ModuleText):
 
     @property
     def as_bits(self) -> bool:
-        """Whether elements move as integers of their width: floats that are not added."""
-        return is_floating(self.dtype) and self.source_terms <= self.target_terms
+        """Whether elements move as integers of their width: floats that are not reduced."""
+        return self.floating and not self.reduces
 
     @property
     def bits(self) -> str:
@@ -127,9 +129,30 @@ class JaxText(HostText, ModuleText):
         return self.same_order or self.pads or self.unpads or self.differentiable
 
     @property
+    def floating(self) -> bool:
+        """Whether elements are floating-point numbers."""
+        return is_floating(self.dtype)
+
+    @property
     def differentiable(self) -> bool:
         """Whether JAX differentiates with respect to the elements."""
-        return is_floating(self.dtype)
+        return self.floating and not self.is_extremum
+
+    @property
+    def refuses_derivative(self) -> bool:
+        """Whether elements are floating and there is no derivative nevertheless."""
+        return self.floating and self.is_extremum
+
+    @property
+    def no_term(self) -> int:
+        """What the self-check puts where a term counts for nothing."""
+        return self.self_check_values - 1 if self.operator == "min" else 0
+
+    @property
+    def is_extremum(self) -> bool:
+        """Whether the result is the maximum or the minimum of terms, which has no derivative where
+        terms are equal."""
+        return self.reduces and self.operator != "sum"
 
 
 def host_text(
@@ -178,6 +201,8 @@ def host_text(
         self_check_values=2 if plan.reshard.dtype == "bool" else 5,
         source_terms=_terms(plan.reshard.source),
         target_terms=_terms(wanted),
+        operator=plan.reshard.source.operator,
+        reduces=plan.reshard.adds,
     )
 
 

@@ -72,10 +72,12 @@ def _compiled(
 
 
 def _print(reports: tuple[Report, ...]) -> None:
-    for backend, tabulated in (("pallas_tpu", _tpu), ("triton_gpu", _gpu)):
+    from shardwright.codegen.compile.targets import compilers
+
+    for backend, compiler in compilers().items():
         mine = [report for report in reports if report.backend == backend]
         if mine:
-            console().print(tabulated(mine))
+            console().print(_tpu(mine) if compiler.is_xla else _gpu(mine))
     for report in reports:
         where = f"{report.name} for {report.target}"
         if report.detail:

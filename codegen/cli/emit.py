@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.spec.description import Description
-from shardwright.codegen.spec.group import BACKEND as GROUP_BACKEND
 from shardwright.codegen.spec.group import Group
 from shardwright.ir.errors import InputError
 
@@ -31,7 +31,7 @@ class EmitCommand(Flags):
     backends: Annotated[
         str | None,
         typer.Option(
-            help="pallas_tpu, triton_gpu, jax_xla, with commas between (default: the first two)."
+            help=f"{', '.join(registry.NAMES)}, with commas between (default: the first two)."
         ),
     ] = None
     output: Annotated[
@@ -69,13 +69,14 @@ class EmitCommand(Flags):
 
 def _check_members(group: Group, descriptions: Sequence[Description]) -> None:
     """Raises InputError for a member without the module that a group's module uses."""
+    needed = registry.grouping().name
     for description in descriptions:
-        if description.name in group.members and GROUP_BACKEND not in description.backends:
+        if description.name in group.members and needed not in description.backends:
             raise InputError(
-                f"the members of a group need {GROUP_BACKEND}",
+                f"the members of a group need {needed}",
                 argument="--backends",
                 got=f"{', '.join(description.backends)} for {description.name} of {group.name}",
-                expected=f"{GROUP_BACKEND} among them",
+                expected=f"{needed} among them",
             )
 
 
@@ -100,9 +101,7 @@ def _emitted(given: Flags, description: Description) -> "tuple[dict[str, str], P
 
 
 def _group_files(given: Flags, group: Group, plans: "dict[str, Plan]") -> dict[str, str]:
-    from shardwright.codegen.backends.triton_gpu.group import group_files
-
     try:
-        return group_files(group, plans)
+        return registry.grouping().group_files(group, plans)
     except InputError as error:
         raise error.named(f"{given.file}, group {group.name!r}, {error.argument}") from None

@@ -6,20 +6,23 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-What = Literal["module", "x64", "xla"]
+What = Literal["module", "x64", "xla", "group"]
 
 
 @dataclass(frozen=True)
 class Job:
     """Compile one program.
 
-    `what`: the emitted module; that module with `jax_enable_x64` on, where it is off otherwise; or
-    XLA's own reshard of the same arrays. `module` is the file; `files` the path below which to save
-    the results, without its ending, or None; `nested` whether a side is split as torch does.
+    `what`: the emitted module; that module with `jax_enable_x64` on, where it is off otherwise;
+    XLA's own reshard of the same arrays; or the module of a group. `backend` is the one whose
+    compiler is asked, `emitted` the one that the module is of. `module` is the file; `files` the
+    path below which to save the results, without its ending, or None; `nested` whether a side is
+    split as torch does.
     """
 
     what: What
     backend: str
+    emitted: str
     module: str
     target: str
     files: str | None = None

@@ -9,22 +9,8 @@ from typing import Any
 
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import GpuCode, Outcome, TpuCode
-from shardwright.codegen.workers.worker import EndedError, Environment, LateError, Worker
-
-# The TPU compiler works for any topology, whatever the machine at hand is said to be. Neither uses
-# what it compiled before, so that seconds are those of compiling.
-_ENVIRONMENT: dict[str, dict[str, str | None]] = {
-    "pallas_tpu": {
-        "JAX_PLATFORMS": "cpu",
-        "JAX_ENABLE_COMPILATION_CACHE": "0",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "TPU_ACCELERATOR_TYPE": "v5litepod-8",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_LOG_DIR": "disabled",
-    },
-    "triton_gpu": {"TRITON_INTERPRET": None, "TRITON_ALWAYS_COMPILE": "1"},
-}
+from shardwright.codegen.compile.targets import compilers
+from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 
 _CODES = {code.__name__: code for code in (TpuCode, GpuCode)}
 
@@ -39,18 +25,13 @@ def outcomes(jobs: Sequence[Job], time_limit: float) -> Iterator[Outcome]:
         return
     backend = jobs[0].backend
     with tempfile.TemporaryDirectory(prefix="shardwright-compile-") as folder:
-        module = __package__ + ".worker"
-        worker = Worker(module, backend, environment=environment(backend, Path(folder)))
+        module, needed = __package__ + ".worker", compilers()[backend].environment(Path(folder))
+        worker = Worker(module, backend, environment=needed)
         try:
             for job in jobs:
                 yield _outcome(worker, job, time_limit)
         finally:
             worker.stop()
-
-
-def environment(backend: str, folder: Path) -> Environment:
-    """What a backend's compiler needs; `folder` takes what it writes."""
-    return _ENVIRONMENT[backend] | {"TRITON_CACHE_DIR": str(folder / "triton")}
 
 
 def _outcome(worker: Worker, job: Job, time_limit: float) -> Outcome:

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.contract import NAMES
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.workers.serve import Answer, serve
@@ -38,7 +40,9 @@ def _compiling(backend: str) -> Answer:
         job = Job.from_json(line)
         compiled = compiler.compile_xla if job.what == "xla" else compiler.compile_module
         try:
-            code = compiled(_module(job.module), job)
+            module = _module(job.module)
+            _check_names(module, job)
+            code = compiled(module, job)
         except InputError as error:
             return {"error": "; ".join(str(error).splitlines())}
         except Exception as error:
@@ -46,6 +50,15 @@ def _compiling(backend: str) -> Answer:
         return {"kind": type(code).__name__, "code": asdict(code)}
 
     return answer
+
+
+def _check_names(module: ModuleType, job: Job) -> None:
+    """Raise InputError for a module without what its contract asks for."""
+    contract = registry.contract(job.emitted)
+    names = contract.grouped if job.what == "group" else (*NAMES, *contract.compiled)
+    lacking = [name for name in names if name not in vars(module)]
+    if lacking:
+        raise InputError(f"the module has no {', '.join(lacking)}")
 
 
 @cache

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.base import Table
 from shardwright.codegen.emit.modules import Part, parts
+from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import write_bundles
+from shardwright.codegen.show.review import review_page
+from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.description import Description
 from shardwright.ir.errors import wrong_type
 from shardwright.ir.plan import Plan
-
-if TYPE_CHECKING:
-    from shardwright.codegen.show.review import Tables
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,6 @@ class Bundle:
 
     def files(self, name: str) -> dict[str, str]:
         """The text of every file of the bundle, by file name; the same for the same plan."""
-        from shardwright.codegen.emit.templates import render
-        from shardwright.codegen.show.review import review_page
-        from shardwright.codegen.show.svg import svg
-
         command = self.description(name).command()
         modules = self.modules(command)
         own = {f"{backend}.py" for backend in self.backends}
@@ -54,12 +51,10 @@ class Bundle:
             "reshard.svg": svg(self.plan),
         }
 
-    def _tables(self) -> Tables:
+    def _tables(self) -> tuple[Table, ...]:
         """What backends have to say on the review page."""
-        from shardwright.codegen.backends.registry import BACKENDS
-
-        modules = (BACKENDS[backend] for backend in self.backends)
-        return tuple(m.review(self.plan) for m in modules if hasattr(m, "review"))
+        tables = (registry.backend(backend).review(self.plan) for backend in self.backends)
+        return tuple(table for table in tables if table is not None)
 
     def modules(self, command: str) -> tuple[Part, ...]:
         """The modules of every backend, each with its backward where it has one."""

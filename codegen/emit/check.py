@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwright.codegen.backends.triton_gpu.group import group_files
+from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.manifest import (
@@ -88,7 +88,7 @@ def _group_problems(root: Path, entry: GroupEntry, listed: Manifest) -> Iterator
         except InputError:
             return  # which the member's own problem says
     try:
-        emitted = group_files(entry.group, plans)
+        emitted = registry.grouping().group_files(entry.group, plans)
     except InputError as error:
         yield Problem(name, f"would not be emitted now: {error}")
         return

@@ -61,9 +61,9 @@ def module_text(
     plan: Plan, command: str, printer: Printer, more: tuple[IndexFunction, ...] = ()
 ) -> ModuleText:
     """The common parts of a module, printed for a target; `more`: index functions of its own."""
-    vectors = as_vectors(plan.exchange)
-    functions = (*index_functions(vectors), *more)
-    return text_of(plan, command, printer, functions, Said(title(plan), facts(plan)), plan.exchange)
+    functions = (*as_vectors(plan.exchange).once(index_functions), *more)
+    said = Said(title(plan), plan.once(facts))
+    return text_of(plan, command, printer, functions, said, plan.exchange)
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,12 @@ def text_of(
 def as_vectors(exchange: Exchange) -> Exchange:
     """The exchange itself, or for a scalar that of a vector of one element, so that kernels have
     at least one dimension."""
+    has_dims = exchange.source.dims and exchange.target.dims
+    return exchange if has_dims else exchange.once(_as_vector)
+
+
+def _as_vector(exchange: Exchange) -> Exchange:
+    """The exchange of a vector of one element, for that of a scalar."""
     source, target = (
         layout if layout.dims else replace(layout, dims=(DimLayout(1, ()),))
         for layout in (exchange.source, exchange.target)
@@ -184,13 +190,17 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
         )
     if reshard.source.unreduced:
         raise InputError(
-            f"{backend} moves values and does not add partial sums",
+            f"{backend} moves values and does not reduce terms",
             argument="source",
             got=str(reshard.source),
-            expected="a source without unreduced axes, or no backend but jax_xla, which adds",
+            expected="a source without unreduced axes",
         )
-    if backend != "triton_gpu":
-        check_ascii(reshard)
+    check_extents(plan, backend)
+
+
+def check_extents(plan: Plan, backend: str) -> None:
+    """Raise InputError for extents that 32 bits do not hold."""
+    reshard = plan.reshard
     if max(reshard.shape, default=1) > MAX_EXTENT:
         raise InputError(
             f"{backend} computes indices in 32 bits",

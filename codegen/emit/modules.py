@@ -3,21 +3,22 @@
 The derivative of a reshard is the reshard itself, and its transpose the reverse reshard: from the
 target to the source. Padding fits: what is read of a cotangent is not padding, and the padding of
 what is returned is zero, as the cotangent of elements that are never read has to be. The derivative
-of a sum gives its cotangent to every term.
+of a sum gives its cotangent to every term; a maximum or minimum has none where terms are equal, so
+that its module has none and says so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.base import Request
+from shardwright.codegen.planner import plan as plan_of
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
-
-DIFFERENTIABLE = ("pallas_tpu", "triton_gpu", "jax_xla")
-"""The backends whose modules have derivatives."""
 
 
 @dataclass(frozen=True)
@@ -45,39 +46,15 @@ def parts(plan: Plan, backend: str, command: str, like: tuple[Part, ...] = ()) -
     """
     forms = {part.file: part.plan for part in like}
     file = f"{backend}.py"
-    own = Part(file, plan, _text(backend, plan, command, forms.get(file)))
+    renders = registry.backend(backend)
+    own = Part(file, plan, renders.render(Request(plan, command, forms.get(file))))
     back = backward_of(plan, backend)
     if back is None:
         return (own,)
     file = backward_file(backend)
     by = f"{command}  # {file}, the backward"
-    return own, Part(file, back.plan, _backward_text(backend, back, by, forms.get(file)))
-
-
-def _text(backend: str, plan: Plan, command: str, like: Plan | None) -> str:
-    from shardwright.codegen.backends.registry import BACKENDS
-
-    module = BACKENDS[backend]
-    text: str
-    if like is not None and hasattr(module, "render_like"):
-        text = module.render_like(plan, command, like)
-    else:
-        text = module.render(plan, command)
-    return text
-
-
-def _backward_text(backend: str, back: Backward, command: str, like: Plan | None) -> str:
-    from shardwright.codegen.backends.registry import BACKENDS
-
-    module = BACKENDS[backend]
-    text: str
-    if back.target is not None:
-        text = module.render_terms(back.plan, command, back.target)
-    elif like is None and hasattr(module, "render_backward"):
-        text = module.render_backward(back.plan, command)
-    else:
-        text = _text(backend, back.plan, command, like)
-    return text
+    asked = Request(back.plan, by, forms.get(file), backward=True, target=back.target)
+    return own, Part(file, back.plan, renders.render(asked))
 
 
 def backward_file(backend: str) -> str:
@@ -88,15 +65,15 @@ def backward_file(backend: str) -> str:
 def backward_of(plan: Plan, backend: str) -> Backward | None:
     """The backward of a plan; None where there is no derivative, or where the backend, which takes
     the plan, refuses the reverse."""
-    from shardwright.codegen.backends.registry import BACKENDS
-
     reshard = plan.reshard
-    if backend not in DIFFERENTIABLE or not is_floating(reshard.dtype):
+    if not registry.backend(backend).differentiable or not is_floating(reshard.dtype):
         return None
     adds = reshard.adds
+    if adds and reshard.source.operator != "sum":
+        return None
     try:
-        back = _planned_back(plan)
-        BACKENDS[backend].refuse(back)
+        back = plan.once(_planned_back)
+        registry.backend(backend).refuse(back)
     except InputError:
         return None
     return Backward(back, reshard.source if adds else None)
@@ -104,8 +81,6 @@ def backward_of(plan: Plan, backend: str) -> Backward | None:
 
 def _planned_back(plan: Plan) -> Plan:
     """The reverse of a plan, by the same strategy and model where they do it."""
-    from shardwright.codegen.planner import plan as plan_of
-
     back, chosen = reverse(plan.reshard), plan.prediction
     topology = None if chosen is None else chosen.topology
     if plan.strategy == "direct" or chosen is None:

@@ -125,7 +125,7 @@ def why_not_xla(reshard: Reshard) -> str | None:
     if reshard.source.mesh.size > MOST_XLA_DEVICES:
         return f"not asked beyond {MOST_XLA_DEVICES} devices"
     if reshard.source.unreduced:
-        return "the identity adds no partial sums"
+        return "the identity reduces no terms"
     if any(extent % side.parts(dim) for side in sides for dim, extent in enumerate(reshard.shape)):
         return "jax wants dimensions that divide"
     return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardwright.codegen.planner.holders import Loads, choose_rule
 from shardwright.codegen.planner.memory import check_limit, held_at_once
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
-from shardwright.ir.exchange import Exchange, HolderRule
+from shardwright.ir.exchange import HolderRule
 from shardwright.ir.plan import ExchangeStep, Plan, Prediction, Traffic
 from shardwright.ir.reshard import Reshard
 
@@ -27,16 +29,16 @@ def plan_direct(
     """
     if reshard.adds:
         raise InputError(
-            "an exchange moves values and cannot add partial sums",
+            "an exchange moves values and cannot reduce terms",
             argument="source",
             got=str(reshard.source),
-            expected="the same unreduced axes in the target, or no backend but jax_xla, which adds",
+            expected="the same unreduced axes in the target, or strategy basis",
         )
     check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)
     chosen = rule or choose_rule(loads)
     traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
-    exchange = Exchange.of(reshard, chosen)
+    exchange = replace(loads.exchange, rule=chosen)
     prediction = None
     if network is not None:
         seconds = network.seconds(network.total(flows(exchange, DTYPES[reshard.dtype])))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from shardwright.codegen.hardware.presets import MOST_DEVICES, check_devices, topology_of
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner.basis.plan import plan_basis
@@ -16,33 +14,6 @@ from shardwright.ir.reshard import Reshard
 # `auto` is the cheapest of the others under a topology; without one, what moves least: an exchange
 # reaches the lower bound, and only a reshard that adds partial sums needs the basis.
 STRATEGIES = ("auto", "direct", "basis")
-# What a backend executes where it is not `direct` alone.
-EXECUTES: dict[str, tuple[str, ...]] = {"jax_xla": ("direct", "basis")}
-
-
-def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
-    """The strategies that every one of the backends executes."""
-    each = [EXECUTES.get(backend, ("direct",)) for backend in backends]
-    return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
-
-
-def executing(strategy: str) -> tuple[str, ...]:
-    """The backends that execute more than direct plans and execute this strategy."""
-    return tuple(backend for backend, known in EXECUTES.items() if strategy in known)
-
-
-def check_executed(strategy: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """What `auto` may choose from; an InputError for a strategy that a backend does not execute."""
-    known = executed_by(backends)
-    if strategy in STRATEGIES[1:] and strategy not in known:
-        lacking = ", ".join(b for b in backends if strategy not in executed_by([b]))
-        raise InputError(
-            "every backend must execute the strategy",
-            argument="strategy",
-            got=f"{strategy} for {lacking}",
-            expected=f"{one_of(('auto', *known))}, or --backends {','.join(executing(strategy))}",
-        )
-    return known
 
 
 def plan(

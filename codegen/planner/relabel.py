@@ -41,7 +41,7 @@ def relabel(reshard: Reshard) -> Relabelled:
     for name, side in (("source", reshard.source), ("target", reshard.target)):
         if side.unreduced:
             raise InputError(
-                "devices that hold partial sums keep their places",
+                "devices that hold terms keep their places",
                 argument=name,
                 got=str(side),
                 expected="no unreduced axes",

@@ -23,7 +23,7 @@ from shardwright.ir.algebra.index import Index, Value, extent_symbol
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.layout import DimLayout, Split, digit_values, unnamed
 from shardwright.ir.mesh import Digit
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import Operator, Sharding
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class LayoutMap:
     dims: tuple[DimLayout, ...]
     refs: tuple[tuple[AxisRef, ...], ...]  # the axis references that split each dimension
     unreduced: tuple[AxisRef, ...]
+    operator: Operator
     letters: Letters
 
     @property
@@ -153,9 +154,9 @@ class LayoutMap:
 
     @property
     def _sum(self) -> str:
-        """Partial sums are added over the coordinates of their axes."""
+        """Terms are reduced over the coordinates of their axes."""
         names = (index.name for index in map(self._own_index, self.unreduced))
-        return f"sum over {', '.join(dict.fromkeys(names))} of"
+        return f"{self.operator} over {', '.join(dict.fromkeys(names))} of"
 
     def _own_index(self, ref: AxisRef) -> Index:
         return next(axis.coordinate for axis in self.axes if axis.name == ref.name)
@@ -218,4 +219,4 @@ def layout_map(
         for extent, refs in zip(extents, pieces, strict=True)
     )
     unreduced = in_pieces(sharding.unreduced, sharding.mesh, tuple(digits))
-    return LayoutMap(axes, dims, tuple(pieces), unreduced, letters)
+    return LayoutMap(axes, dims, tuple(pieces), unreduced, sharding.operator, letters)

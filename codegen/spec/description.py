@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.text.parse import parse_mesh, parse_shape, parse_sharding
 
-DEFAULT_BACKENDS = ("pallas_tpu", "triton_gpu")
 LONGEST_COMMAND = 2000
 
 # What modules import, themselves or by others: a folder of that name beside them would be taken in
@@ -219,7 +219,7 @@ def _backends(value: object) -> tuple[str, ...]:
         "backends are a list of names, or a text with commas",
         argument="backends",
         got=value,
-        expected="['pallas_tpu', 'triton_gpu'] or 'pallas_tpu,triton_gpu'",
+        expected=f"{list(DEFAULT_BACKENDS)} or '{','.join(DEFAULT_BACKENDS)}'",
     )
 
 

@@ -1,7 +1,6 @@
 """Groups: several bundles whose tensors move together, in one launch or one exchange.
 
-A group has a folder of its own with a Triton module, which takes the modules of its members from
-the folders beside it (`backends/triton_gpu/group.py`).
+A group has a folder of its own, whose module takes those of its members from the folders beside it.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from typing import Any
 
 from shardwright.codegen.spec.description import check_name
 from shardwright.ir.errors import InputError
-
-BACKEND = "triton_gpu"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.ir.axes import AxisRef, between, contains
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.sharding import OPERATORS, DimSharding, Operator, Sharding
 
 if TYPE_CHECKING:
     from jax import Device
@@ -37,14 +37,14 @@ def from_named_sharding(named: NamedSharding, rank: int) -> Sharding:
             got=f"{spec} for rank {rank}",
             expected=f"at most {rank} entries",
         )
-    mesh = _from_jax_mesh(named.mesh)
+    mesh = mesh_of_jax(named.mesh)
     dims = tuple(_from_entry(entry, spec) for entry in partitions)
     unreduced = tuple(AxisRef(name) for name in mesh.names if name in spec.unreduced)
     missing = (DimSharding(),) * (rank - len(dims))
     return Sharding(mesh, (*dims, *missing), unreduced=unreduced)
 
 
-def _from_jax_mesh(mesh: Any) -> Mesh:
+def mesh_of_jax(mesh: Any) -> Mesh:
     """A jax mesh by its device ids; an abstract mesh stands for devices 0, 1, 2, …"""
     abstract = type(mesh).__name__ == "AbstractMesh"
     device_ids = None if abstract else [device.id for device in mesh.devices.flat]
@@ -74,6 +74,12 @@ def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = Non
             "a jax mesh has devices, and the empty mesh none of its own",
             got=sharding.mesh,
             expected="a sharding on a mesh of devices, replicated on them",
+        )
+    if sharding.operator != "sum":
+        raise InputError(
+            "a PartitionSpec has unreduced axes for sums only",
+            got=sharding,
+            expected="unreduced={…}",
         )
     pieces = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
     refined = Mesh([(_axis_name(ref), sharding.mesh.full_size(ref)) for ref in pieces])
@@ -124,7 +130,8 @@ def _device(by_id: Mapping[int, Device], wanted: int) -> Device:
 
 
 def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: int) -> Sharding:
-    """The sharding of a torch DTensor: `Shard`, `Replicate`, and `Partial` as an unreduced axis;
+    """The sharding of a torch DTensor: `Shard`, `Replicate`, and `Partial` as an unreduced axis
+    of its operator (sum, max or min, one for all axes);
     `_StridedShard`, by which FSDP shards what is sharded already, as an axis that is more minor
     than axes after it.
 
@@ -143,6 +150,7 @@ def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: i
         )
     axes: list[list[AxisRef]] = [[] for _ in range(rank)]
     unreduced: list[AxisRef] = []
+    operators: dict[Operator, str] = {}  # with the name of an axis that has it
     types = _imported("torch.distributed.tensor.placement_types", "torch", "gpu")
     # From the last placement, which is of the most minor axis, unless later ones are strided.
     for name, placement in reversed(list(zip(mesh.names, placements, strict=True))):
@@ -151,16 +159,25 @@ def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: i
         elif type(placement) is types._StridedShard:
             dim = _dim(placement.dim, rank)
             axes[dim] = _strided(mesh, axes[dim], name, placement)
-        elif type(placement) is types.Partial and placement.reduce_op == "sum":
+        elif type(placement) is types.Partial and placement.reduce_op in OPERATORS:
             unreduced.append(AxisRef(name))
+            operators[placement.reduce_op] = name
         elif type(placement) is not types.Replicate:
             raise InputError(
                 "a placement must be one this representation has",
                 argument="placements",
                 got=f"{placement!r} along {name}",
-                expected="Shard(dim), Replicate() or Partial('sum')",
+                expected="Shard(dim), Replicate() or Partial of sum, max or min",
             )
-    return Sharding(mesh, tuple(DimSharding(tuple(refs)) for refs in axes), (), tuple(unreduced))
+    if len(operators) > 1:
+        raise InputError(
+            "all unreduced axes of a sharding have one operator",
+            argument="placements",
+            got=" and ".join(f"{name} along {operators[name]}" for name in sorted(operators)),
+            expected="Partial of one operator",
+        )
+    dims = tuple(DimSharding(tuple(refs)) for refs in axes)
+    return Sharding(mesh, dims, (), tuple(unreduced), next(iter(operators), "sum"))
 
 
 def _strided(mesh: Mesh, refs: list[AxisRef], name: str, placement: Any) -> list[AxisRef]:

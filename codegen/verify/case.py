@@ -158,6 +158,7 @@ def placement(sharding: Sharding, split: str) -> Placement:
         dims=tuple(_refs(dim.axes) for dim in sharding.dims),
         split=split,
         unreduced=_refs(sharding.unreduced),
+        operator=sharding.operator,
     )
 
 
@@ -172,4 +173,5 @@ def _placement_from(data: dict[str, Any]) -> Placement:
         dims=tuple(tuple((name, pre, size) for name, pre, size in refs) for refs in data["dims"]),
         split=data["split"],
         unreduced=tuple((name, pre, size) for name, pre, size in data["unreduced"]),
+        operator=data["operator"],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -59,11 +59,23 @@ def constants(module: ModuleType, case: Case) -> None:
             expect(f"{side}_shape({device})", tuple(shape_of(device)), shape)
 
 
-def index_functions(module: ModuleType, case: Case) -> None:
+def names(module: ModuleType, wanted: Iterable[str]) -> None:
+    """Raise MismatchError where a name of the contract is missing."""
+    for name in wanted:
+        named(module, name)
+
+
+def plain(module: ModuleType, name: str, jitted: bool) -> Callable[..., Any]:
+    """Return an index function; that beneath a function of a kernel if they are `jitted`."""
+    function: Any = named(module, name)
+    found: Callable[..., Any] = function.fn if jitted else function
+    return found
+
+
+def index_functions(module: ModuleType, case: Case, jitted: bool) -> None:
     """source_box and target_box at every position of their meshes, against the oracle."""
     for side, placement, array in _sides(case):
-        function = named(module, f"{side}_box")
-        box: Callable[[int], Sequence[int]] = getattr(function, "fn", function)
+        box: Callable[[int], Sequence[int]] = plain(module, f"{side}_box", jitted)
         held = oracle.holdings(placement, array)
         for position, device in enumerate(placement.device_ids):
             bounds = tuple(int(bound) for bound in box(position))

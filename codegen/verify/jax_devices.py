@@ -101,7 +101,7 @@ class Execution:
         case = self.case
         if not case.source.unreduced:
             return cotangent
-        parts = oracle_terms.parts_of_sums(case.source, case.target)
+        parts = oracle_terms.target_of_terms(case.source, case.target)
         back: Bits = cotangent.reshape(max(parts) + 1, *case.shape)[list(parts)]
         return back
 
@@ -134,7 +134,7 @@ class Execution:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Every bit plane, as `compare.runs`; of sums, terms whose sums are exact.
+    """Every bit plane, as `compare.runs`; of what is reduced, terms whose sums are exact.
 
     A module that gives more terms than it takes, the derivative of a sum, gives copies.
     """
@@ -143,7 +143,7 @@ def runs(case: Case) -> Iterator[Run]:
     elif not _adds(case):
         yield from _copies(case)
     else:
-        yield from _sums(case)
+        yield from _reductions(case)
 
 
 def _adds(case: Case) -> bool:
@@ -154,18 +154,19 @@ def _adds(case: Case) -> bool:
 
 def _copies(case: Case) -> Iterator[Run]:
     """Planes of what is given; every term that it becomes is the same."""
-    parts = list(oracle_terms.parts_of_sums(case.target, case.source))
+    parts = list(oracle_terms.target_of_terms(case.target, case.source))
     for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
         terms = run.tensor.reshape(max(parts) + 1, *case.shape)[parts]
         yield dataclasses.replace(run, tensor=terms, source=run.tensor)
 
 
-def _sums(case: Case) -> Iterator[Run]:
+def _reductions(case: Case) -> Iterator[Run]:
     fills = oracle.fills(case.dtype)
-    parts = oracle_terms.parts_of_sums(case.source, case.target)
-    for plane, (terms, sums) in enumerate(oracle_terms.sums(case.shape, case.dtype, parts)):
-        given, total = (to_bits(each.astype(jnp.dtype(case.dtype))) for each in (terms, sums))
-        yield Run(total.reshape(case.target_shape), plane, plane % 2, fills[plane % 2], given)
+    parts = oracle_terms.target_of_terms(case.source, case.target)
+    planes = oracle_terms.reductions(case.shape, case.dtype, parts, case.source.operator)
+    for plane, (terms, values) in enumerate(planes):
+        given, made = (to_bits(each.astype(jnp.dtype(case.dtype))) for each in (terms, values))
+        yield Run(made.reshape(case.target_shape), plane, plane % 2, fills[plane % 2], given)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.report import Progress, Report
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
@@ -14,39 +15,15 @@ from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 TIME_LIMIT = 300.0
 """Seconds that one case may take, by default."""
 
-REQUIRES = {
-    "pallas_tpu": (("jax",), "tpu"),
-    "triton_gpu": (("triton", "torch"), "gpu"),
-    "jax_xla": (("jax",), "tpu"),
-}
-"""For each backend what it imports, and the extra that installs it."""
-
 
 def missing(backend: str) -> str:
     """Why a backend cannot run here, or the empty string."""
-    modules, extra = REQUIRES[backend]
-    absent = [module for module in modules if find_spec(module) is None]
+    needs = registry.runtime(backend)
+    absent = [module for module in needs.packages if find_spec(module) is None]
     if not absent:
         return ""
     verb = "is" if len(absent) == 1 else "are"
-    return f"{', '.join(absent)} {verb} not installed: pip install 'shardwright[{extra}]'"
-
-
-def _environment(backend: str, devices: int) -> dict[str, str]:
-    """What must be set before the runtime is imported.
-
-    One more device than any mesh has: with exactly as many, JAX's interpreter deadlocks on
-    buffers over about 100 KB. At least two, between which faults are planted.
-    """
-    if backend == "triton_gpu":
-        return {"TRITON_INTERPRET": "1"}
-    forced = f"--xla_force_host_platform_device_count={max(devices, 1) + 1}"
-    flags = [
-        flag
-        for flag in os.environ.get("XLA_FLAGS", "").split()
-        if not flag.startswith("--xla_force_host_platform_device_count")
-    ]
-    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join([*flags, forced])}
+    return f"{', '.join(absent)} {verb} not installed: pip install 'shardwright[{needs.extra}]'"
 
 
 class Runner:
@@ -58,7 +35,8 @@ class Runner:
 
     def __init__(self, backend: str, devices: int, time_limit: float = TIME_LIMIT) -> None:
         self._limit, self._missing, self._closed = time_limit, missing(backend), False
-        module, needed = __package__ + ".worker", _environment(backend, devices)
+        module = __package__ + ".worker"
+        needed = registry.runtime(backend).environment(devices, os.environ)
         self._worker = Worker(module, backend, environment=needed)
 
     def __enter__(self) -> Runner:

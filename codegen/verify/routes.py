@@ -8,21 +8,22 @@ must be the plan's transfers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
+from shardwright.codegen.backends.contract import TRANSFERS
 from shardwright.codegen.verify.case import Case, Transfer
-from shardwright.codegen.verify.compare import MismatchError, named
+from shardwright.codegen.verify.compare import MismatchError, named, names, plain
 
 Shard = tuple[int, ...]
 Box = tuple[int, ...]
 
 
-def routes(module: ModuleType, case: Case) -> None:
+def routes(module: ModuleType, case: Case, jitted: bool) -> None:
     """Raise MismatchError unless both ends know exactly the plan's transfers."""
+    names(module, TRANSFERS)
     expected = set(case.transfers)
-    forms = _Forms(module, case)
+    forms = _Forms(module, case, jitted)
     for end, found in (("receivers", forms.incoming()), ("senders", forms.outgoing())):
         got = sorted(found)
         for transfer in got:
@@ -36,12 +37,12 @@ def routes(module: ModuleType, case: Case) -> None:
 class _Forms:
     """The index functions of a module, called with integers at positions of its meshes."""
 
-    def __init__(self, module: ModuleType, case: Case) -> None:
-        self._module = module
+    def __init__(self, module: ModuleType, case: Case, jitted: bool) -> None:
+        self._module, self._jitted = module, jitted
         self._rank = len(case.shape)
         self._sources, self._targets = case.source.device_ids, case.target.device_ids
         self._position = {device: place for place, device in enumerate(self._sources)}
-        self._pieces: int = getattr(module, "PIECES", 1)
+        self._pieces: int = module.PIECES
         self._split = named(module, "_piece") if self._pieces > 1 else None
         shards = {self._call("target_shard", place) for place in range(len(self._targets))}
         self._replicas = len(self._targets) // len(shards)
@@ -94,9 +95,7 @@ class _Forms:
         return None if position is None else self._call("source_shard", position)
 
     def _call(self, name: str, *arguments: int) -> tuple[int, ...]:
-        function: Any = named(self._module, name)
-        plain: Callable[..., Any] = getattr(function, "fn", function)
-        result = plain(*arguments)
+        result = plain(self._module, name, self._jitted)(*arguments)
         return tuple(map(int, result)) if isinstance(result, tuple) else (int(result),)
 
 

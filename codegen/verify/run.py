@@ -9,16 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.spec.description import Description
-from shardwright.codegen.spec.group import BACKEND as GROUP_BACKEND
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import described, grouped
 from shardwright.codegen.verify import single
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.group import report_group
-from shardwright.codegen.verify.pool import REQUIRES, Runner
+from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.verify.report import Progress, Report
-from shardwright.ir.errors import InputError, one_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class GroupJob:
     group: Group
     descriptions: tuple[Description, ...]
     root: Path
-    backend: str = GROUP_BACKEND
+    backend: str
 
     def report(self, runner: Runner, folder: Path) -> Report:
         """The verdict on the module."""
@@ -78,10 +77,7 @@ def verify_bundles(
 
 def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[Job]:
     for backend in backends or ():
-        if backend not in REQUIRES:
-            raise InputError(
-                "no such backend", argument="backends", got=backend, expected=one_of(REQUIRES)
-            )
+        registry.check_name(backend)
     every = tuple(paths)
     jobs: list[Job] = [
         BundleJob(description, backend, root)
@@ -91,8 +87,9 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
     ]
     for (root, _), group in grouped(every).items():
         members = described(root / name for name in group.members)
-        if backends is None or GROUP_BACKEND in backends:
-            jobs.append(GroupJob(group, tuple(members.values()), root))
+        grouping = registry.grouping().name
+        if backends is None or grouping in backends:
+            jobs.append(GroupJob(group, tuple(members.values()), root, grouping))
     return jobs
 
 

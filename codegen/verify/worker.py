@@ -11,11 +11,12 @@ import time
 from importlib.metadata import version
 from types import ModuleType
 
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.contract import NAMES
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.pool import REQUIRES
 from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.verify.routes import routes
 from shardwright.codegen.workers.serve import Answer, serve
@@ -50,7 +51,8 @@ def _unfit(backend: str) -> str:
         missed = brief(error)
     if not missed:
         return ""
-    versions = " and ".join(f"{name} {version(name)}" for name in REQUIRES[backend][0])
+    packages = registry.runtime(backend).packages
+    versions = " and ".join(f"{name} {version(name)}" for name in packages)
     return f"nothing can be verified with {versions}: {missed}"
 
 
@@ -63,6 +65,7 @@ def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
     try:
         module = load(case.module)
         if isinstance(case, GroupCase):
+            compare.names(module, registry.contract(case.backend).grouped)
             checks: tuple[str, ...] = runner.run_group(module, case)
         else:
             checks = _checks(runner, module, case)
@@ -76,11 +79,13 @@ def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
 
 def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ...]:
     """What a bundle's module passes; a MismatchError for what it does not."""
+    contract = registry.contract(case.backend)
+    compare.names(module, (*NAMES, *contract.verified))
     compare.constants(module, case)
-    compare.index_functions(module, case)
+    compare.index_functions(module, case, contract.jitted)
     checks: tuple[str, ...] = ("constants", "index functions")
     if case.transfers:
-        routes(module, case)
+        routes(module, case, contract.jitted)
         checks += ("transfers",)
     moved: tuple[str, ...] = (runner.run if case.execute else runner.inspect)(module, case)
     return checks + moved

@@ -176,11 +176,11 @@ def _piece(box, piece, senders):
     return [*box[:cut], (start, end), *box[cut + 1 :]]
 
 
-def _boxes(before, after, senders, adds):
+def _boxes(before, after, senders, reduces):
     """Every box of a step: (sender, receiver, read, write, shape), both ends as ranks.
 
     read, write: where it starts in the shards of its sender and its receiver. What a receiver
-    holds itself it keeps, but for sums, which take the box of every term.
+    holds itself it keeps, but where a step reduces, which takes the box of every term.
     """
     held = [[_range(dim, position) for dim in before] for position in range(DEVICES)]
     holders = {}
@@ -192,7 +192,7 @@ def _boxes(before, after, senders, adds):
         for sender in holders[_turn(senders, after, receiver, piece)]:
             pairs = zip(held[sender], wanted, strict=True)
             box = [(max(a, c), min(b, d)) for (a, b), (c, d) in pairs]
-            stays = not adds and held[sender] == held[me]
+            stays = not reduces and held[sender] == held[me]
             if not stays:
                 box = _piece(box, piece, senders)
             if any(low >= high for low, high in box) or (stays and piece):
@@ -239,19 +239,23 @@ def _largest(dim):
     return max(high - low for low, high in ranges)
 
 
-def _moved(x, before, after, *how, adds=False):
-    """The shard after a step by boxes, of the shard before it; `adds`: the sum of what arrives."""
+def _moved(x, before, after, *how, reduce=None, empty=0):
+    """The shard after a step by boxes, of the shard before it.
+
+    `reduce`: what makes one element of two that arrive; `empty`: what there is before any does.
+    """
     me = lax.axis_index(AXES)
     # Unreduced axes are dimensions of the boxes, and not of the shards.
     hidden = len(before) - x.ndim
-    y = jnp.zeros([_largest(dim) for dim in after[hidden:]], x.dtype)
-    for pairs, window, reads, writes, takes in _rounds(before, after, how[0], adds, *how[1:]):
+    y = jnp.full([_largest(dim) for dim in after[hidden:]], empty, x.dtype)
+    reduces = reduce is not None
+    for pairs, window, reads, writes, takes in _rounds(before, after, how[0], reduces, *how[1:]):
         box = lax.dynamic_slice(x, _at(reads[:, hidden:], me), window[hidden:])
         if any(sender != receiver for sender, receiver in pairs):
             box = lax.ppermute(box, AXES, pairs)
         start = _at(writes[:, hidden:], me)
         own = lax.dynamic_slice(y, start, window[hidden:])
-        arrived = own + box if adds else box
+        arrived = reduce(own, box) if reduces else box
         y = lax.dynamic_update_slice(y, jnp.where(_at(takes, me), arrived, own), start)
     return y
 
@@ -440,9 +444,13 @@ def _linear(x, source, target, interpret, collective_id):
     source = _refined(source, SOURCE_AXES, "source")
     target = _refined(target, TARGET_AXES, "target")
     if isinstance(x, jax.core.Tracer):  # its program is one for these devices
-        explicit = AxisType.Explicit in source.axis_types
-        placed = jax.sharding.reshard if explicit else lax.with_sharding_constraint
-        x = placed(x, NamedSharding(source, SOURCE_SPEC))
+        meshes = jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
+        place = lax.with_sharding_constraint
+        if AxisType.Explicit in source.axis_types:
+            place = jax.sharding.reshard
+        elif any(AxisType.Explicit in each.axis_types for each in meshes):
+            place = jax.device_put
+        x = place(x, NamedSharding(source, SOURCE_SPEC))
     static = {"interpret": interpret, "collective_id": collective_id}
     return _reshard.bind(x, source=source, target=target, **static)
 

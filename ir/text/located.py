@@ -34,6 +34,7 @@ WORDS = {
     "PRIORITY": "a priority as p1",
     "TENSOR": "a tensor type as tensor<4x8xf32>",
     "KIND": "'replicated', 'unreduced'",
+    "OPERATOR": "'sum', 'max', 'min'",
     "$END": "the end",
 }
 IGNORED = {"COMMENT", "WHITESPACE"}

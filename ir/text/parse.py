@@ -16,7 +16,7 @@ from shardwright.ir.axes import AxisRef
 from shardwright.ir.errors import Span, Where, one_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import check_shape
-from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.sharding import DimSharding, Operator, Sharding
 from shardwright.ir.text.hlo_sharding import hlo_sharding, is_hlo
 from shardwright.ir.text.located import Located, Spans, span_of
 
@@ -198,13 +198,30 @@ def _sharding(source: Located, node: Node, mesh: Mesh) -> Sharding:
         for i, dim in enumerate(_children(_child(node, "dims")))
     )
     sets: dict[str, tuple[AxisRef, ...]] = {}
+    operator: Operator = "sum"
     for axis_set in _children(node, "axis_set"):
         kind = _tokens(axis_set, "KIND")[0]
         if kind in sets:
             raise source.error(f"{kind} may be given once", span_of(kind), got=f"{kind} twice")
         sets[str(kind)] = _refs(source, axis_set, (str(kind),), spans)
+        operator = _operator(source, axis_set, kind) or operator
+    replicated, unreduced = (sets.get(kind, ()) for kind in ("replicated", "unreduced"))
     with source.locating(spans):
-        return Sharding(mesh, dims, sets.get("replicated", ()), sets.get("unreduced", ()))
+        return Sharding(mesh, dims, replicated, unreduced, operator)
+
+
+def _operator(source: Located, axis_set: Node, kind: Token) -> Operator | None:
+    """The operator before the braces of unreduced axes; None where there is none."""
+    for token in _tokens(axis_set, "OPERATOR"):
+        if kind != "unreduced":
+            raise source.error(
+                "only unreduced axes have an operator",
+                span_of(token),
+                got=f"{kind}={token}{{…}}",
+                expected=f"{kind}={{…}}",
+            )
+        return cast(Operator, str(token))
+    return None
 
 
 def _dim(source: Located, node: Node, where: Where, spans: Spans) -> DimSharding:

@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import sys
 import tempfile
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,11 +33,7 @@ def main(kind: str) -> None:
 def _running(kind: str) -> Answer:
     runner = importlib.import_module(f".{'torch' if kind == 'torch' else 'jax'}_run", __package__)
 
-    def answer(line: str) -> dict[str, Any]:
-        start = time.perf_counter()
-        return _answer(runner, Job.from_line(line)) | {"seconds": time.perf_counter() - start}
-
-    return answer
+    return lambda line: _answer(runner, Job.from_line(line))
 
 
 def _answer(runner: ModuleType, job: Job) -> dict[str, Any]:

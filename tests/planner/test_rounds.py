@@ -150,7 +150,7 @@ def test_relabelling_refuses_sums() -> None:
     sums = mesh.sharding('[{}], unreduced={"x"}')
     assert message(lambda: relabel(Reshard((2,), "int8", sums, sums))) == exactly(
         """
-        source: devices that hold partial sums keep their places
+        source: devices that hold terms keep their places
         got: [{}], unreduced={"x"}
         expected: no unreduced axes
         """

@@ -242,6 +242,8 @@ def test_from_torch(tensor) -> None:
         ([whole, whole], "[{}, {}]"),
         ([partial, shard(0)], '[{"b"}, {}], unreduced={"a"}'),
         ([partial, partial], '[{}, {}], unreduced={"a", "b"}'),
+        ([tensor.Partial("max"), shard(0)], '[{"b"}, {}], unreduced=max{"a"}'),
+        ([tensor.Partial("min")] * 2, '[{}, {}], unreduced=min{"a", "b"}'),
     ]
     for placements, text in cases:
         sharding = convert.from_torch(mesh, placements, 2)
@@ -332,7 +334,15 @@ def test_mistakes_with_torch(tensor) -> None:
             """
             placements: a placement must be one this representation has
             got: Partial(avg) along b
-            expected: Shard(dim), Replicate() or Partial('sum')
+            expected: Shard(dim), Replicate() or Partial of sum, max or min
+            """,
+        ),
+        (
+            [tensor.Partial("max"), tensor.Partial()],
+            """
+            placements: all unreduced axes of a sharding have one operator
+            got: max along a and sum along b
+            expected: Partial of one operator
             """,
         ),
         (

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from test_verify import case
 
-from shardwright.codegen.verify import pool, run_batch
+from shardwright.codegen.backends import registry
+from shardwright.codegen.verify import run_batch
 from shardwright.codegen.workers import worker
 
 START = """
@@ -74,7 +75,7 @@ def test_what_cannot_be_checked_with(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     backend, broken, said = BROKEN[name]
-    requires, _ = pool.REQUIRES[backend]
+    requires = registry.runtime(backend).packages
     for package in requires:
         pytest.importorskip(package)
     start = START.format(broken=broken)

@@ -39,7 +39,7 @@ class Boxes:
 
     @staticmethod
     def of(exchange: Exchange) -> Boxes:
-        moved = enumerate_transfers(exchange)
+        moved = exchange.once(enumerate_transfers)
         places = (
             positions_of(exchange.source.mesh, moved.sender),
             positions_of(exchange.target.mesh, moved.receiver),

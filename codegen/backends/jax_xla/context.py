@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.jax_host import (
     JaxText,
@@ -37,7 +38,13 @@ from shardwright.codegen.backends.jax_xla.steps.plan import (
     refuse_steps,
     steps_text,
 )
-from shardwright.codegen.emit.context import as_vectors, constant_lines, module_text, refuse_common
+from shardwright.codegen.emit.context import (
+    as_vectors,
+    check_ascii,
+    check_extents,
+    constant_lines,
+    module_text,
+)
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.algebra.printers import PYTHON
@@ -45,8 +52,8 @@ from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import Plan
-from shardwright.ir.sharding import Sharding
 
+NAME = "jax_xla"
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
 TESTED = "Tested with jax 0.10.2 on CPU devices."
@@ -139,10 +146,11 @@ def refuse(plan: Plan) -> None:
     if is_stepwise(plan):
         refuse_steps(plan)
         return
-    refuse_common(plan, "jax_xla", {})
-    refuse_wide(plan, as_vectors(plan.exchange), "jax_xla")
+    check_extents(plan, NAME)
+    check_ascii(plan.reshard)
+    refuse_wide(plan, as_vectors(plan.exchange), NAME)
     count = _transfers(plan.exchange)
-    if count > MOST_TRANSFERS and _collectives(plan) is None:
+    if count > MOST_TRANSFERS and plan.once(_collectives) is None:
         raise InputError(
             "jax_xla goes through all transfers when it is traced",
             argument="target",
@@ -151,20 +159,15 @@ def refuse(plan: Plan) -> None:
         )
 
 
-def render(plan: Plan, command: str) -> str:
-    """The text of `jax_xla.py`."""
-    return render_template("jax_xla/module.py.jinja", xla_text(plan, command))
-
-
-def render_terms(plan: Plan, command: str, target: Sharding) -> str:
-    """The text of the derivative of a sum: of a plan to what every term of it is a copy of; its
-    result has the sharding `target`, which has unreduced axes beside the plan's."""
-    return render_template("jax_xla/module.py.jinja", _of_steps(steps_text(plan, command, target)))
+def render(request: Request) -> str:
+    """Return the text of a module; with a target, that of the derivative of a sum: of a plan to
+    what every term of it is a copy of, whose result has unreduced axes beside the plan's."""
+    return render_template("jax_xla/module.py.jinja", xla_text(request))
 
 
 def how_of(plan: Plan) -> How:
     """How the transfers of a direct plan travel."""
-    collectives = _collectives(plan)
+    collectives = plan.once(_collectives)
     if collectives is not None:
         return collectives
     exchange = as_vectors(plan.exchange)
@@ -217,12 +220,13 @@ def _transfers(exchange: Exchange) -> int:
     return tiles * exchange.target.replicas * exchange.rule.pieces
 
 
-def xla_text(plan: Plan, command: str) -> XlaText:
+def xla_text(request: Request) -> XlaText:
     """The template's context."""
-    if is_stepwise(plan):
-        return _of_steps(steps_text(plan, command))
+    plan, command = request.plan, request.command
+    if is_stepwise(plan) or request.target is not None:
+        return _of_steps(steps_text(plan, command, request.target))
     exchange = as_vectors(plan.exchange)
-    how = how_of(plan)
+    how = plan.once(how_of)
     common, host = module_text(plan, command, PYTHON), host_text(plan)
     itemsize = DTYPES[plan.reshard.dtype]
     return XlaText(

@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.jax_host import JaxText, host_text, short_dims
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.review import form_facts
-from shardwright.codegen.backends.pallas_tpu.review import review as review
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, Form, choose
-from shardwright.codegen.emit.context import as_vectors, module_text, refuse_common
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.strategy import Choice, Form, cheapest, choices
+from shardwright.codegen.emit.context import as_vectors, check_ascii, module_text, refuse_common
 from shardwright.codegen.emit.pruned import pruned
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import PALLAS
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan
 
+NAME = "pallas_tpu"
 # Collective ids are 16-bit signed numbers in the interpreter.
 COLLECTIVE_IDS = 2**15
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
@@ -87,6 +89,13 @@ class PallasText(JaxText):
         return isinstance(self.form, Routed)
 
     @property
+    def as_bits(self) -> bool:
+        """Whether elements are integers outside of kernels too, which may cost XLA a copy: where it
+        packs them, and those that a TPU's kernels have no type for."""
+        packed = isinstance(self.form, Slots | Routed)
+        return super().as_bits and (packed or self.dtype == "float16")
+
+    @property
     def moved(self) -> str:
         """What elements are moved as."""
         return "int8" if self.dtype == "bool" else self.bits if self.as_bits else self.dtype
@@ -120,30 +129,29 @@ class PallasText(JaxText):
 
 def refuse(plan: Plan) -> None:
     """Raises InputError for what this backend does not do."""
-    refuse_common(plan, "pallas_tpu", UNSUPPORTED)
-    refuse_wide(plan, as_vectors(plan.exchange), "pallas_tpu")
+    refuse_common(plan, NAME, UNSUPPORTED)
+    check_ascii(plan.reshard)
+    refuse_wide(plan, as_vectors(plan.exchange), NAME)
     refuse_unreached(plan)
 
 
-def render(plan: Plan, command: str) -> str:
-    """The text of `pallas_tpu.py`."""
-    return _printed(plan, command, _choice(plan))
+def render(request: Request) -> str:
+    """Return the text of a module, in the form that another plan's module has if it can have it."""
+    plan, like = request.plan, request.like
+    choice = plan.once(choice_of) if like is None else checked(plan, like.once(choice_of).form)
+    context = pallas_text(plan, request.command, choice)
+    return pruned(render_template("pallas_tpu/module.py.jinja", context), CHECKED)
 
 
-def render_like(plan: Plan, command: str, like: Plan) -> str:
-    """The text of `pallas_tpu.py` in the form that another plan's module has, if it can have it."""
-    return _printed(plan, command, _choice(plan, _choice(like).form))
+def choice_of(plan: Plan) -> Choice:
+    """Return the form of a plan's module, proved right."""
+    return checked(plan)
 
 
-def _printed(plan: Plan, command: str, choice: Choice) -> str:
-    text = render_template("pallas_tpu/module.py.jinja", pallas_text(plan, command, choice))
-    return pruned(text, CHECKED)
-
-
-def _choice(plan: Plan, like: Form | None = None) -> Choice:
-    exchange = as_vectors(plan.exchange)
-    choice = choose(exchange, DTYPES[plan.reshard.dtype], like, grid_of(plan))
-    check(choice.form, exchange)
+def checked(plan: Plan, like: Form | None = None) -> Choice:
+    """Return the form of a plan's module, one such as another if it can have it, proved right."""
+    choice = cheapest(plan.once(choices), like)
+    check(choice.form, as_vectors(plan.exchange))
     return choice
 
 
@@ -162,7 +170,7 @@ def pallas_text(plan: Plan, command: str, choice: Choice) -> PallasText:
         form=choice.form,
         figures=choice.figures,
         collective_id=collective_id(plan),
-        checks_routes=grid_of(plan) is not None,
+        checks_routes=plan.once(grid_of) is not None,
         target_short=short_dims(target) if choice.form.leaves_padding else (),
         source_parts=tuple(dim.parts for dim in source.dims),
     )
@@ -176,7 +184,7 @@ def collective_id(plan: Plan) -> int:
         reshard.source.mesh.device_ids,
         reshard.target.mesh.device_ids,
     )
-    if plan.prediction is not None and grid_of(plan) is not None:
+    if plan.prediction is not None and plan.once(grid_of) is not None:
         described += (plan.prediction.topology,)
     digest = hashlib.sha256(repr(described).encode()).digest()
     return int.from_bytes(digest[:2], "big") % COLLECTIVE_IDS

@@ -36,7 +36,7 @@ VMEM_BYTES = 16 * 2**20
 
 def check(form: Form, exchange: Exchange) -> None:
     """Raises InternalError where a window of a form is wrong on some device."""
-    sums = Sums(exchange)
+    sums = exchange.once(Sums)
     if isinstance(form, Windows):
         _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
     if isinstance(form, Routed):
@@ -56,7 +56,7 @@ def check(form: Form, exchange: Exchange) -> None:
 def _check_routed(form: Routed, exchange: Exchange) -> None:
     wrong = fault(form.schedule, form.digits, spreads=form.spreads)
     _expect(not wrong, f"{form.name} form: {wrong}")
-    sender, receiver, widths = sent_tiles(exchange)
+    sender, receiver, widths = exchange.once(sent_tiles)
     offsets = np.array(form.schedule.offsets)
     over = offsets_of(sender, receiver, form.digits)
     numbers = np.minimum(np.searchsorted(offsets, over), offsets.size - 1)

@@ -22,11 +22,14 @@ from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
-from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
+from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid, grid_of
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
+from shardwright.codegen.emit.context import as_vectors
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
+from shardwright.ir.plan import Plan
 
 Form = Direct | Windows | Slots | Routed
 
@@ -54,13 +57,16 @@ class Choice:
         return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
 
 
-def choose(
-    exchange: Exchange, itemsize: int, like: Form | None = None, grid: Grid | None = None
-) -> Choice:
-    """The form of least cost; of equal ones the first in the order of the table above, and the
-    array's own order of dimensions before others. `like`: only forms such as this, if there are.
-    `grid`: where not all send directly to all."""
-    every = tuple(candidates(exchange, itemsize, grid))
+def choices(plan: Plan) -> tuple[Choice, ...]:
+    """Return every form that can move the tiles of a plan."""
+    itemsize = DTYPES[plan.reshard.dtype]
+    return tuple(candidates(as_vectors(plan.exchange), itemsize, plan.once(grid_of)))
+
+
+def cheapest(every: tuple[Choice, ...], like: Form | None = None) -> Choice:
+    """Return the form of least cost; of equal ones the first in the order of the table above, and
+    the array's own order of dimensions before others. `like`: only forms such as this, if there
+    are."""
     alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
     return min(alike or every, key=lambda choice: choice.cost)
 
@@ -72,8 +78,9 @@ def _kind(form: Form) -> tuple[object, ...]:
 
 
 def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[Choice]:
-    """Every form that can move the tiles of an exchange. 64-bit elements travel as two of 32."""
-    sums = Sums(exchange)
+    """Every form that can move the tiles of an exchange; `grid`: where not all send directly to
+    all. 64-bit elements travel as two of 32."""
+    sums = exchange.once(Sums)
     if grid is not None and not grid.is_direct(*grid.pairs(exchange)):
         for form in Routed.every(exchange, itemsize, grid):
             yield Choice(form, form.figures(sums))

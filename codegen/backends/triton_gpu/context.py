@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.triton_gpu.dtensor import placements
 from shardwright.codegen.backends.triton_gpu.row_text import FIELDS, Rows
@@ -18,7 +19,6 @@ from shardwright.codegen.emit.index_functions import index_functions
 from shardwright.codegen.emit.python_text import unpacked
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import TRITON
-from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 
@@ -115,27 +115,17 @@ class TritonText(ModuleText):
 
 def refuse(plan: Plan) -> None:
     """Raises InputError for what this backend does not do."""
-    refuse_common(plan, "triton_gpu", {})
-    refuse_wide(plan, as_vectors(plan.exchange), "triton_gpu")
+    refuse_common(plan, NAME, {})
+    refuse_wide(plan, as_vectors(plan.exchange), NAME)
 
 
-def render(plan: Plan, command: str) -> str:
-    """The text of `triton_gpu.py`."""
-    return render_template("triton_gpu/module.py.jinja", triton_text(plan, command))
+def render(request: Request) -> str:
+    """Return the text of a module; it and its backward name each other."""
+    context = triton_text(request.plan, request.command, backward=request.backward)
+    return render_template("triton_gpu/module.py.jinja", context)
 
 
-def render_backward(plan: Plan, command: str) -> str | None:
-    """The text of `triton_gpu_backward.py`, the gradient of the module beside it, from the plan of
-    the reverse reshard; None where there is none."""
-    try:
-        refuse(plan)
-    except InputError:
-        return None
-    text = replace(triton_text(plan, command), reverse=f"{NAME}.py")
-    return render_template("triton_gpu/module.py.jinja", text) if text.differentiable else None
-
-
-def triton_text(plan: Plan, command: str) -> TritonText:
+def triton_text(plan: Plan, command: str, *, backward: bool = False) -> TritonText:
     """The template's context."""
     exchange = as_vectors(plan.exchange)
     common = module_text(plan, command, TRITON)
@@ -174,7 +164,7 @@ def triton_text(plan: Plan, command: str) -> TritonText:
         shard_args=", ".join(f"a{k}" for k in axes),
         source_multiple="LANES * UNIT" + (f" * {common.itemsize}" if common.itemsize > 1 else ""),
         differentiable=common.dtype.startswith(("float", "bfloat")),
-        reverse=f"{NAME}_backward.py",
+        reverse=f"{NAME}.py" if backward else f"{NAME}_backward.py",
         source_placements=placements(plan.reshard.source, plan.exchange.source),
         target_placements=placements(plan.reshard.target, plan.exchange.target),
         source_mesh_shape=repr(tuple(size for _, size in plan.reshard.source.mesh.axes)),
@@ -240,7 +230,7 @@ def _choose_shard(exchange: Exchange) -> tuple[str, ...]:
 
 def _met(exchange: Exchange) -> tuple[tuple[sympy.Expr, sympy.Expr], ...]:
     """Per dimension the first and the count that `senders` returns."""
-    (senders,) = (f for f in index_functions(exchange) if f.name == "senders")
+    (senders,) = (f for f in exchange.once(index_functions) if f.name == "senders")
     return tuple(zip(senders.results[::2], senders.results[1::2], strict=True))
 
 

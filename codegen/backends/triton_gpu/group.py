@@ -1,4 +1,4 @@
-"""A group's module and page: several bundles whose tensors move in one launch or one exchange."""
+"""The module of a group: one launch, or one exchange, for the tensors of several bundles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwright.codegen.backends.triton_gpu.context import TESTED, plan_hash
 from shardwright.codegen.backends.triton_gpu.rows import Moves
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.emit.templates import render
-from shardwright.codegen.spec.group import BACKEND, Group
+from shardwright.codegen.spec.group import Group
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan
@@ -23,20 +23,20 @@ ROWS, COLUMNS = 4, 2048
 
 
 def group_files(group: Group, plans: Mapping[str, Plan]) -> dict[str, str]:
-    """The text of every file of the group's folder, from the plans of its members.
+    """Return the text of every file of a group's folder, from the plans of its members.
 
     Raises InputError, argument "members", unless all are on the same devices.
     """
     text = _text(group, {member: plans[member] for member in group.members})
     return {
-        f"{BACKEND}.py": render("triton_gpu/group.py.jinja", text),
-        "README.md": render("review/group.md.jinja", text),
+        "triton_gpu.py": render("triton_gpu/group.py.jinja", text),
+        "README.md": render("triton_gpu/group.md.jinja", text),
         "__init__.py": render("triton_gpu/group_package.py.jinja", text),
     }
 
 
 @dataclass(frozen=True)
-class GroupText:
+class GroupModule:
     """Everything the templates of a group print."""
 
     name: str
@@ -54,11 +54,11 @@ class GroupText:
     tested: str
 
 
-def _text(group: Group, plans: Mapping[str, Plan]) -> GroupText:
+def _text(group: Group, plans: Mapping[str, Plan]) -> GroupModule:
     _check_devices(plans)
     hashes = tuple((name, plan_hash(plan)) for name, plan in plans.items())
     unit = min(Moves(as_vectors(p.exchange), DTYPES[p.reshard.dtype]).unit for p in plans.values())
-    return GroupText(
+    return GroupModule(
         name=group.name,
         plan=hashlib.sha256(repr(hashes).encode()).hexdigest()[:16],
         count=len(plans),
@@ -83,7 +83,6 @@ def _line(plan: Plan) -> str:
 
 def _received_max(plans: Mapping[str, Plan]) -> int:
     """Bytes that the busiest device receives of all members."""
-
     total: Any = 0
     for plan in plans.values():
         moved = plan.transfers()

@@ -17,7 +17,7 @@ from shardwright.ir.layout import DimLayout, Layout, Split
 from shardwright.ir.mesh import Digit, Mesh
 from shardwright.ir.reduction import Reduction
 from shardwright.ir.refs import refs_of
-from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.sharding import DimSharding, Operator, Sharding
 from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 
 Named = tuple[State, Sharding, Split]
@@ -67,9 +67,15 @@ class Naming:
         layouts = self._layout(before), self._layout(after)
         if move.op in ("reduce_scatter", "all_reduce"):
             places = _places(move.digits), _places(after[0].unreduced)
-            return ReduceStep(move.op, ends, Reduction(*layouts, *places))  # type: ignore[arg-type]
+            reduction = Reduction(*layouts, *places, self._operator)
+            return ReduceStep(move.op, ends, reduction)  # type: ignore[arg-type]
         rule = choose_rule(Loads(*layouts, Exchange(*layouts, HolderRule())))
         return MoveStep(move.op, ends, Exchange(*layouts, rule))  # type: ignore[arg-type]
+
+    @property
+    def _operator(self) -> Operator:
+        """What makes one value of the terms of the source, on the way too."""
+        return self.basis.reshard.source.operator
 
     def _layout(self, named: Named) -> Layout:
         """The layout of a state under the digits of its sharding: a nested split goes by them."""
@@ -90,7 +96,7 @@ class Naming:
             named = [refs for refs in found if refs is not None]
             if len(named) == len(found):
                 dims = tuple(DimSharding(refs) for refs in named[:-1])
-                return Sharding(mesh, dims, unreduced=named[-1])
+                return Sharding(mesh, dims, unreduced=named[-1], operator=self._operator)
         raise AssertionError("a mesh of one axis names every state")
 
     def axes(self, digits: Digits, mesh: Mesh, layer: int) -> tuple[AxisRef, ...]:

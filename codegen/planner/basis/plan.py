@@ -77,12 +77,12 @@ def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
 
 
 def _check_sums(reshard: Reshard) -> None:
-    if reshard.dtype == "bool" and reshard.adds:
+    if reshard.dtype == "bool" and reshard.adds and reshard.source.operator == "sum":
         raise InputError(
             "partial sums are added, and booleans have no sum",
             argument="dtype",
             got="bool",
-            expected="an integer or a floating dtype, as int8",
+            expected="an integer or a floating dtype, as int8; or unreduced=max{…}",
         )
 
 
@@ -94,10 +94,10 @@ def _check_devices(reshard: Reshard) -> None:
     sizes = f"meshes of {source.size} and {target.size} devices that share {shared}"
     if reshard.adds:
         raise InputError(
-            "partial sums are added among one set of devices",
+            "terms are reduced among one set of devices",
             argument="target",
             got=sizes,
-            expected="a reshard to the source's devices that adds, then another between the meshes",
+            expected="a reshard to the source's devices, then another between the meshes",
         )
     raise InputError(
         "the steps of the basis need one set of devices before and after",
@@ -117,7 +117,7 @@ def _keeps_terms(reshard: Reshard) -> bool:
 def _none(reshard: Reshard, memory_limit: int | None) -> InputError:
     if memory_limit is None and reshard.adds:
         return InputError(
-            "what stays a partial sum stays in its order of devices",
+            "terms that stay unreduced stay in their order of devices",
             argument="target_mesh",
             got=f"another order, and {reshard.target}",
             expected="the source's order of devices, then a reshard to the other",

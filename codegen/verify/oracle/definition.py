@@ -33,7 +33,8 @@ class Placement:
     `axes` are (name, size) major to minor; `device_ids[i]` is the device at flat position i of the
     mesh; `dims` has for each tensor dimension the axis references that split it, major to minor;
     `split` says how an uneven dimension is cut: "flat" (once, over all parts) or "nested" (torch:
-    chunk, then chunk each chunk). Along `unreduced` axes devices hold terms of sums.
+    chunk, then chunk each chunk). Along `unreduced` axes devices hold terms, of which `operator`
+    makes one value.
     """
 
     axes: tuple[tuple[str, int], ...]
@@ -41,6 +42,7 @@ class Placement:
     dims: tuple[tuple[Ref, ...], ...]
     split: str = "flat"
     unreduced: tuple[Ref, ...] = ()
+    operator: str = "sum"
 
     def parts(self) -> tuple[int, ...]:
         """How many shards each dimension has."""

@@ -1,27 +1,32 @@
-"""What unreduced axes mean, by definition: arrays of terms, and the sums of these.
+"""What unreduced axes mean, by definition: arrays of terms, and what an operator makes of these.
 
-A tensor of partial sums is an array with a dimension more, the first, that has a term for every
-place along the unreduced axes and is sharded over them. Imports numpy and the oracle only.
+A tensor of terms is an array with a dimension more, the first, that has a term for every place
+along the unreduced axes and is sharded over them. Imports numpy and the oracle only.
 
 Sums are compared bit by bit, although the order in which floats are added is not fixed: all terms
-are integers, so small that every sum of some of them is exact in the dtype.
+are integers, so small that every sum of some of them is exact in the dtype. Maxima and minima are
+compared bit by bit too: no term is NaN or -0.0, where XLA chooses.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.verify.oracle.definition import Placement, shard_numbers
+from shardwright.codegen.verify.oracle.definition import Placement, Ref
 
 Integers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[Any]  # of int64, or of float64 where the ends of a dtype are infinite
 
 # The largest integer up to which all are exact.
 _EXACT = {
+    "bool": 1,
     "int8": 2**7 - 1,
     "uint8": 2**7 - 1,
     "int16": 2**15 - 1,
@@ -53,15 +58,144 @@ def terms_of(placement: Placement) -> int:
     return math.prod(placement.ref_size(ref) for ref in placement.unreduced)
 
 
-def parts_of_sums(source: Placement, target: Placement) -> tuple[int, ...]:
-    """For every term of the source the number of the target's term that it is a part of: the one
-    with its coordinates along the axes, by name, that stay unreduced."""
-    numbers = []
-    for side in (source, target):
-        held = shard_numbers(replace(source, dims=(side.unreduced,)))
-        numbers.append([held[device][0] for device in source.device_ids])
-    pairs = dict(zip(*numbers, strict=True))
-    return tuple(pairs[term] for term in sorted(pairs))
+def terms_of_target(source: Placement, target: Placement) -> tuple[tuple[int, ...], ...]:
+    """For every term of the target the terms of the source that it is made of: those that have its
+    coordinates along what of axes, by name, stays unreduced."""
+    parts = [_parts(side, other) for side, other in ((source, target), (target, source))]
+    kept = [part for part in parts[1] if part in parts[0]]
+    return tuple(
+        tuple(
+            number
+            for number, own in enumerate(_coordinates(parts[0]))
+            if all(own[part] == wanted[part] for part in kept)
+        )
+        for wanted in _coordinates(parts[1])
+    )
+
+
+def target_of_terms(source: Placement, target: Placement) -> tuple[int, ...]:
+    """For every term of the source the number of the target's term that it is a part of."""
+    made = [(term, n) for n, of in enumerate(terms_of_target(source, target)) for term in of]
+    return tuple(number for _, number in sorted(made))
+
+
+Part = tuple[str, int, int, int]
+"""A part of an axis: its name and size, its pre-size and next pre-size."""
+
+
+def _parts(side: Placement, other: Placement) -> list[Part]:
+    """The unreduced axes of a side, cut wherever the other side begins or ends one on an axis of
+    that name and size."""
+    sizes = dict(side.axes)
+    own = [_borders(ref, sizes) for ref in side.unreduced]
+    others = [_borders(ref, dict(other.axes)) for ref in other.unreduced]
+    found = []
+    for name, size, low, high in own:
+        cuts = {low, high}
+        for part in (*own, *others):
+            cuts |= {cut for cut in part[2:] if part[:2] == (name, size) and low < cut < high}
+        found += [(name, size, *pair) for pair in itertools.pairwise(sorted(cuts))]
+    return found
+
+
+def _borders(ref: Ref, sizes: dict[str, int]) -> Part:
+    name, pre, size = ref
+    if pre is None or size is None:
+        return name, sizes[name], 1, sizes[name]
+    return name, sizes[name], pre, pre * size
+
+
+def _coordinates(parts: Sequence[Part]) -> Iterator[dict[Part, int]]:
+    """The coordinates of every term along all parts, in the order of terms."""
+    counts = (range(high // low) for _, _, low, high in parts)
+    for each in itertools.product(*counts):
+        yield dict(zip(parts, each, strict=True))
+
+
+def reductions(
+    shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
+) -> Iterator[tuple[Numbers, Numbers]]:
+    """(terms, values) for values of `shape`, [values, ...]; term i is a part of value `parts[i]`.
+
+    As many as it takes that no two elements agree in all of them, and no term counts for nothing in
+    all.
+    """
+    if operator == "sum":
+        yield from sums(shape, dtype, parts)
+        return
+    yield _ends(shape, dtype, parts, operator)
+    yield from _extrema(shape, dtype, parts, operator)
+
+
+def _groups(parts: Sequence[int]) -> list[list[int]]:
+    """The terms of every value."""
+    return [[i for i, part in enumerate(parts) if part == n] for n in range(max(parts) + 1)]
+
+
+def _extrema(
+    shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
+) -> Iterator[tuple[Integers, Integers]]:
+    """Every term is the largest of some elements; all are negative in every other plane."""
+    groups = _groups(parts)
+    top = min(_EXACT.get(dtype, _WIDE), _WIDE)
+    signed = dtype != "bool" and not dtype.startswith("uint")
+    numbers = np.arange(len(groups) * math.prod(shape), dtype=np.int64)
+    numbers = numbers.reshape(len(groups), *shape)
+    digits, left, plane = numbers, numbers.size, 0
+    while plane < max(2, *map(len, groups)) or left > 1:
+        base = top if signed else top + 1
+        lift = -top if signed and plane % 2 == 0 else 0
+        largest = digits % base
+        terms = np.zeros((len(parts), *shape), dtype=np.int64)
+        for number, group in enumerate(groups):
+            for place, term in enumerate(group):
+                less = 1 + (numbers[number] * 7 + 3 * place + plane) % base
+                wins = (numbers[number] + plane) % len(group) == place
+                below = np.maximum(largest[number] - less, 0)
+                terms[term] = np.where(wins, largest[number], below)
+        spread = _SPREAD.get(dtype, 1)
+        both = (terms + lift) * spread, (largest + lift) * spread
+        if operator == "min":
+            both = (-both[0], -both[1]) if signed else (top - both[0], top - both[1])
+        yield both
+        digits, left, plane = digits // base, -(-left // base), plane + 1
+
+
+def _ends(
+    shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
+) -> tuple[Numbers, Numbers]:
+    """The lowest and the highest value of the dtype: all terms the one, the other, or mixed."""
+    ends = identity(dtype, "max"), identity(dtype, "min")
+    kind = np.arange(math.prod(shape)).reshape(shape) % 3
+    turn = np.arange(math.prod(shape)).reshape(shape) // 3
+    groups = _groups(parts)
+    number = np.float64 if "float" in dtype else np.int64
+    terms: Numbers = np.empty((len(parts), *shape), dtype=number)
+    for group in groups:
+        for place, term in enumerate(group):
+            high = (kind == 1) | ((kind == 2) & (turn % len(group) == place))
+            terms[term] = np.where(high, ends[1], ends[0])
+    function = np.maximum if operator == "max" else np.minimum
+    values: Numbers = np.stack([function.reduce(terms[group]) for group in groups])
+    return terms, values
+
+
+def identity(dtype: str, operator: str) -> float | int:
+    """What leaves any other value as it is: zero, or the lowest or the highest value of the dtype.
+
+    >>> identity("int8", "max"), identity("float32", "min"), identity("float8_e4m3fn", "max")
+    (-128, inf, -448.0)
+    """
+    if operator == "sum":
+        return 0
+    if dtype == "float8_e4m3fn":  # it has no infinity
+        return -448.0 if operator == "max" else 448.0
+    if "float" in dtype:
+        return -math.inf if operator == "max" else math.inf
+    if dtype == "bool":
+        return int(operator == "min")
+    ends = np.iinfo(dtype)
+    return int(ends.min if operator == "max" else ends.max)
 
 
 def sums(
@@ -74,7 +208,7 @@ def sums(
     In each of them an element has two terms that are not zero, one of them negative.
     """
     count = max(parts) + 1
-    groups = [[i for i, part in enumerate(parts) if part == number] for number in range(count)]
+    groups = _groups(parts)
     base = max(min(_EXACT.get(dtype, _WIDE), _WIDE) // 2, 2)
     spread = _SPREAD.get(dtype, 1)
     numbers = np.arange(count * math.prod(shape), dtype=np.int64).reshape(count, *shape)

@@ -15,13 +15,14 @@ import pytest
 from style import FORMATTED, LINTED
 
 import shardwright as sw
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.hlo import received_bytes
-from shardwright.codegen.compile.pool import environment
 from shardwright.codegen.compile.report import TpuCode
+from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
@@ -92,7 +93,8 @@ def written(names: tuple[str, ...], folder: Path) -> None:
 def test_it_takes_a_topology_that_has_it(topology: str | None, how: type) -> None:
     made = direct(nested((1001, 128), "float32"), topology)
     assert isinstance(jax_xla.how_of(made), how)
-    assert ("ragged_all_to_all" in jax_xla.render(made, "shardwright emit")) == (how is Ragged)
+    text = jax_xla.render(Request(made, "shardwright emit"))
+    assert ("ragged_all_to_all" in text) == (how is Ragged)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_the_tpu_compiler_takes_it(tmp_path: Path) -> None:
         assert (report.verdict, report.detail) == ("ok", "")
         assert isinstance(report.code, TpuCode)
         assert report.code.wire_bytes == direct(*RESHARDS[report.name]).traffic.received_max
-    needed = with_own(environment("pallas_tpu", tmp_path))
+    needed = with_own(compilers()["pallas_tpu"].environment(tmp_path))
     files = [str(tmp_path / name / "jax_xla.py") for name in names]
     line = [sys.executable, "-c", COMPILED, *files]
     done = subprocess.run(line, env=needed, capture_output=True, text=True)

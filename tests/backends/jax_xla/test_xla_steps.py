@@ -16,6 +16,7 @@ from sums import reduction
 from test_jax_xla import programs
 
 import shardwright as sw
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.steps.plan import steps_of
 from shardwright.codegen.compile import compile_bundles
@@ -61,7 +62,7 @@ def ran(plans: list[Plan], folder: Path) -> list[Report]:
     cases = []
     for number, made in enumerate(plans):
         path = folder / f"case{number}.py"
-        path.write_text(jax_xla.render(made, "shardwright emit"))
+        path.write_text(jax_xla.render(Request(made, "shardwright emit")))
         name = f"{describe(made.reshard)}: {made.ops}"
         cases.append(Case.of(made.reshard, name, "jax_xla", path))
     return run_batch("jax_xla", cases)
@@ -172,7 +173,7 @@ def test_planted_faults(tmp_path: Path) -> None:
         (plan(make('[{}, {"x"}], unreduced={"y"}', '[{}, {"x"}]', mesh=SIX)), SUM_FAULTS),
         (plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]', (5, 6))), BOX_FAULTS),
     ):
-        text = jax_xla.render(made, "shardwright emit")
+        text = jax_xla.render(Request(made, "shardwright emit"))
         for name, (old, new) in {f"none of {next(iter(faults))}": ("", ""), **faults}.items():
             assert old in text, name
             path = tmp_path / f"{name.replace(' ', '_')}.py"
@@ -185,7 +186,7 @@ def test_planted_faults(tmp_path: Path) -> None:
 
 
 def exchange_of(made: Plan) -> str:
-    text = jax_xla.render(made, "shardwright emit")
+    text = jax_xla.render(Request(made, "shardwright emit"))
     start = text.index("def _exchange(x):")
     return text[start : text.index("def ", start + 1)].strip()
 

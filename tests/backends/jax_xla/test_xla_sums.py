@@ -14,6 +14,7 @@ from sums import ids_differ, reduction
 from test_xla_steps import SIX, check, make, of_steps
 
 import shardwright as sw
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.changes import Moves
 from shardwright.codegen.backends.jax_xla.steps.blocks import Change
@@ -118,7 +119,7 @@ def test_terms_are_the_same_by_the_names_of_axes(tmp_path: Path) -> None:
     one = second.sharding('[{}], unreduced={"y"}')
     assert message(lambda: plan(Reshard((5,), "int8", first.sharding(both), one))) == exactly(
         """
-        target_mesh: what stays a partial sum stays in its order of devices
+        target_mesh: terms that stay unreduced stay in their order of devices
         got: another order, and [{}], unreduced={"y"}
         expected: the source's order of devices, then a reshard to the other
         """
@@ -163,7 +164,7 @@ def test_values_of_sums_are_exact() -> None:
     """Whatever the order of addition, every dtype and up to 64 terms."""
     mesh = Mesh({"x": 64})
     source = placement(mesh.sharding('[{}], unreduced={"x"}'), "flat")
-    terms = oracle_terms.parts_of_sums(source, placement(mesh.sharding('[{"x"}]'), "flat"))
+    terms = oracle_terms.target_of_terms(source, placement(mesh.sharding('[{"x"}]'), "flat"))
     assert terms == (0,) * 64
     for dtype, most in (("float8_e5m2", 8), ("float8_e4m3fn", 16), ("bfloat16", 256)):
         seen = np.zeros(64, dtype=bool)
@@ -182,7 +183,7 @@ def test_values_of_sums_are_exact() -> None:
 def test_terms_in_a_module(tmp_path: Path) -> None:
     """What a reader of the docstring is told, and the shapes that go with it."""
     made = plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y":(1)2}, {"x"}]', (5, 6)))
-    text = jax_xla.render(made, "shardwright emit")
+    text = jax_xla.render(Request(made, "shardwright emit"))
     assert "PADDED_SOURCE_SHAPE = (4, 5, 6)" in text
     assert "PADDED_TARGET_SHAPE = (6, 6)" in text
     assert 'SOURCE_SPEC = P(("y:(1)2", "y:(2)2"), None, "x")' in text
@@ -197,7 +198,7 @@ def test_booleans_have_no_sum() -> None:
             """
             dtype: partial sums are added, and booleans have no sum
             got: bool
-            expected: an integer or a floating dtype, as int8
+            expected: an integer or a floating dtype, as int8; or unreduced=max{…}
             """
         )
 
@@ -208,9 +209,9 @@ def test_sums_among_other_devices() -> None:
     reshard = sw.Reshard((8,), "float32", source, target)
     assert message(lambda: sw.plan(reshard)) == exactly(
         """
-        target: partial sums are added among one set of devices
+        target: terms are reduced among one set of devices
         got: meshes of 2 and 2 devices that share 0
-        expected: a reshard to the source's devices that adds, then another between the meshes
+        expected: a reshard to the source's devices, then another between the meshes
         """
     )
 
@@ -239,10 +240,10 @@ def test_the_least_that_sums_take(source: str, target: str, received: int, total
 def test_other_backends_say_which_one_adds(backends: tuple[str, ...]) -> None:
     reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]')
     assert message(lambda: sw.emit(reshard, backends=backends)) == exactly(
-        """
-        source: an exchange moves values and cannot add partial sums
-        got: [{"x"}, {}], unreduced={"y"}
-        expected: the same unreduced axes in the target, or no backend but jax_xla, which adds
+        f"""
+        source: {backends[0]} cannot reduce terms
+        got: [{{"x"}}, {{}}], unreduced={{"y"}}
+        expected: a source without unreduced axes, or no backend but jax_xla
         """
     )
 
@@ -318,7 +319,7 @@ def test_terms_among_other_devices_are_refused() -> None:
     reshard = Reshard((8,), "int8", source, target)
     assert message(lambda: sw.emit(reshard, backends=("jax_xla",))) == exactly(
         """
-        target_mesh: jax_xla moves partial sums among one set of devices
+        target_mesh: jax_xla moves terms among one set of devices
         got: <["y"=2, "z"=2], device_ids=[4, 5, 6, 7]>
         expected: the devices of the source, in any order
         """

@@ -18,7 +18,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, default_vi
 from shardwright.codegen.cli.compile import _tpu
 from shardwright.codegen.cli.tables import LOG_WIDTH
 from shardwright.codegen.compile import Outcome, Report, TpuCode, compile_bundles, memory, targets
-from shardwright.codegen.compile.pool import environment
+from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.hardware.chips import CHIPS, GIB, torus_of
 from shardwright.codegen.workers.worker import with_own
 from shardwright.ir.dtypes import DTYPES
@@ -229,7 +229,7 @@ def asked_of_the_compiler(program: str, folder: Path, *words: str) -> str:
     """What a Python program prints that the TPU compiler is there for."""
     result = subprocess.run(
         [sys.executable, "-P", "-c", program, *words],
-        env=with_own(environment("pallas_tpu", folder)),
+        env=with_own(compilers()["pallas_tpu"].environment(folder)),
         capture_output=True,
         text=True,
         timeout=120,

@@ -61,7 +61,7 @@ def check_compile(plans: list[Plan], folder: Path) -> set[str]:
             wide = DTYPES[made.reshard.dtype] == 8
             asked: tuple[What, ...] = ("x64",) if wide else ("module", "x64")
             for what in asked:
-                jobs.append(Job(what, "pallas_tpu", str(path), TOPOLOGY))
+                jobs.append(Job(what, "pallas_tpu", "pallas_tpu", str(path), TOPOLOGY))
                 said.append(f"{form} {what} {describe(made.reshard)}")
     done = zip(said, outcomes(jobs, 120), strict=True)
     failed = [f"{each}: {outcome.error}" for each, outcome in done if outcome.error]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cases import describe, random_reshard
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import (
@@ -49,7 +50,7 @@ def events(
     """The events of the module of a reshard, after edits of its text, each of which must apply."""
     pytest.importorskip("jax")
     made = plan(reshard)
-    text = pallas_tpu.render(made, "shardwright emit")
+    text = pallas_tpu.render(Request(made, "shardwright emit"))
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)

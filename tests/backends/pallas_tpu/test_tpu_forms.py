@@ -17,7 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import default_view, padded_
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, choose
+from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, cheapest
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
@@ -39,7 +39,7 @@ def exchange_of(reshard: Reshard) -> Exchange:
 
 
 def chosen(reshard: Reshard) -> Choice:
-    return choose(exchange_of(reshard), DTYPES[reshard.dtype])
+    return cheapest(tuple(candidates(exchange_of(reshard), DTYPES[reshard.dtype])))
 
 
 REPLICATED = Reshard((37, 53), "int8", MESH.sharding('[{"x"}, {}]'), MESH.sharding('[{}, {"y"}]'))

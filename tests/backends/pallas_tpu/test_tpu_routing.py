@@ -15,12 +15,13 @@ from types import SimpleNamespace
 import pytest
 
 import shardwright as sw
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, Schedule, routed
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, choose
+from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, cheapest
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, trace
@@ -135,7 +136,7 @@ CASES = {
 
 def written(made: Plan, path: Path, *edits: tuple[str, str]) -> Path:
     """The module of a plan, after edits of its text, each of which must apply."""
-    text = pallas_tpu.render(made, "shardwright emit")
+    text = pallas_tpu.render(Request(made, "shardwright emit"))
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
@@ -150,9 +151,9 @@ def test_modules_move_what_they_should(tmp_path: Path) -> None:
     for number, (name, made) in enumerate(CASES.items()):
         path = written(made, tmp_path / f"case{number}.py")
         cases.append(Case.of(made.reshard, name, "pallas_tpu", path))
-        chosen = pallas_tpu._choice(made).form
-        assert isinstance(chosen, Routed), name
-        kinds.add((chosen.name, chosen.slot.dense))
+        form = pallas_tpu.choice_of(made).form
+        assert isinstance(form, Routed), name
+        kinds.add((form.name, form.slot.dense))
     assert {name for name, _ in kinds} == {"routed", "spread"}
     failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
@@ -282,18 +283,18 @@ def test_the_fewest_bytes_are_chosen() -> None:
     """An all-to-all forwards its pieces; a gather spreads shards, for half of the bytes."""
     made = CASES["gather"]
     exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
-    best = choose(exchange, itemsize, grid=grid_of(made))
+    best = cheapest(tuple(candidates(exchange, itemsize, grid_of(made))))
     assert best.form.name == "spread"
     assert best.figures.wire_padding < 1.2
     forwarded = [c.figures.wire_bytes for c in choices(made) if c.form.name == "routed"]
     assert min(forwarded) > 1.7 * best.figures.wire_bytes
-    assert pallas_tpu._choice(ALL_TO_ALL).form.name == "routed"
+    assert pallas_tpu.choice_of(ALL_TO_ALL).form.name == "routed"
 
 
 def test_where_all_are_in_reach_tiles_go_straight(tmp_path: Path) -> None:
     """Along one axis of two devices: the forms of other chips, but the devices are looked up."""
     made = planned(MESH_8, (512, 256), "float32", '[{"x"}, {}]', '[{}, {"x"}]')
-    assert pallas_tpu._choice(made).form.name == "direct"
+    assert pallas_tpu.choice_of(made).form.name == "direct"
     text = written(made, tmp_path / "module.py").read_text()
     assert "raise ValueError(" in text
     assert "import warnings" not in text
@@ -385,7 +386,7 @@ def test_v5e_compiles_what_is_forwarded(tmp_path: Path) -> None:
         pytest.skip(" ".join(str(error).split()))
     mesh = CASES["transpose"].reshard.source.mesh
     wide = planned(mesh, (1031, 2050), "bfloat16", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
-    assert isinstance(form := pallas_tpu._choice(wide).form, Routed)
+    assert isinstance(form := pallas_tpu.choice_of(wide).form, Routed)
     assert form.part
     # In 64 bits Python's integers are 64 wide, which a kernel's must not be.
     for name, made in {**CASES, "wide": wide}.items():

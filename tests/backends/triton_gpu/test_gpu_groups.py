@@ -35,7 +35,7 @@ def written(reshards: dict[str, Reshard], folder: Path) -> Path:
         emit(reshard, ("triton_gpu",), "direct").write(folder / name)
     group = Group("layer", tuple(reshards))
     (folder / "layer").mkdir()
-    for name, text in group_files(group, {name: plan(r) for name, r in reshards.items()}).items():
+    for name, text in group_files(group, {n: plan(r) for n, r in reshards.items()}).items():
         (folder / "layer" / name).write_text(text)
     return folder / "layer" / "triton_gpu.py"
 

@@ -3,7 +3,8 @@
 A step over the minor-most digits of dimensions is a collective of JAX's where padded shards fit
 into one another: small ones at multiples of their size. Any other step goes box by box
 (`jax_xla/step_boxes.py.jinja`), as its own exchange or reduction says; no bytes are padding
-then. A sum that stays where it is is `lax.psum` whatever the shape.
+then. A sum that stays where it is is `lax.psum` whatever the shape, a maximum `lax.pmax`, a minimum
+`lax.pmin`; for these two a reduce-scatter is an all-to-all and a maximum of what arrives.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import same_devices
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Digit, Mesh
+from shardwright.ir.reduction import Reduction
+from shardwright.ir.sharding import Operator
 from shardwright.ir.steps import ReduceStep, Step
+
+_BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class Block:
     lines: tuple[str, ...]
     received: Integers
     boxes: Boxes | None = None
+    is_padded: bool = True  # whether what boxes leave of a shard, its padding, is zero
 
     @property
     def uses_groups(self) -> bool:
@@ -84,6 +90,7 @@ class Blocks:
     itemsize: int
     ids: Integers  # by rank
     axes: ProgramAxes | None
+    empty: str = "0"  # what a reduction by boxes starts from, as a Python expression
 
     def of(self, number: int, step: Step) -> Block:
         """The block of a plan's step, which is the number-th."""
@@ -146,14 +153,30 @@ class Blocks:
         count = step.reduction.count
         changes = changes_of(before, after)
         if changes == ():
-            lines = self._collective("psum", pairs_of(step.reduction.terms), [])
+            op = f"p{step.reduction.operator}"
+            lines = self._collective(op, pairs_of(step.reduction.terms), [])
             return Block(tuple(lines), self._everywhere(2 * (size * (count - 1) // count)))
         if changes is None or self.axes is None or not all(change.fits for change in changes):
             return self._by_boxes(number, step)
         (change,) = changes
-        how = [f"scatter_dimension={change.axis}", "tiled=True"]
-        lines = self._collective("psum_scatter", change.digits, how)
+        lines = self._scattered(step.reduction, change)
         return self._tight(number, step, lines, size * (count - 1), step.is_even)
+
+    def _scattered(self, reduction: Reduction, change: Change) -> list[str]:
+        """A reduce-scatter: one collective for sums; for the others every device gets all terms of
+        its shard, one after the other along a new dimension, and reduces them."""
+        axis = change.axis
+        if reduction.operator == "sum":
+            how = [f"scatter_dimension={axis}", "tiled=True"]
+            return self._collective("psum_scatter", change.digits, how)
+        shape = list(reduction.after.local_shape)
+        extents = ", ".join(map(str, [*shape[:axis], change.count, *shape[axis:]]))
+        how = [f"split_axis={axis}", f"concat_axis={axis}"]
+        return [
+            f"x = x.reshape({extents})",
+            *self._collective("all_to_all", change.digits, how),
+            f"x = jnp.{reduction.operator}(x, axis={axis})",
+        ]
 
     def _tight(self, number: int, step: Step, lines: list[str], nbytes: int, even: bool) -> Block:
         """The collective, unless it moves so much padding that boxes are better."""
@@ -178,8 +201,12 @@ class Blocks:
         named = ["x", f"BEFORE_{number}", f"AFTER_{number}", f"SENDERS_{number}"]
         boxes = boxes_of(step, self.source)
         named += boxes.ids if self.axes is None else ()
-        named += ["adds=True"] if isinstance(step, ReduceStep) else []
-        return Block(tuple(called("x = _moved", named)), self._received(step), boxes)
+        if isinstance(step, ReduceStep):
+            named += [f"reduce=jnp.{_BINARY[step.reduction.operator]}"]
+            named += [f"empty={self.empty}"] if self.empty != "0" else []
+        lines = called("x = _moved", named)
+        fills = isinstance(step, ReduceStep) and self.empty != "0"
+        return Block(tuple(lines), self._received(step), boxes, not fills)
 
 
 def _moves(before: Layout, after: Layout) -> Moves[Change] | None:

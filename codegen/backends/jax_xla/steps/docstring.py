@@ -44,13 +44,23 @@ def _term_lines(plan: Plan, target: Sharding) -> list[str]:
         ]
     if not source.unreduced:
         return []
-    added = "are added up" if not target.unreduced else "are added up but along those of the target"
-    return [
+    first = [
         "",
         "Dimension 0 of the source stands for its unreduced axes, in the order of the mesh: its",
-        f"elements are the terms, which {added}. Integers wrap; floats are added in an",
-        "order that XLA chooses.",
     ]
+    kept = " but along the target's" if target.unreduced else ""
+    if source.operator == "sum":
+        added = (
+            f"elements are the terms, which are added up{kept}. Integers wrap; floats are added in"
+        )
+        return [*first, f"{added} an", "order that XLA chooses."]
+    most = {"max": "maximum", "min": "minimum"}[source.operator]
+    text = (
+        f"elements are the terms, which are reduced to their {most}{kept}. Of a NaN and a number, "
+        "and of -0.0 and +0.0, XLA chooses: on CPU an all-reduce passes over NaN, which a maximum "
+        "or minimum of two arrays does not."
+    )
+    return [*first, *textwrap.wrap(text, WIDTH)]
 
 
 def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:

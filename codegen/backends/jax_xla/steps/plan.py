@@ -46,11 +46,12 @@ from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.axes import AxisRef
+from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.plan import Plan
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.steps import ExchangeStep, Step
 
 # A module goes through the boxes of a step, empty ones too, when it is traced.
@@ -114,13 +115,14 @@ class Steps:
         return tuple(found)
 
 
-def steps_of(plan: Plan, *, gives_term: bool = False) -> Steps:
-    """How a basis plan is carried out. `gives_term`: every device gives its result as a term."""
+def steps_of(plan: Plan) -> Steps:
+    """How a basis plan is carried out."""
     reshard = plan.reshard
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
-    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes)
+    empty = empty_text(reshard.dtype, reshard.source.operator)
+    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
     received = sum((block.received for block in blocks), np.zeros(ids.size, dtype=np.int64))
     return Steps(
@@ -129,8 +131,21 @@ def steps_of(plan: Plan, *, gives_term: bool = False) -> Steps:
         (int(received.max()), int(received.sum())),
         axes,
         bool(reshard.source.unreduced),
-        gives_term or bool(reshard.target.unreduced),
+        bool(reshard.target.unreduced),
     )
+
+
+def empty_text(dtype: str, operator: Operator) -> str:
+    """What leaves any other value as it is under an operator, as a Python expression."""
+    if operator == "sum":
+        return "0"
+    if dtype == "bool":
+        return str(operator == "min")
+    lowest = operator == "max"
+    if is_floating(dtype) and dtype != "float8_e4m3fn":
+        return "-jnp.inf" if lowest else "jnp.inf"
+    info = "finfo" if is_floating(dtype) else "iinfo"
+    return f"jnp.{info}(DTYPE).{'min' if lowest else 'max'}"
 
 
 def _digits(step: Step) -> Digits:
@@ -191,7 +206,7 @@ class StepsText:
     def target_short(self) -> tuple[int, ...]:
         """Dimensions of the result whose padding is still to be made zero."""
         last = self.how.blocks[-1] if self.how.blocks else None
-        if last is not None and last.boxes is not None:
+        if last is not None and last.boxes is not None and last.is_padded:
             return ()
         return short_dims(self.ends.target)
 
@@ -200,7 +215,9 @@ def steps_text(plan: Plan, command: str, target: Sharding | None = None) -> Step
     """The texts of a basis plan. `target`: the sharding of the result where it is not the plan's,
     but has unreduced axes beside it, along which every device gives its result as a term."""
     wanted = plan.reshard.target if target is None else target
-    ends, how = ends_of(plan, wanted), steps_of(plan, gives_term=target is not None)
+    ends, how = ends_of(plan, wanted), plan.once(steps_of)
+    if target is not None:  # every device gives its result as a term
+        how = replace(how, gives_term=True)
     received = [int(block.received.max()) for block in how.blocks]
     facts = (
         *step_facts(plan, ends, wanted, how.said, received),
@@ -247,7 +264,7 @@ def refuse_steps(plan: Plan) -> None:
     check_ascii(reshard)
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):
         raise InputError(
-            "jax_xla moves partial sums among one set of devices",
+            "jax_xla moves terms among one set of devices",
             argument="target_mesh",
             got=str(reshard.target.mesh),
             expected="the devices of the source, in any order",
@@ -271,7 +288,7 @@ def _refuse_size(plan: Plan) -> None:
             expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
         )
     devices = reshard.source.mesh.size
-    boxes = [block.boxes for block in steps_of(plan).blocks if block.boxes is not None]
+    boxes = [block.boxes for block in plan.once(steps_of).blocks if block.boxes is not None]
     most = max((each.looked_at(devices) for each in boxes), default=0)
     if most > MOST_BOXES:
         raise InputError(

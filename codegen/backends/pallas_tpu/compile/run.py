@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -45,7 +44,7 @@ class _Program:
 def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """What the compiler makes of `reshard`; with `job.files`, the program is saved too."""
     # A module in plain JAX has no staging areas of its own.
-    is_kernel = Path(job.module).stem.startswith(job.backend)
+    is_kernel = job.emitted == job.backend
     memory.check(module, job.target, module.STAGING_BYTES if is_kernel else 0)
     _set_widths(module, job)
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
@@ -64,9 +63,8 @@ def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:
     which a module should have none, or all where these do not say what they move."""
     if is_kernel:
         return replace(code, wire_bytes=module.WIRE_BYTES + (code.wire_bytes or 0))
-    # In plain JAX the collectives are all that moves; some modules state it.
-    stated = getattr(module, "WIRE_BYTES", None)
-    return code if code.wire_bytes is not None else replace(code, wire_bytes=stated)
+    # In plain JAX the collectives are all that moves.
+    return code if code.wire_bytes is not None else replace(code, wire_bytes=module.WIRE_BYTES)
 
 
 def compile_xla(module: ModuleType, job: Job) -> TpuCode:

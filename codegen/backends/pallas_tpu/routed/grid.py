@@ -45,13 +45,13 @@ class Grid:
 
     def pairs(self, exchange: Exchange) -> tuple[Integers, Integers]:
         """The numbers of senders and receivers, each pair once."""
-        sender, receiver, _ = sent_tiles(exchange)
+        sender, receiver, _ = exchange.once(sent_tiles)
         pairs = np.unique(np.stack([sender, receiver]), axis=1)
         return pairs[0], pairs[1]
 
     def widths(self, exchange: Exchange) -> dict[int, tuple[int, ...]]:
         """The offsets that occur, ascending, with the widest extents of their tiles."""
-        sender, receiver, widths = sent_tiles(exchange)
+        sender, receiver, widths = exchange.once(sent_tiles)
         offsets, group = np.unique(offsets_of(sender, receiver, self.digits), return_inverse=True)
         widest = np.zeros((offsets.size, widths.shape[1]), dtype=np.int64)
         np.maximum.at(widest, group, widths)
@@ -75,7 +75,7 @@ class Grid:
 
 def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
     """The numbers of sender and receiver of every tile that is sent, and its extents [n, dims]."""
-    moved, ids = enumerate_transfers(exchange), _numbered(exchange)
+    moved, ids = exchange.once(enumerate_transfers), _numbered(exchange)
     remote = ~moved.is_local
     order = np.argsort(ids)
     sender, receiver = (
@@ -100,7 +100,7 @@ def grid_of(plan: Plan) -> Grid | None:
 
 def refuse_unreached(plan: Plan) -> None:
     """Raises InputError where tiles are to go farther than directly and hops do not lead there."""
-    grid = grid_of(plan)
+    grid = plan.once(grid_of)
     if grid is None or grid.reaches():
         return
     if not grid.is_direct(*grid.pairs(as_vectors(plan.exchange))):

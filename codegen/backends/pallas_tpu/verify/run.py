@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+import jax
+
 from shardwright.codegen.backends.pallas_tpu.verify import poison
 from shardwright.codegen.backends.pallas_tpu.verify.contract import check_names, lacking
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import (
@@ -33,6 +35,9 @@ CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Execute the module on every bit plane; the names of the checks passed."""
+    # The interpreter numbers devices along the axes as JAX's caches first met them: a module on the
+    # same axes in another order would be run on other devices (jax 0.10.2).
+    jax.clear_caches()
     with wide_types(case.dtype):
         derivative = _Interpreted(module, case).passed()
     # Last, so that what the interpreter sees is said in its words.

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -98,10 +99,10 @@ def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
             unpacks = form_of(module) == "windows"
             if sends or not unpacks:
-                module._kernel(**_arguments(module, module._kernel))
+                module._kernel(**_arguments(module, module._kernel, sends))
             for block in np.ndindex(module.BLOCKS) if unpacks else ():
                 recorder.block = block
-                module._unpack_kernel(**_arguments(module, module._unpack_kernel))
+                module._unpack_kernel(**_arguments(module, module._unpack_kernel, sends))
     except (AttributeError, TypeError, ValueError) as error:
         raise MismatchError(f"the kernel's events cannot be read: {error}") from error
     except (FloatingPointError, OverflowError) as error:
@@ -109,9 +110,9 @@ def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
     return tuple(recorder.events)
 
 
-def _arguments(module: ModuleType, kernel: Callable[..., None]) -> dict[str, Any]:
+def _arguments(module: ModuleType, kernel: Callable[..., None], sends: bool) -> dict[str, Any]:
     """What stands for each parameter of a kernel: buffers, the table of ranks, semaphores."""
-    shapes = _shapes(module)
+    shapes = _shapes(module, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
         given[name] = _Ref(name, shapes[name]) if name in shapes else _Semaphores(name)
@@ -122,7 +123,7 @@ def _arguments(module: ModuleType, kernel: Callable[..., None]) -> dict[str, Any
     return given
 
 
-def _shapes(module: ModuleType) -> dict[str, tuple[int, ...]]:
+def _shapes(module: ModuleType, sends: bool) -> dict[str, tuple[int, ...]]:
     """The shapes of the kernels' buffers; of those in HBM what memory has room for."""
     form = form_of(module)
     if form in ("routed", "spread"):
@@ -139,7 +140,7 @@ def _shapes(module: ModuleType) -> dict[str, tuple[int, ...]]:
     return {
         "x": tuple(-(-extent // unit) * unit for extent, unit in units),
         "y": module.CHUNK,
-        "stage": getattr(module, "STAGE", ()),  # there is none where nothing is sent
+        "stage": module.STAGE if sends else (),
         "windows": _two(module.WINDOW),
         "chunks": _two(module.CHUNK),
     }
@@ -316,12 +317,5 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         "_pass": lambda *_: None,
         "_merge": lambda *_: None,
     }
-    stand_ins = {name: one for name, one in stand_ins.items() if hasattr(module, name)}
-    before = {name: getattr(module, name) for name in stand_ins}
-    for name, stand_in in stand_ins.items():
-        setattr(module, name, stand_in)
-    try:
+    with patch.dict(vars(module), stand_ins):
         yield
-    finally:
-        for name, own in before.items():
-            setattr(module, name, own)

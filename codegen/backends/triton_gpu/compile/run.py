@@ -23,11 +23,12 @@ def compile_module(module: ModuleType, job: Job) -> GpuCode:
     A device's positions are arguments, so one binary serves all devices.
     """
     start = time.perf_counter()
-    kernel = compiled(module, job.target)
+    grouped = job.what == "group"
+    kernel = compiled(module, job.target, grouped=grouped)
     code = code_of(kernel, time.perf_counter() - start)
     if job.files is not None:
         binary, assembly = kinds(kernel)
-        described = (group_launch if _is_group(module) else launch).launch_json
+        described = (group_launch if grouped else launch).launch_json
         used = {
             "shared_bytes": code.shared_bytes,
             "registers": code.registers,
@@ -42,9 +43,10 @@ def compile_module(module: ModuleType, job: Job) -> GpuCode:
     return code
 
 
-def compiled(module: ModuleType, target: str) -> Any:
-    """What Triton makes of the kernel for an architecture, as the module's launches call it."""
-    return triton.compile(_source(module), target=_gpu(target))
+def compiled(module: ModuleType, target: str, *, grouped: bool = False) -> Any:
+    """What Triton makes of the kernel for an architecture, as the module's launches call it;
+    `grouped`: the module is that of a group, whose kernel is another."""
+    return triton.compile(_source(module, grouped), target=_gpu(target))
 
 
 def code_of(kernel: Any, seconds: float) -> GpuCode:
@@ -84,14 +86,9 @@ def _gpu(name: str) -> GPUTarget:
     return GPUTarget("hip", name, 64)
 
 
-def _is_group(module: ModuleType) -> bool:
-    """Whether a module is that of a group, whose kernel is another."""
-    return hasattr(module, "MEMBERS")
-
-
-def _source(module: ModuleType) -> ASTSource:
+def _source(module: ModuleType, grouped: bool) -> ASTSource:
     """The kernel as the module's launches call it."""
-    if _is_group(module):
+    if grouped:
         kernel, given = module.copy_kernel, group_launch.TYPES
         values = group_launch.constants(module)
     else:
