@@ -32,7 +32,6 @@ LAYERS = (
         "codegen/emit/index_functions.py",
         "codegen/emit/docstring.py",
         "codegen/emit/python_text.py",
-        "codegen/emit/pruned.py",
         "codegen/emit/templates.py",
         "codegen/workers/",
         "codegen/verify/oracle/",

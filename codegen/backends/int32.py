@@ -41,7 +41,7 @@ def widest_index(exchange: Exchange) -> int:
     values = (
         value
         for function in exchange.once(index_functions)
-        for expr in (*(line.value for line in function.lines), *function.results)
+        for expr in function.values
         for value in _computed(sympy.sympify(expr))
     )
     return max(*padded, *values)

@@ -22,11 +22,12 @@ MAX_EXTENT = 2**31 - 1
 
 @dataclass(frozen=True)
 class FunctionText:
-    """An index function, printed: its signature, its docstring, its lines."""
+    """An index function, printed: its signature, its docstring, its lines, and what they call."""
 
     signature: tuple[str, ...]
     doc: str
     lines: tuple[str, ...]
+    calls: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,12 @@ class ModuleText:
     same_order: bool
     tested: str
     jit: bool
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """What index functions call, by the printer's names without their underscores."""
+        every = frozenset[str]().union(*(function.calls for function in self.functions))
+        return frozenset(name.lstrip("_") for name in every)
 
     @property
     def floating(self) -> bool:
@@ -125,6 +132,7 @@ def text_of(
                 tuple(exploded(f"def {f.name}", list(f.parameters), suffix=":")),
                 f.doc,
                 tuple(function_lines(printer, f)),
+                frozenset[str]().union(*map(printer.calls, f.values)),
             )
             for f in functions
         ),

@@ -37,6 +37,11 @@ class IndexFunction:
     results: tuple[sympy.Expr, ...]
     single: bool = False
 
+    @property
+    def values(self) -> tuple[sympy.Expr, ...]:
+        """All expressions, of assignments and results."""
+        return (*(line.value for line in self.lines), *self.results)
+
 
 @dataclass
 class FunctionBody:

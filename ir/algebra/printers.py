@@ -35,6 +35,21 @@ class Printer:
         negative."""
         return self._print(sympy.sympify(expr))[0]
 
+    def calls(self, expr: Value) -> frozenset[str]:
+        """Return the names of the functions that the expression's text calls."""
+        found = set()
+        for part in sympy.preorder_traversal(sympy.sympify(expr)):
+            match part:
+                case Minimum():
+                    found.add(self.minimum)
+                case Maximum():
+                    found.add(self.maximum)
+                case FloorDiv() | CeilDiv():
+                    found.add(self.quotient)
+                case Mod():
+                    found.add(self.remainder)
+        return frozenset(found - {""})
+
     def _print(self, expr: sympy.Expr) -> tuple[str, int]:
         if isinstance(expr, sympy.Integer):
             return str(expr), _ATOM if expr >= 0 else _SUM

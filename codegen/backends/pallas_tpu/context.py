@@ -9,6 +9,7 @@ from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.jax_host import HostText, host_text, short_dims
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
+from shardwright.codegen.backends.pallas_tpu.helpers import Helpers
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.review import form_facts
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
@@ -23,7 +24,6 @@ from shardwright.codegen.emit.context import (
     refuse_common,
 )
 from shardwright.codegen.emit.index_functions import index_functions
-from shardwright.codegen.emit.pruned import pruned
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import PALLAS
 from shardwright.ir.dtypes import DTYPES
@@ -33,18 +33,8 @@ NAME = "pallas_tpu"
 # Collective ids are 16-bit signed numbers in the interpreter.
 COLLECTIVE_IDS = 2**15
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
-# The closed forms that `verify` compares with the plan, even where a kernel has no use for one.
-CHECKED = (
-    "source_shard",
-    "target_shard",
-    "tile",
-    "senders",
-    "receivers",
-    "target_position",
-    "holder",
-)
-
-
+# The index functions that no kernel here calls, nor `verify`.
+UNUSED = ("source_range",)
 TESTED = "Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin."
 
 
@@ -58,6 +48,7 @@ class PallasKernel:
     view: str
     inverse_view: str
     form: Form
+    helpers: Helpers
     figures: Figures
     collective_id: int
     checks_routes: bool
@@ -162,7 +153,7 @@ def render(request: Request) -> str:
     plan, like = request.plan, request.like
     choice = plan.once(choice_of) if like is None else checked(plan, like.once(choice_of).form)
     context = pallas_text(plan, request.command, choice)
-    return pruned(render_template("pallas_tpu/module.py.jinja", context), CHECKED)
+    return render_template("pallas_tpu/module.py.jinja", context)
 
 
 def choice_of(plan: Plan) -> FormChoice:
@@ -182,12 +173,13 @@ def pallas_text(plan: Plan, command: str, choice: FormChoice) -> PallasText:
     exchange = as_vectors(plan.exchange)
     source, target = exchange.source, exchange.target
     view = choice.form.view
+    used = (f for f in exchange.once(index_functions) if f.name not in UNUSED)
     module = module_text(
         plan,
         command,
         PALLAS,
         TESTED,
-        functions=(*exchange.once(index_functions), *choice.form.functions(exchange)),
+        functions=(*used, *choice.form.functions(exchange)),
         more=("", *form_facts(choice)),
     )
     host = host_text(plan, module, by_table=True)
@@ -198,6 +190,7 @@ def pallas_text(plan: Plan, command: str, choice: FormChoice) -> PallasText:
         view=repr(view),
         inverse_view=repr(tuple(view.index(axis) for axis in range(len(view)))),
         form=choice.form,
+        helpers=Helpers.of(choice.form, host),
         figures=choice.figures,
         collective_id=collective_id(plan),
         checks_routes=plan.once(grid_of) is not None,

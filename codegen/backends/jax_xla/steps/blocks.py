@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from shardwright.ir.sharding import Operator
 from shardwright.ir.steps import ReduceStep, Step
 
 _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
+
+
+Helper = Literal["", "_number", "_groups"]
 
 
 @dataclass(frozen=True)
@@ -67,18 +71,41 @@ class StepBoxes:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """`x = function(arguments)`, or `x = x` without a function; `helper`: the module's own function
+    that an argument calls, if any."""
+
+    function: str
+    arguments: tuple[str, ...]
+    helper: Helper = ""
+
+    def lines(self, name: str) -> list[str]:
+        """Return the statement with another name in the place of the first `x`."""
+        if not self.function:
+            return [f"{name} = x"]
+        return called(f"{name} = {self.function}", list(self.arguments))
+
+
+@dataclass(frozen=True)
 class Block:
     """The statements of one step that make `x` of `x`; `received`: bytes by rank."""
 
-    lines: tuple[str, ...]
+    statements: tuple[Statement, ...]
     received: Integers
     boxes: StepBoxes | None = None
     is_padded: bool = True  # whether what boxes leave of a shard, its padding, is zero
 
     @property
-    def uses_groups(self) -> bool:
-        """Whether its collective goes by groups of devices."""
-        return "_groups(" in "".join(self.lines)
+    def helpers(self) -> frozenset[Helper]:
+        """The module's own functions that it calls."""
+        return frozenset(statement.helper for statement in self.statements)
+
+    def lines(self, result: str = "x") -> Iterator[str]:
+        """Yield the statements; the last one makes `result`."""
+        *first, last = self.statements
+        for statement in first:
+            yield from statement.lines("x")
+        yield from last.lines(result)
 
 
 @dataclass(frozen=True)
@@ -100,52 +127,53 @@ class Blocks:
         moves = None if self.axes is None else _moves(before, after)
         if moves is None:
             return self._by_boxes(number, step)
-        lines, received = self._collectives(before, after, moves)
-        lines = lines or ["x = x"]
-        return self._tight(number, step, lines, received * self.itemsize, step.is_even)
+        made, received = self._collectives(before, after, moves)
+        made = made or [Statement("", ())]
+        return self._tight(number, step, made, received * self.itemsize, step.is_even)
 
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
-    ) -> tuple[list[str], int]:
+    ) -> tuple[list[Statement], int]:
         """Return statements and the elements that arrive at a device."""
-        shape, lines, received = list(before.local_shape), [], 0
+        shape, made, received = list(before.local_shape), list[Statement](), 0
         for change in moves.slices:
             shape[change.axis] //= change.count
-            lines += self._slice(change, shape[change.axis])
+            made.append(self._slice(change, shape[change.axis]))
         for new, old in moves.all_to_alls:
             received += math.prod(shape) // new.count * (new.count - 1)
             shape[new.axis] //= new.count
             shape[old.axis] *= new.count
             how = [f"split_axis={new.axis}", f"concat_axis={old.axis}", "tiled=True"]
-            lines += self._collective("all_to_all", new.digits, how)
+            made.append(self._collective("all_to_all", new.digits, how))
         for change in moves.all_gathers:
             received += math.prod(shape) * (change.count - 1)
             shape[change.axis] *= change.count
             how = [f"axis={change.axis}", "tiled=True"]
-            lines += self._collective("all_gather", change.digits, how)
+            made.append(self._collective("all_gather", change.digits, how))
         for axis, size in enumerate(after.local_shape):
             if shape[axis] > size:
-                lines += called("x = lax.slice_in_dim", ["x", "0", str(size), f"axis={axis}"])
-        return lines, received
+                cut = ("x", "0", str(size), f"axis={axis}")
+                made.append(Statement("lax.slice_in_dim", cut))
+        return made, received
 
-    def _slice(self, change: StepChange, size: int) -> list[str]:
+    def _slice(self, change: StepChange, size: int) -> Statement:
         names = None if self.axes is None else self.axes.over(change.digits)
         index = f"lax.axis_index({quoted(names)})"
         if names is None:
             index = f"_number({change.digits}, lax.axis_index(AXES))"
-        how = ["x", f"{index} * {size}", str(size), f"axis={change.axis}"]
-        return called("x = lax.dynamic_slice_in_dim", how)
+        how = ("x", f"{index} * {size}", str(size), f"axis={change.axis}")
+        return Statement("lax.dynamic_slice_in_dim", how, "_number" if names is None else "")
 
-    def _collective(self, op: str, digits: Digits, how: list[str]) -> list[str]:
+    def _collective(self, op: str, digits: Digits, how: list[str]) -> Statement:
         """Return `lax.op` over the axes that digits are, or among the groups that they make."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
-            return called(f"x = lax.{op}", ["x", quoted(names), *how])
+            return Statement(f"lax.{op}", ("x", quoted(names), *how))
         inside = [str(pair) for pair in digits]
         if self.axes is None:
             inside = ["SOURCE_IDS", *inside]
         groups = f"axis_index_groups=_groups({', '.join(inside)})"
-        return called(f"x = lax.{op}", ["x", "AXES", *how, groups])
+        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), "_groups")
 
     def _summed(self, number: int, step: ReduceStep) -> Block:
         before, after = step.reduction.before, step.reduction.after
@@ -154,38 +182,40 @@ class Blocks:
         changes = changes_of(before, after)
         if changes == ():
             op = f"p{step.reduction.operator}"
-            lines = self._collective(op, pairs_of(step.reduction.terms), [])
-            return Block(tuple(lines), self._everywhere(2 * (size * (count - 1) // count)))
+            made = self._collective(op, pairs_of(step.reduction.terms), [])
+            return Block((made,), self._everywhere(2 * (size * (count - 1) // count)))
         if changes is None or self.axes is None or not all(change.fits for change in changes):
             return self._by_boxes(number, step)
         (change,) = changes
-        lines = self._scattered(step.reduction, change)
-        return self._tight(number, step, lines, size * (count - 1), step.is_even)
+        scattered = self._scattered(step.reduction, change)
+        return self._tight(number, step, scattered, size * (count - 1), step.is_even)
 
-    def _scattered(self, reduction: Reduction, change: StepChange) -> list[str]:
+    def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
         """Return a reduce-scatter: one collective for sums; for the others every device gets all
         terms of its shard, one after the other along a new dimension, and reduces them."""
         axis = change.axis
         if reduction.operator == "sum":
             how = [f"scatter_dimension={axis}", "tiled=True"]
-            return self._collective("psum_scatter", change.digits, how)
+            return [self._collective("psum_scatter", change.digits, how)]
         shape = list(reduction.after.local_shape)
-        extents = ", ".join(map(str, [*shape[:axis], change.count, *shape[axis:]]))
+        extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
         how = [f"split_axis={axis}", f"concat_axis={axis}"]
         return [
-            f"x = x.reshape({extents})",
-            *self._collective("all_to_all", change.digits, how),
-            f"x = jnp.{reduction.operator}(x, axis={axis})",
+            Statement("x.reshape", extents),
+            self._collective("all_to_all", change.digits, how),
+            Statement(f"jnp.{reduction.operator}", ("x", f"axis={axis}")),
         ]
 
-    def _tight(self, number: int, step: Step, lines: list[str], nbytes: int, even: bool) -> Block:
+    def _tight(
+        self, number: int, step: Step, made: list[Statement], nbytes: int, even: bool
+    ) -> Block:
         """Return the collective, unless it moves so much padding that boxes are better."""
         if not even:
             exact = self._received(step)
             total = exact.sum() * (1 + MOST_PADDING)
             if nbytes > exact.max() * (1 + MOST_PADDING) or nbytes * self.ids.size > total:
                 return self._by_boxes(number, step)
-        return Block(tuple(lines), self._everywhere(nbytes))
+        return Block(tuple(made), self._everywhere(nbytes))
 
     def _everywhere(self, nbytes: int) -> Integers:
         return np.full(self.ids.size, nbytes, dtype=np.int64)
@@ -204,9 +234,9 @@ class Blocks:
         if isinstance(step, ReduceStep):
             named += [f"reduce=jnp.{_BINARY[step.reduction.operator]}"]
             named += [f"empty={self.empty}"] if self.empty != "0" else []
-        lines = called("x = _moved", named)
         fills = isinstance(step, ReduceStep) and self.empty != "0"
-        return Block(tuple(lines), self._received(step), boxes, not fills)
+        moved = Statement("_moved", tuple(named))
+        return Block((moved,), self._received(step), boxes, not fills)
 
 
 def _moves(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:

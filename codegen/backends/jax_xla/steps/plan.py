@@ -76,12 +76,13 @@ class Steps:
     @property
     def uses_groups(self) -> bool:
         """Whether some collective goes by groups of devices."""
-        return any(block.uses_groups for block in self.blocks)
+        return any("_groups" in block.helpers for block in self.blocks)
 
     @property
     def uses_numbers(self) -> bool:
         """Whether positions are read digit by digit."""
-        return self.uses_groups or bool(self.boxes) or "_number(" in "".join(self.lines)
+        numbered = any("_number" in block.helpers for block in self.blocks)
+        return self.uses_groups or self.boxes or numbered
 
     @property
     def boxes(self) -> bool:
@@ -95,11 +96,7 @@ class Steps:
         last = len(self.blocks) - 1
         for number, (block, said) in enumerate(zip(self.blocks, self.said, strict=True)):
             found += _comment(f"{number + 1}. {said}")
-            lines = list(block.lines)
-            if number == last:
-                start = max(i for i, line in enumerate(lines) if line.startswith("x = "))
-                lines[start] = "y" + lines[start][1:]
-            found += lines
+            found += block.lines("y" if number == last else "x")
         return (*(found or ["y = x"]), *(["y = y[None]"] if self.gives_term else []))
 
     @property

@@ -96,6 +96,11 @@ class Routed:
         return f"({', '.join(slices)},)" if len(slices) == 1 else f"({', '.join(slices)})"
 
     @property
+    def is_hinted(self) -> bool:
+        """Whether the compiler is told what divides the sizes of moves."""
+        return any(self.slot.units[axis] > 1 for axis in self.slot.sized)
+
+    @property
     def held_shape(self) -> Shape:
         """The extents of what a slot holds, in its order of dimensions."""
         return tuple(self.slot.held[axis] for axis in self.slot.order)
