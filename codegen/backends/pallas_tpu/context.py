@@ -152,8 +152,12 @@ def render(request: Request) -> str:
     """Return the text of a module, in the form that another plan's module has if it can have it."""
     plan, like = request.plan, request.like
     choice = plan.once(choice_of) if like is None else checked(plan, like.once(choice_of).form)
-    context = pallas_text(plan, request.command, choice)
-    return render_template("pallas_tpu/module.py.jinja", context)
+    return printed(plan, request.command, choice)
+
+
+def printed(plan: Plan, command: str, choice: FormChoice) -> str:
+    """Return the text of a module in a form."""
+    return render_template("pallas_tpu/module.py.jinja", pallas_text(plan, command, choice))
 
 
 def choice_of(plan: Plan) -> FormChoice:

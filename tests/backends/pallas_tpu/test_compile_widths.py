@@ -10,7 +10,7 @@ import pytest
 from cases import describe, random_reshard
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED, _printed
+from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED, printed
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
 from shardwright.codegen.backends.pallas_tpu.strategy import candidates
 from shardwright.codegen.compile import compile_bundles, targets
@@ -46,7 +46,7 @@ def texts(made: Plan) -> Iterator[tuple[str, str]]:
     """The name and the text of a plan's module in every form that it may have."""
     exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
     for number, choice in enumerate(candidates(exchange, itemsize, grid_of(made))):
-        yield f"{choice.form.name}{number}", _printed(made, "shardwright emit", choice)
+        yield f"{choice.form.name}{number}", printed(made, "shardwright emit", choice)
 
 
 def check_compile(plans: list[Plan], folder: Path) -> set[str]:

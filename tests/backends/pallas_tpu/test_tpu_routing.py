@@ -181,7 +181,7 @@ def test_every_form_of_thin_and_wide_tiles(
         check(choice.form, as_vectors(made.exchange))
         parts.add((choice.form.name, choice.form.slot.dense, bool(choice.form.part)))
         path = tmp_path / f"case{number}.py"
-        path.write_text(pallas_tpu._printed(made, "shardwright emit", choice))
+        path.write_text(pallas_tpu.printed(made, "shardwright emit", choice))
         cases.append(Case.of(made.reshard, str(choice.form.slot), "pallas_tpu", path))
     assert len(parts) == 4
     assert ("routed", False, in_parts) in parts
