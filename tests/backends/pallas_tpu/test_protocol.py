@@ -56,7 +56,7 @@ def events(
         text = text.replace(old, new)
     path = folder / "pallas_tpu.py"
     path.write_text(text)
-    return trace(load(path), made.devices)
+    return trace(load(path), made.devices, sends=made.traffic.received_total > 0)
 
 
 def fault(reshard: Reshard, folder: Path, *edits: tuple[str, str]) -> str:
