@@ -142,7 +142,11 @@ def test_derivatives(tmp_path: Path) -> None:
         assert {"derivative", "backward"} <= set(report.checks)
 
 
-THREE = plan(make('[{"x"}, {"y"}]', '[{"y"}, {}]', (16, 24)), "basis", topology="v5e:2x4")
+ROWS_FIRST = Mesh({"x": 2, "y": 4}, [0, 2, 4, 6, 1, 3, 5, 7])
+"""The chips of a v5e:2x4 along its second axis first; JAX numbers them along its first."""
+THREE = plan(
+    make('[{"x"}, {"y"}]', '[{"y"}, {}]', (16, 24), mesh=ROWS_FIRST), "basis", topology="v5e:2x4"
+)
 FAULTS = {
     "a wrong order": ('all_gather(x, "x", axis=1', 'all_gather(x, "x", axis=0'),
     "another axis": ('all_to_all(x, "y:(2)2"', 'all_to_all(x, "x"'),
@@ -158,8 +162,8 @@ SUM_FAULTS = {
 }
 BOX_FAULTS = {
     "places swapped": ("reads[sender], writes[receiver]", "writes[receiver], reads[sender]"),
-    "no sum": (", adds=True)", ", adds=False)"),
-    "overwritten": ("own + box if adds else box", "box"),
+    "no sum": ("reduce=jnp.add", "reduce=jnp.maximum"),
+    "overwritten": ("reduce(own, box) if reduces else box", "box"),
     "padding": ("low = min(low + _number(digits, position) * width, high)", "low += 1"),
 }
 
