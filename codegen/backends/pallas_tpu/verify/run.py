@@ -35,8 +35,8 @@ __all__ = ["inspect", "missed", "run"]
 PROTOCOL = ("hints", "windows", "protocol")
 INFINITY = {"bfloat16": 0x7F80, "float8_e5m2": 0x7C}
 """Positive infinity of the dtypes that XLA on CPU computes in a wider one: payloads of NaNs go."""
-QUIET = {"bfloat16": 0x7FC0, "float8_e5m2": 0x7E}
-"""The NaN that they become."""
+QUIET = {"bfloat16": 0x7FC0, "float8_e5m2": 0x7F}
+"""The NaN that they become; that of float8_e5m2 without its sign."""
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
 
 
@@ -86,5 +86,6 @@ def _quiet(bits: Bits, dtype: str) -> Bits:
         return bits
     sign = bits.dtype.type(1 << (8 * bits.itemsize - 1))
     is_nan = (bits & ~sign) > INFINITY[dtype]
-    quiet: Bits = np.where(is_nan, (bits & sign) | bits.dtype.type(QUIET[dtype]), bits)
+    kept = sign if dtype == "bfloat16" else bits.dtype.type(0)
+    quiet: Bits = np.where(is_nan, (bits & kept) | bits.dtype.type(QUIET[dtype]), bits)
     return quiet
