@@ -138,7 +138,7 @@ FAULTS = (
         "tl.load(source, mask=inside) + 0.0,",
         "result",
     ),
-    ("triton_gpu", "b0, b1 = target_shard(", "b1, b0 = target_shard(", "memory outside"),
+    ("triton_gpu", "read_row, write_row = held1, 4", "read_row, write_row = 4, held1", "memory"),
     ("triton_gpu", "mask=inside), mask=inside)", "mask=inside))", "memory outside"),
 )
 """What of a module is replaced by what, and how it shows: elements in the wrong place, bits that

@@ -32,6 +32,7 @@ LAYERS = (
         "codegen/emit/index_functions.py",
         "codegen/emit/docstring.py",
         "codegen/emit/python_text.py",
+        "codegen/emit/support.py",
         "codegen/emit/templates.py",
         "codegen/workers/",
         "codegen/verify/oracle/",

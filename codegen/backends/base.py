@@ -24,7 +24,8 @@ class Request:
 
     `like`: the plan of another module, whose form to take where there are several. `backward`:
     whether the module moves the cotangents of the one beside it. `target`: the sharding of the
-    result where that is not the plan's but has terms, each the tensor.
+    result where that is not the plan's but has terms, each the tensor. `derivative`: whether the
+    module that moves its cotangents stands beside it.
     """
 
     plan: Plan
@@ -32,6 +33,7 @@ class Request:
     like: Plan | None = None
     backward: bool = False
     target: Sharding | None = None
+    derivative: bool = False
 
 
 class Backend(Protocol):
@@ -41,7 +43,8 @@ class Backend(Protocol):
     unreduced axes. `unsupported`: the dtypes that it does not move, each with the reason.
     `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
-    there is none for this kind alone.
+    there is none for this kind alone. `support`: the support modules that its modules use.
+    `gradient_on_request`: whether they have derivatives only where a bundle is asked for them.
     """
 
     name: str
@@ -54,6 +57,8 @@ class Backend(Protocol):
     compiler: Compiler | None = None
     contract: Contract
     has_groups: bool = False
+    support: tuple[str, ...] = ()
+    gradient_on_request: bool = False
 
     def refuse(self, plan: Plan) -> None:
         """Raise InputError for a plan that this backend does not take."""

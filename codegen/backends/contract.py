@@ -53,11 +53,11 @@ JAX_PROGRAMS = (
 class Contract:
     """The names that the modules of a backend export for `verify` and for `compile`.
 
-    `verified` and `compiled` come beside NAMES. `jitted`: whether index functions are functions of
-    a kernel, whose attribute `fn` is the plain one. `grouped`: the names of a group's module.
+    `verified` and `compiled` come beside NAMES. `hosted`: whether an object `_HOST` knows what
+    moves, so that there are no names of TRANSFERS. `grouped`: the names of a group's module.
     """
 
     verified: tuple[str, ...]
     compiled: tuple[str, ...]
-    jitted: bool = False
+    hosted: bool = False
     grouped: tuple[str, ...] = ()

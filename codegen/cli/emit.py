@@ -12,6 +12,7 @@ from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.manifest import SUPPORT
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +35,22 @@ class EmitCommand(Flags):
             help=f"{', '.join(registry.NAMES)}, with commas between (default: the first two)."
         ),
     ] = None
+    gradient: Annotated[
+        bool | None,
+        typer.Option(
+            "--gradient",
+            help="With gradients: the reverse reshard, in a module beside each.",
+            show_default=False,
+        ),
+    ] = None
+    single_file: Annotated[
+        bool | None,
+        typer.Option(
+            "--single-file",
+            help="With the support modules in each module, so that it can be copied alone.",
+            show_default=False,
+        ),
+    ] = None
     output: Annotated[
         Path,
         typer.Option("-o", "--output", help="Folder that the bundles go into, one folder each."),
@@ -52,6 +69,9 @@ class EmitCommand(Flags):
                 show(done, len(descriptions), description.name)
             grouped = [(group, _group_files(self, group, plans)) for group in groups]
             changed = self._written(bundles, grouped)
+        support = [path for path in changed if path.parent == self.output / SUPPORT]
+        if support:
+            print(f"{self.output / SUPPORT}: {_said(support)}")
         for name in (*(d.name for d in descriptions), *(group.name for group in groups)):
             folder = self.output / name
             print(f"{folder}: {_said([path for path in changed if path.parent == folder])}")

@@ -8,22 +8,32 @@ must be the plan's transfers.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
-from shardwright.codegen.backends.contract import TRANSFERS
+import numpy as np
+
+from shardwright.codegen.backends.contract import TRANSFERS, Contract
 from shardwright.codegen.verify.case import Case, Transfer
-from shardwright.codegen.verify.compare import MismatchError, named, names, plain
+from shardwright.codegen.verify.compare import MismatchError, named, names
+from shardwright.codegen.verify.oracle import definition as oracle
 
 Shard = tuple[int, ...]
 Box = tuple[int, ...]
 
 
-def routes(module: ModuleType, case: Case, jitted: bool) -> None:
+def routes(module: ModuleType, case: Case, contract: Contract) -> None:
     """Raise MismatchError unless both ends know exactly the plan's transfers."""
-    names(module, TRANSFERS)
     expected = set(case.transfers)
-    forms = _Forms(module, case, jitted)
+    forms: _Forms | _Hosted
+    if contract.hosted:
+        names(module, ("_HOST",))
+        forms = _Hosted(module, case)
+    else:
+        names(module, TRANSFERS)
+        forms = _Forms(module, case)
     for end, found in (("receivers", forms.incoming()), ("senders", forms.outgoing())):
         got = sorted(found)
         for transfer in got:
@@ -34,11 +44,60 @@ def routes(module: ModuleType, case: Case, jitted: bool) -> None:
             raise MismatchError(f"the {end}' forms move {left} not once")
 
 
+def exchanged(module: ModuleType, case: Case) -> None:
+    """Raise MismatchError unless both ends know the same pieces, and these are of what the sender
+    holds and make up what the receiver wants."""
+    names(module, ("_HOST",))
+    hosted = _Hosted(module, case)
+    received, sent = Counter(hosted.incoming()), Counter(hosted.outgoing())
+    for transfer in (received - sent) + (sent - received):
+        who = "receivers" if received[transfer] > sent[transfer] else "senders"
+        raise MismatchError(f"only the {who} know of {transfer}")
+    held, wanted = (oracle.holdings(side, case.shape) for side in (case.source, case.target))
+    filled = {d: np.zeros([len(part) for part in whole], np.int64) for d, whole in wanted.items()}
+    for sender, receiver, *ends in received.elements():
+        box = list(zip(ends[::2], ends[1::2], strict=True))
+        for role, whole in (("sender", held[sender]), ("receiver", wanted[receiver])):
+            if any(
+                low not in part or high - 1 not in part
+                for (low, high), part in zip(box, whole, strict=True)
+            ):
+                raise MismatchError(f"{(sender, receiver, *ends)}: not of the {role}'s shard")
+        places = zip(box, wanted[receiver], strict=True)
+        at = tuple(slice(low - part[0], high - part[0]) for (low, high), part in places)
+        filled[receiver][at] += 1
+    for device, times in filled.items():
+        if (times != 1).any():
+            raise MismatchError(f"device {device}: what it is sent is not its shard, once")
+
+
+class _Hosted:
+    """What a module's host, which exchanges pieces, takes for those of each end."""
+
+    def __init__(self, module: ModuleType, case: Case) -> None:
+        self._exchange, self._rank = module._HOST.exchange, len(case.shape)
+        self._sources, self._targets = case.source.device_ids, case.target.device_ids
+
+    def incoming(self) -> Iterator[Transfer]:
+        """Yield what every target position takes, in the order of the positions."""
+        for receiver in range(len(self._targets)):
+            yield from map(self._transfer, self._exchange.incoming(receiver))
+
+    def outgoing(self) -> Iterator[Transfer]:
+        """Yield what every source position sends, and what it keeps."""
+        for sender in range(len(self._sources)):
+            yield from map(self._transfer, self._exchange.outgoing(sender))
+
+    def _transfer(self, piece: Any) -> Transfer:
+        devices = self._sources[piece.sender], self._targets[piece.receiver]
+        return (*devices, *map(int, piece.box[: 2 * self._rank]))
+
+
 class _Forms:
     """The index functions of a module, called with integers at positions of its meshes."""
 
-    def __init__(self, module: ModuleType, case: Case, jitted: bool) -> None:
-        self._module, self._jitted = module, jitted
+    def __init__(self, module: ModuleType, case: Case) -> None:
+        self._module = module
         self._rank = len(case.shape)
         self._sources, self._targets = case.source.device_ids, case.target.device_ids
         self._position = {device: place for place, device in enumerate(self._sources)}
@@ -95,7 +154,7 @@ class _Forms:
         return None if position is None else self._call("source_shard", position)
 
     def _call(self, name: str, *arguments: int) -> tuple[int, ...]:
-        result = plain(self._module, name, self._jitted)(*arguments)
+        result = named(self._module, name)(*arguments)
         return tuple(map(int, result)) if isinstance(result, tuple) else (int(result),)
 
 

@@ -30,7 +30,7 @@ HBM reads and writes 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 
 Made by
-    shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --name attention_seq_to_heads -o generated
+    shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --gradient --name attention_seq_to_heads -o generated
 
 Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """

@@ -2,5 +2,18 @@
 
 `reshard` is in the module of each backend: pallas_tpu, triton_gpu.
 
-The derivative finds the reverse reshard in pallas_tpu_backward.py, triton_gpu_backward.py.
+The derivative finds the reverse reshard in pallas_tpu_backward.py.
 """
+
+import pathlib
+
+if "." not in __name__:
+    raise ImportError(
+        f"{__name__} is part of a package: start in the folder above that of the bundles, "
+        f"and import FOLDER.{__name__}"
+    )
+if not pathlib.Path(__file__).parent.with_name("_support").is_dir():
+    raise ImportError(
+        f"{__name__} needs the folder _support beside its own: copy that too, "
+        "or emit with --single-file"
+    )

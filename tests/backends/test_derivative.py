@@ -346,7 +346,7 @@ def test_a_bundle_whose_reverse_is_refused_has_no_backward(
 
 
 def test_the_page_and_the_package_name_the_backward() -> None:
-    files = emit(UNEVEN).files("a")
+    files = emit(UNEVEN, gradient=True).files("a")
     assert "`pallas_tpu_backward.py` is the reverse reshard" in files["README.md"]
     assert (
         "reverse reshard in pallas_tpu_backward.py, triton_gpu_backward.py.\n"

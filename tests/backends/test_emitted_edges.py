@@ -16,7 +16,7 @@ from programs import output, started
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.base import Request
-from shardwright.codegen.emit.modules import reverse
+from shardwright.codegen.emit.modules import parts, reverse
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard
 
@@ -51,7 +51,7 @@ IN_PIECES = Reshard(
 def written(reshard: Reshard, backend: str, folder: Path) -> Path:
     """The module of a reshard, on disk."""
     path = folder / f"{backend}.py"
-    path.write_text(registry.backend(backend).render(Request(plan(reshard), "shardwright emit")))
+    path.write_text(parts(plan(reshard), backend, "shardwright emit", single_file=True)[0].text)
     return path
 
 
@@ -184,7 +184,7 @@ def test_a_gpu_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda reader, owner: False)
     message = "^cuda:0 cannot read the memory of cuda:1: use `reshard`$"
     with pytest.raises(ValueError, match=message):
-        module._let_read(torch.device("cuda", 0), torch.device("cuda", 1))
+        module.let_read(torch.device("cuda", 0), torch.device("cuda", 1))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_where_a_rank_without_a_shard_receives(
     module = loaded(SAME_AXES, "triton_gpu", tmp_path)
     monkeypatch.setattr(torch.distributed, "get_backend_config", lambda group: backends)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
-    assert str(module._default_device(None)) == device
+    assert str(module.default_device(None)) == device
 
 
 @pytest.mark.parametrize("seed", [3, 8, 21])

@@ -8,8 +8,8 @@ import pytest
 from cases import all_pairs, describe, random_reshard
 
 from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.ir import Mesh, Reshard, Sharding
@@ -22,9 +22,7 @@ def check_modules(backend: str, reshards: list[Reshard], folder: Path) -> None:
     cases = []
     for number, reshard in enumerate(reshards):
         path = folder / f"case{number}.py"
-        path.write_text(
-            registry.backend(backend).render(Request(plan(reshard), "shardwright emit"))
-        )
+        path.write_text(parts(plan(reshard), backend, "shardwright emit", single_file=True)[0].text)
         cases.append(Case.of(reshard, describe(reshard), backend, path))
     failed = [r for r in run_batch(backend, cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)

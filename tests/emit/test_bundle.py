@@ -16,12 +16,14 @@ import shardwright as sw
 from shardwright.codegen.emit import write as writing
 from shardwright.codegen.emit.check import check
 from shardwright.codegen.emit.emit import emit_described
+from shardwright.codegen.emit.support import support_files, version
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import sha256
 
 PALLAS = {"pallas_tpu.py", "pallas_tpu_backward.py"}
-TRITON = {"triton_gpu.py", "triton_gpu_backward.py"}
+TRITON = {"triton_gpu.py"}
 FILES = PALLAS | TRITON | {"README.md", "__init__.py", "plan.json", "reshard.svg"}
+SUPPORT = support_files(["triton_gpu"])
 
 
 def reshard(extent: int = 6, **options: str) -> sw.Reshard:
@@ -47,7 +49,8 @@ def test_a_bundle_on_disk(tmp_path: Path) -> None:
     plan = sw.plan(reshard())
     changed = sw.emit(plan).write(tmp_path / "generated" / "transpose")
     root = tmp_path / "generated"
-    assert set(tree(root)) == {"manifest.json", *(f"transpose/{name}" for name in FILES)}
+    written = {f"transpose/{name}" for name in FILES} | {f"_support/{name}" for name in SUPPORT}
+    assert set(tree(root)) == {"manifest.json", *written}
     assert {str(path.relative_to(root)) for path in changed} == set(tree(root))
     assert json.loads((root / "transpose/plan.json").read_text()) == plan.to_dict()
     for path, content in tree(root).items():
@@ -78,6 +81,10 @@ def test_the_manifest(tmp_path: Path) -> None:
                     name: sha256((tmp_path / "transpose" / name).read_text()) for name in files
                 },
             }
+        },
+        "support": {
+            "versions": {"triton_gpu": version("triton_gpu")},
+            "files": {name: sha256(SUPPORT[name]) for name in sorted(SUPPORT)},
         },
     }
 

@@ -72,17 +72,21 @@ PALLAS: Faults = {
 TRITON: Faults = {
     "right": ((), ""),
     "start_off_by_one": (
-        ((r"read = \(lo0 - from0\)", "read = (lo0 - from0 + 1)"),),
+        ((r"read = \(low0 - from0\)", "read = (low0 - from0 + 1)"),),
         rf"{WRONG}|{OUTSIDE}",
     ),
     "tile_left_out": (
-        ((r"( +)(b0, b1 = )", r"\1if a0 == 1:\n\1    return\n\1\2"),),
+        ((r"if low0 < high0:", "if (low0 < high0) & (a0 == 0):"),),
         UNWRITTEN.format("ff"),
     ),
-    "tiles_overlap": (((r"write = \(lo0 - to0\)", "write = 0 * lo0"),), WRONG),
+    "tiles_overlap": (((r"write = \(low0 - to0\) \* 3", "write = 0 * low0"),), WRONG),
+    "a_sender_left_out": (
+        ((r"(?s)(def senders.*?)for a1 in range\((.*?) \+ 2\)", r"\1for a1 in range(\2 + 1)"),),
+        r"only the senders know of \(\d, \d, .*\)",
+    ),
     "tile_stored_twice": (
         (
-            (r"\(tiles \* math\.prod\(blocks\),\)", "(tiles * math.prod(blocks) * 2,)"),
+            (r"Tiles\(number=4", "Tiles(number=8"),
             (r"tl\.program_id\(0\)", "(tl.program_id(0) // 2)"),
         ),
         r"device 0: element \[0, 0\] is stored 2 times, expected: once",
@@ -179,16 +183,16 @@ def needs_both_runtimes() -> None:
 
 def test_large_tensors_are_verified_on_a_twin(tmp_path: Path) -> None:
     needs_both_runtimes()
-    emit(large()).write(tmp_path / "as_emitted")
-    emit(large()).write(tmp_path / "edited")
-    emit(large()).write(tmp_path / "moves_wrongly")
+    for name in ("as_emitted", "edited", "moves_wrongly"):
+        emit(large(), gradient=True).write(tmp_path / name)
     edit(tmp_path / "edited" / "pallas_tpu.py", "import math", "import math  # by hand")
-    edit(tmp_path / "edited" / "triton_gpu.py", "import math", "import math  # by hand")
-    for backend in BACKENDS:
+    edit(tmp_path / "edited" / "triton_gpu.py", "import os", "import os  # by hand")
+    instead = {"holder": "return 0", "senders": "return [0]"}
+    for backend, name in zip(BACKENDS, instead, strict=True):
         edit(
             tmp_path / "moves_wrongly" / f"{backend}.py",
-            "def holder(",
-            "def holder(*_): return 0\n\n\ndef right(",
+            f"def {name}(",
+            f"def {name}(*_): {instead[name]}\n\n\ndef right(",
         )
     reports = {(r.name, r.backend): (r.verdict, r.detail) for r in verify(tmp_path)}
     by_hand = "not what would be emitted now: `shardwright check` says how"
@@ -208,9 +212,9 @@ def test_triton_programs_at_full_size(tmp_path: Path) -> None:
         (2**17, 2**16 + 1), "int8", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
     )
     faults = {
-        "start_off_by_one": (large(), "read = (lo0 - from0)", "read = (lo0 - from0 + 1)"),
-        "every_block_is_the_first": (large(), "row = block //", "row = 0 * block //"),
-        "too_many_rows": (large(), "(row < rows)", "(row < rows + 1)"),
+        "start_off_by_one": (large(), "read = to1", "read = to1 + 512"),
+        "every_block_is_the_first": (large(), "        block,", "        0 * block,"),
+        "too_many_rows": (large(), "rows, columns = width0", "rows, columns = 1 + width0"),
         "narrow_offsets": (wide, "tl.int64)", "tl.int32)"),
     }
     for name, (reshard, words, instead) in faults.items():

@@ -46,6 +46,18 @@ class TritonGpu(Backend):
         is_xla=False,
     )
     has_groups = True
+    support = (
+        "boxes",
+        "torch_check",
+        "torch_dtensor",
+        "torch_gpu",
+        "torch_group",
+        "torch_processes",
+        "torch_tensors",
+        "triton_listed",
+        "triton_rows",
+    )
+    gradient_on_request = True
 
     def refuse(self, plan: Plan) -> None:
         context.refuse(plan)

@@ -1,0 +1,113 @@
+"""Who sends what to whom, as a table in the docstring of a module: up to sixteen devices."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+
+import numpy as np
+
+from shardwright.codegen.emit.docstring import TABLE_DEVICES
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.ir.arrays import Integers
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import Layout
+from shardwright.ir.plan import Plan
+from shardwright.ir.transfers import Transfers
+
+LONGEST = 24
+"""Lines of a table that says all; a longer one says what devices hold, and from how many others
+they receive."""
+
+KEPT = "\N{NO-BREAK SPACE}"
+"""Stands for a space at which no line is broken."""
+
+Row = tuple[str, ...]
+
+
+def transfer_table(plan: Plan) -> list[str]:
+    """Return the lines, none where there are more devices."""
+    exchange = plan.exchange
+    if exchange.ranks.size > TABLE_DEVICES:
+        return []
+    moved = plan.transfers()
+    pairs = _permutation(moved, exchange)
+    if pairs:
+        return ["", "A permutation: every shard goes whole to one device.", "", *pairs]
+    dims = _split(exchange)
+    rows = _rows(exchange, moved, dims)
+    if len(rows) - 1 > LONGEST:
+        rows = _rows(exchange, moved, dims, counted=True)
+    told = ", ".join(map(str, dims))
+    along = [f"Ranges along dimension{'s' if len(dims) > 1 else ''} {told}:", ""] if dims else []
+    return ["", *along, *rows]
+
+
+def _permutation(moved: Transfers, exchange: Exchange) -> list[str]:
+    """Return two rows of partners where every device sends its whole shard to one, and receives
+    one."""
+    count = exchange.ranks.size
+    if len(moved) != count or len({*moved.sender.tolist()}) != count:
+        return []
+    if any(_volume(exchange, side) != moved.elements.tolist() for side in ("source", "target")):
+        return []
+    order = np.argsort(moved.receiver)
+    names = ["device", "sends to", "receives from"]
+    values = [moved.sender, moved.receiver, moved.sender[order]]
+    width = max(len(str(device)) for device in exchange.ranks.tolist()) + 2
+    return [
+        f"{INDENT}{name:<14}" + "".join(f"{value:>{width}}" for value in listed.tolist())
+        for name, listed in zip(names, values, strict=True)
+    ]
+
+
+def _volume(exchange: Exchange, side: str) -> list[int]:
+    """Return the elements of every device's shard on one side, by device id."""
+    layout = exchange.source if side == "source" else exchange.target
+    boxes = layout.boxes()
+    sizes = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1).tolist()
+    by_id = dict(zip(layout.mesh.device_ids, sizes, strict=True))
+    return [by_id.get(device, 0) for device in exchange.ranks.tolist()]
+
+
+def _split(exchange: Exchange) -> list[int]:
+    """Return the dimensions that either side splits."""
+    return [k for k, dim in enumerate(exchange.dims) if max(dim.source.parts, dim.target.parts) > 1]
+
+
+def _rows(
+    exchange: Exchange, moved: Transfers, dims: list[int], counted: bool = False
+) -> list[str]:
+    """Return a line or more for each device: what it holds before, after, and receives; `counted`:
+    from how many devices only."""
+    received = defaultdict(list)
+    for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
+        if sender != receiver:
+            received[int(receiver)].append(f"{_box(box, dims)} from {sender}".replace(" ", KEPT))
+    before, after = (_held(layout, dims) for layout in (exchange.source, exchange.target))
+    table: list[Row] = [("device", "before", "after")]
+    table += [(str(d), before.get(d, "-"), after.get(d, "-")) for d in exchange.ranks.tolist()]
+    widths = [max(len(row[column]) for row in table) for column in range(3)]
+    lines = []
+    for row, device in zip(table, [None, *exchange.ranks.tolist()], strict=True):
+        start = INDENT + "  ".join(f"{t:<{w}}" for t, w in zip(row, widths, strict=True)) + "  "
+        said = "receives" if device is None else ", ".join(received[device]) or "nothing"
+        if counted and device is not None:
+            said = f"from {len(received[device])}" if received[device] else "nothing"
+        lines += textwrap.wrap(
+            said, WIDTH, initial_indent=start, subsequent_indent=" " * len(start)
+        )
+    return [line.replace(KEPT, " ").rstrip() for line in lines]
+
+
+def _held(layout: Layout, dims: list[int]) -> dict[int, str]:
+    boxes = layout.boxes()
+    return {
+        device: _box(box, dims) for device, box in zip(layout.mesh.device_ids, boxes, strict=True)
+    }
+
+
+def _box(box: Integers, dims: list[int]) -> str:
+    if any(low >= high for low, high in box.tolist()):
+        return "empty"
+    return " x ".join(f"[{box[k][0]}, {box[k][1]})" for k in dims) or "all"

@@ -1,0 +1,59 @@
+"""Reshards of DTensors, where their placements can say both shardings."""
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+
+class DTensors:
+    """A reshard whose sides are placements: `before` and `after` have for each axis of the source
+    and target mesh the dimension that it splits, None where it replicates; `shapes`: those of the
+    meshes."""
+
+    def __init__(self, own, before, after, shapes):
+        self._own, self._shapes = own, shapes
+        self._before, self._after = _placements(before), _placements(after)
+
+    def reshard(self, x, target_mesh=None, group=None, *, transport=None):
+        """Return what `reshard` makes of a DTensor.
+
+        `target_mesh` is the DeviceMesh of the result, None that of `x`. Raises ValueError for
+        another shape, other placements or other devices, and as `reshard` does.
+        """
+        own, shape = self._own, self._own.shape
+        group = dist.group.WORLD if group is None else group
+        target_mesh = x.device_mesh if target_mesh is None else target_mesh
+        if tuple(x.shape) != shape or tuple(x.placements) != self._before:
+            got = f"got {tuple(x.shape)} placed {tuple(x.placements)}"
+            raise ValueError(f"{got}, expected {shape} placed {self._before}")
+        exchange = own.exchange
+        self._check_mesh(x.device_mesh, self._shapes[0], exchange.source.ids, group, "source")
+        self._check_mesh(target_mesh, self._shapes[1], exchange.target.ids, group, "target")
+        inside = x.device_mesh.get_coordinate() is not None
+        shard = x.to_local().resolve_neg().contiguous() if inside else None
+        moved = own.reshard(shard, group, transport=transport)
+        local = torch.empty(0, dtype=own.dtype) if moved is None else moved
+        stride = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        return DTensor.from_local(
+            local,
+            target_mesh,
+            self._after,
+            run_check=False,
+            shape=torch.Size(shape),
+            stride=stride,
+        )
+
+    def _check_mesh(self, mesh, shape, ids, group, side):
+        """Raise ValueError unless a DeviceMesh has the plan's shape and devices."""
+        ranks, members = self._own.exchange.ranks, dist.get_process_group_ranks(group)
+        if len(members) != len(ranks):
+            raise ValueError(f"group of {len(members)} ranks, expected {len(ranks)}")
+        wanted = torch.tensor([members[ranks.index(device)] for device in ids]).view(shape).tolist()
+        if mesh.mesh.tolist() != wanted:
+            raise ValueError(f"{side} mesh: got {mesh.mesh.tolist()}, expected {wanted}")
+
+
+def _placements(dims):
+    return tuple(Replicate() if dim is None else Shard(dim) for dim in dims)

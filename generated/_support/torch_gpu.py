@@ -1,0 +1,332 @@
+"""The host of an emitted reshard: it checks what it is given, launches the kernel, moves shards.
+
+One address space (`reshard_local`): a launch a device, which pulls the tiles of its target shard
+out of the source shards. Processes of a group (`reshard`): `torch_processes.py` says how.
+"""
+
+import functools
+import importlib
+import itertools
+import math
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from .boxes import extents, volume
+from .torch_check import self_check
+from .torch_processes import Processes, default_device
+from .torch_tensors import (
+    UNITS,
+    check,
+    check_out,
+    has_kernels,
+    is_aligned,
+    join_streams,
+    let_read,
+    on,
+    overlap,
+    part,
+    plain,
+    requires_grad,
+    table,
+)
+
+NO_GRADIENT = (
+    "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
+)
+
+
+class Tiles(NamedTuple):
+    """How a kernel moves the tiles of a target shard: how many there are, and the largest, as
+    rows. `width`: elements of the widest unit that divides where rows begin and end. `lanes`: of so
+    many units 16 bytes are made, where shards begin at multiples of such, else 1. `rows`,
+    `columns`: of a block, in units. `largest`: the extents of the largest tile, its rows last but
+    one, the elements of a row last; those before them are indices that each take a block. `ends`:
+    whether the first line of a row may begin before it."""
+
+    number: int
+    width: int
+    lanes: int
+    rows: int
+    columns: int
+    largest: tuple[int, ...]
+    ends: bool = False
+
+    def constants(self, aligned):
+        """Return what the kernel is launched with: WIDTH, LANES, ROWS, COLUMNS, COLUMN_BLOCKS."""
+        width, lanes = (self.width, self.lanes) if aligned else (1, 1)
+        units = -(-self.largest[-1] // width) + (self.lanes - 1 if self.ends else 0)
+        return width, lanes, self.rows, self.columns, -(-units // self.columns)
+
+    def programs(self, aligned):
+        """Return how many programs fill a target shard."""
+        *outer, rows, _ = (1, *self.largest)
+        blocks = -(-rows // self.rows) * self.constants(aligned)[-1]
+        return self.number * math.prod(outer) * blocks
+
+
+class Reshard:
+    """One emitted reshard. `package`: the module's; `plan` and `said`: its hash and shardings.
+    `knows_me`: whether the kernel takes the position of the device in the source mesh too.
+    `backward`: the module of the reverse reshard beside it, if there is a gradient."""
+
+    def __init__(
+        self,
+        package,
+        shape,
+        dtype,
+        plan,
+        said,
+        exchange,
+        kernel,
+        tiles,
+        knows_me=False,
+        backward=None,
+    ):
+        self.shape, self.dtype = shape, getattr(torch, dtype)
+        self.itemsize, self.plan = self.dtype.itemsize, plan
+        self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
+        self._package, self._backward, self._knows_me = package, backward, knows_me
+        self.source_bytes = self.itemsize * volume(exchange.source.box(0))  # no shard is larger
+        self.processes = Processes((self,), f"plan {plan} ({said})", self._pull_one)
+
+    def source_shape(self, device_id):
+        """Return the exact shape of the source shard on a device."""
+        source = self.exchange.source
+        return self._shape(source.box(source.position(device_id, "source")))
+
+    def target_shape(self, device_id):
+        """Return the exact shape of the target shard on a device."""
+        target = self.exchange.target
+        return self._shape(target.box(target.position(device_id, "target")))
+
+    def _shape(self, box):
+        return extents(box)[: len(self.shape)]  # a scalar is moved as a vector of one element
+
+    def empty(self, device_id, home):
+        """Return memory for the target shard of a device, None outside the target mesh."""
+        if self.exchange.target_position(device_id) < 0:
+            return None
+        return torch.empty(self.target_shape(device_id), dtype=self.dtype, device=home)
+
+    def name_of(self, side, device_id):
+        """Return what messages call a shard."""
+        return f"{side} shard of device {device_id}"
+
+    def reshard_local(self, shards, *, out=None):
+        """Return the target shards, from source shards that one address space holds.
+
+        `shards`: contiguous tensors of shape `source_shape(id)`, sorted by device id of the source
+        mesh. Returns tensors of shape `target_shape(id)`, sorted by device id of the target mesh,
+        each on the device of the source shard of its id, else of the first position's: those of
+        `out` where given, else new ones. One launch a device, on its current stream. To capture
+        that in a CUDA graph, call it once before with the same tensors. Its gradient, where there
+        is one, is the reverse reshard: where target shards have replicas, all must get the same.
+        Raises ValueError for a wrong number of shards, a wrong shape, dtype or device, and for
+        shards that require a gradient where there is none.
+        """
+        shards = list(shards)
+        if not requires_grad(shards):
+            return self._reshard_local(shards, out)
+        if out is not None:
+            raise ValueError("out takes no gradient: got source shards that require one")
+        if self._backward is None:
+            raise ValueError(NO_GRADIENT)
+        return list(_Local.apply(self, *shards))
+
+    @torch.no_grad()
+    def _reshard_local(self, shards, out):
+        held = self.by_position(shards)
+        homes = {shard.device for shard in held}
+        results = self.results(held, out, homes)
+        for reader, owner in itertools.permutations(homes, 2):
+            let_read(reader, owner)
+        join_streams(homes)
+        for device_id, result in zip(sorted(self.exchange.target.ids), results, strict=True):
+            receiver = self.exchange.target_position(device_id)
+            if has_kernels(result, self.kernel):
+                me = self.exchange.source_position(device_id)
+                self.pull([shard.data_ptr() for shard in held], result, receiver, me)
+            else:
+                self.copy_parts(held, result, receiver)
+        join_streams(homes)
+        return results
+
+    def by_position(self, shards):
+        """Return source shards, which come sorted by device id, in the order of the source mesh."""
+        ids = self.exchange.source.ids
+        if len(shards) != len(ids):
+            raise ValueError(f"got {len(shards)} source shards, expected {len(ids)}")
+        held = dict(zip(sorted(ids), shards, strict=True))
+        for device_id, shard in held.items():
+            what = self.name_of("source", device_id)
+            check(shard, self.source_shape(device_id), self.dtype, what)
+        return [held[device_id] for device_id in ids]
+
+    def results(self, by_position, out, homes):
+        """Return the tensors to fill, by device id: those of `out` where given, else new ones."""
+        ids = sorted(self.exchange.target.ids)
+        if out is not None and len(out) != len(ids):
+            raise ValueError(f"got {len(out)} tensors in out, expected {len(ids)}")
+        held = dict(zip(self.exchange.source.ids, by_position, strict=True))
+        if len({home.type for home in homes}) > 1:
+            listed = sorted(map(str, homes))
+            raise ValueError(f"source shards on {listed}, expected all on GPUs or all on the CPU")
+        found = []
+        for number, device_id in enumerate(ids):
+            home = held.get(device_id, by_position[0]).device
+            if out is None:
+                found.append(self.empty(device_id, home))
+                continue
+            self._check_out(out[number], device_id, home, by_position)
+            if any(overlap(out[number], other) for other in found):
+                what = f"out of device {device_id}"
+                raise ValueError(f"{what}: shares memory with another of out")
+            found.append(out[number])
+        return found
+
+    def _check_out(self, out, device_id, home, shards):
+        what = f"out of device {device_id}"
+        check(out, self.target_shape(device_id), self.dtype, what)
+        check_out(out, home, shards, what)
+
+    def pull(self, addresses, out, receiver, me):
+        """Fill the target shard at a position from source shards at these addresses: one launch."""
+        if not out.numel():
+            return
+        aligned = is_aligned((*addresses, out.data_ptr()))
+        constants = self.tiles.constants(aligned)
+        units = out.view(-1).view(UNITS[constants[0] * self.itemsize])
+        places = (receiver, me) if self._knows_me else (receiver,)
+        with on(out.device):
+            self.kernel[(self.tiles.programs(aligned),)](
+                table(addresses, out.device), units, *places, *constants
+            )
+
+    def _pull_one(self, addresses, outs, device_id):
+        receiver = self.exchange.target_position(device_id)
+        self.pull(addresses[0], outs[0], receiver, self.exchange.source_position(device_id))
+
+    def copy_parts(self, held, out, receiver):
+        """Fill a target shard on a CPU outside Triton's interpreter: torch copies of the same
+        tiles."""
+        for piece in self.exchange.incoming(receiver):
+            read = part(held[piece.sender], self.exchange.source.box(piece.sender), piece.box)
+            part(out, self.exchange.target.box(receiver), piece.box).copy_(read)
+
+    def reshard(self, shard, group=None, *, out=None, transport=None, check=False):
+        """Return this device's target shard, exchanged with the other processes of a group.
+
+        Rank r is the r-th id of the sorted union of both meshes. `shard` is None on a rank outside
+        the source mesh; the result is None on a rank outside the target mesh. Every process of the
+        group calls this, all with the same `transport`:
+
+            "symmetric"  all GPUs on one host: peers read each other's shards, in one launch a
+                         device. The shard is copied to symmetric memory first, unless it is there
+                         already: see `symmetric_source`.
+            "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked.
+            None         the first of these that every rank can take.
+
+        The first call with a group compares the ranks' plans, shards and hosts: what is wrong on
+        one rank is an error on every one. Later calls do so if `check`; else a wrong shard is an
+        error on its own rank, and the others fail with the transport, which may take its time-out.
+
+        The result is `out` where given. Otherwise it is new, on the shard's device; without a
+        shard, on the current GPU if the group uses NCCL, else on the CPU. All runs on the current
+        stream, of which a group has one. To capture it in a CUDA graph, call it once before with
+        the same tensors. The gradient, where there is one, is that of the reverse reshard, where
+        both meshes have the same devices. Raises ValueError for a group of another size, a wrong
+        shard or out, a shard that requires a gradient where there is none, and ranks that do not
+        agree; RuntimeError, which names rank and plan, where the transport fails.
+        """
+        wanted = requires_grad([shard])
+        if wanted and self._backward is not None:
+            return _Among.apply(self, shard, group, out, transport, check)
+        fault = NO_GRADIENT if wanted else ""
+        return self._reshard(shard, group, out, transport, check, fault=fault)
+
+    def _reshard(self, shard, group, out, transport, check, **more):
+        outs = None if out is None else [out]
+        return self.processes.reshard([shard], group, outs, transport, check, **more)[0]
+
+    def check_rank(self, shard, out, device_id, group, wants_gradient):
+        """Return the device of a rank's result. Raises ValueError for what is wrong with what it
+        is given."""
+        what, here = (
+            self.name_of("source", device_id),
+            self.exchange.source_position(device_id) >= 0,
+        )
+        if (shard is None) == here:
+            got, expected = ("None", "a tensor") if shard is None else ("a tensor", "None")
+            raise ValueError(f"{what}: got {got}, expected {expected}")
+        if here:
+            check(shard, self.source_shape(device_id), self.dtype, what)
+        home = shard.device if here else default_device(group)
+        if out is not None:
+            if self.exchange.target_position(device_id) < 0:
+                raise ValueError(f"out of device {device_id}: got a tensor, expected None")
+            self._check_out(out, device_id, home, [shard] if here else [])
+        apart = {*self.exchange.source.ids} != {*self.exchange.target.ids}
+        if wants_gradient and (out is not None or apart):
+            why = (
+                "out takes no gradient" if out is not None else "some devices are in one mesh only"
+            )
+            raise ValueError(f"{what} requires a gradient, but {why}")
+        served = dist.get_backend_config(group)
+        if f"{home.type}:" not in served:
+            where = f"expected one where the group communicates, {served}"
+            raise ValueError(f"{what}: got a tensor on {home}, {where}")
+        return home
+
+    def symmetric_source(self, group=None):
+        """Return this device's source shard in symmetric memory, to be filled and given to
+        `reshard`.
+
+        For GPUs of one host. The first call for a group is one that every rank makes.
+        """
+        group = dist.group.WORLD if group is None else group
+        home = torch.device("cuda", torch.cuda.current_device())
+        shape = self.source_shape(self.exchange.ranks[dist.get_rank(group)])
+        buffer, *_ = self.processes.symmetric_buffer(group, home)
+        size = self.itemsize * math.prod(shape)
+        return buffer[:size].view(self.dtype).view(shape)
+
+    def self_check(self):
+        """Return what is right about this module; exit with what is wrong."""
+        return self_check(lambda given: {"": self.reshard_local(given[""])}, {"": self})
+
+    @functools.cached_property
+    def reverse(self):
+        """The module of the reverse reshard, which stands beside this one."""
+        name = f"{self._package}.{self._backward}" if self._package else self._backward
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError:
+            said = f"the gradient of this reshard is in {name}, which is missing"
+            raise RuntimeError(said) from None
+
+
+class _Local(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, own, *shards):
+        ctx.own = own
+        return tuple(own._reshard_local(list(shards), None))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        moved = ctx.own.reverse.reshard_local([plain(each) for each in gradients])
+        return None, *moved
+
+
+class _Among(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, own, shard, group, out, transport, check):
+        ctx.own, ctx.group, ctx.transport, ctx.check = own, group, transport, check
+        return own._reshard(shard, group, out, transport, check, wants_gradient=True)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        asked = {"transport": ctx.transport, "check": ctx.check}
+        moved = ctx.own.reverse.reshard(plain(gradient), ctx.group, **asked)
+        return None, moved, None, None, None, None

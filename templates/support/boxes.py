@@ -1,0 +1,197 @@
+"""Boxes of a tensor, and what one exchange moves between devices, in plain integers.
+
+A box is a product of half-open ranges, one after another: (low, high, low, high, ...). A position
+is the row-major number of a device in a mesh; source and target may be on different meshes.
+"""
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+# Meshes of more devices are proved at a few of them.
+PROVED, SAMPLED = 512, 8
+
+
+class Side(NamedTuple):
+    """One side of an exchange: device ids by position, and the box of the shard at a position."""
+
+    ids: Sequence[int]
+    box: Callable
+
+    def position(self, device_id, name):
+        """Return the position of a device. Raises ValueError for one that is not in the mesh."""
+        if device_id not in self.ids:
+            raise ValueError(f"device {device_id}: expected one of the {name} mesh, {[*self.ids]}")
+        return self.ids.index(device_id)
+
+
+class Cut(NamedTuple):
+    """How tiles are cut so that their holders share in sending them: into so many pieces along a
+    dimension, at multiples of `unit` from the start of the tile; they differ by at most one unit.
+    """
+
+    pieces: int
+    dim: int
+    unit: int
+
+    def piece(self, box, number):
+        """Return a piece of a tile."""
+        low, high = box[2 * self.dim : 2 * self.dim + 2]
+        step, more = divmod((high - low) // self.unit, self.pieces)
+        start = low + (number * step + min(number, more)) * self.unit
+        end = start + (step + (number < more)) * self.unit
+        return (*box[: 2 * self.dim], start, end, *box[2 * self.dim + 2 :])
+
+
+class Piece(NamedTuple):
+    """What a device sends to another, or keeps: their positions, and the box."""
+
+    sender: int
+    receiver: int
+    box: tuple[int, ...]
+
+
+class Exchange:
+    """Everything that moves. `senders` gives the positions that parts of a target shard come from,
+    `receivers` those that parts of a source shard go to, the device's own included; with a `cut`,
+    each with the number of the piece, None for all of a tile."""
+
+    def __init__(self, source, target, senders, receivers, cut=None):
+        self.source, self.target, self.cut = source, target, cut
+        self._senders, self._receivers = senders, receivers
+        self.ranks = sorted({*source.ids, *target.ids})
+
+    def source_position(self, device_id):
+        """Return the position in the source mesh, -1 for a device that is not in it."""
+        return self.source.ids.index(device_id) if device_id in self.source.ids else -1
+
+    def target_position(self, device_id):
+        """Return the position in the target mesh, -1 for a device that is not in it."""
+        return self.target.ids.index(device_id) if device_id in self.target.ids else -1
+
+    def incoming(self, receiver):
+        """Return the pieces that make up the target shard at a position."""
+        return self._full((s, receiver, n) for s, n in self._numbered(self._senders(receiver)))
+
+    def outgoing(self, sender):
+        """Return the pieces that leave the source shard at a position, or stay there."""
+        return self._full((sender, r, n) for r, n in self._numbered(self._receivers(sender)))
+
+    def _numbered(self, peers):
+        return peers if self.cut else ((peer, None) for peer in peers)
+
+    def _full(self, moves):
+        found = []
+        for sender, receiver, number in moves:
+            box = common(self.source.box(sender), self.target.box(receiver))
+            if number is not None and volume(box):
+                box = self.cut.piece(box, number)
+            if volume(box):
+                found.append(Piece(sender, receiver, box))
+        return found
+
+    def fault(self):
+        """Return what is wrong: a piece that one end knows of and the other does not, or pieces
+        that do not fill their target shard; the empty string if nothing is."""
+        received = functools.cache(lambda receiver: Counter(self.incoming(receiver)))
+        sent = functools.cache(lambda sender: Counter(self.outgoing(sender)))
+        for receiver in _spread(len(self.target.ids)):
+            for piece in _some([*received(receiver)]):
+                if sent(piece.sender)[piece] != 1 or received(receiver)[piece] != 1:
+                    return f"{self._said(piece)} is not what is sent there"
+            fault = _gap(self.target.box(receiver), [p.box for p in self.incoming(receiver)])
+            if fault:
+                return f"device {self.target.ids[receiver]}: {fault}"
+        for sender in _spread(len(self.source.ids)):
+            for piece in _some([*sent(sender)]):
+                if received(piece.receiver)[piece] != 1:
+                    return f"{self._said(piece)} is not what is expected there"
+        return ""
+
+    def _said(self, piece):
+        sender, receiver = self.source.ids[piece.sender], self.target.ids[piece.receiver]
+        return f"{piece.box} from device {sender} to device {receiver}"
+
+
+def ranges(box):
+    """Return the (low, high) pairs of a box."""
+    return zip(box[::2], box[1::2], strict=True)
+
+
+def extents(box):
+    """Return the shape of a box."""
+    return tuple(high - low for low, high in ranges(box))
+
+
+def volume(box):
+    """Return how many elements a box has; none where an end is below its start."""
+    return math.prod(max(extent, 0) for extent in extents(box))
+
+
+def common(one, other):
+    """Return the box that two boxes have in common; its volume is zero where they have none."""
+    pairs = zip(ranges(one), ranges(other), strict=True)
+    return tuple(end for a, b in pairs for end in (max(a[0], b[0]), min(a[1], b[1])))
+
+
+def _gap(box, parts):
+    """Return why boxes do not fill a box, each element once, or the empty string."""
+    have, wanted = sum(map(volume, parts)), volume(box)
+    if have != wanted:
+        return f"pieces have {have} elements, the target shard {wanted}"
+    pairs = itertools.combinations(_some(parts), 2)
+    return "pieces overlap" if any(volume(common(*pair)) for pair in pairs) else ""
+
+
+def _spread(count):
+    """Return the positions that are proved."""
+    return range(count) if count <= PROVED else range(0, count, -(-count // SAMPLED))
+
+
+def _some(pieces):
+    return pieces if len(pieces) <= PROVED else pieces[:: -(-len(pieces) // SAMPLED)]
+
+
+class Rows(NamedTuple):
+    """Rows of contiguous elements: where the first begins in two arrays, how many elements and rows
+    there are, how far apart rows are in either."""
+
+    read: int
+    write: int
+    columns: int
+    rows: int
+    read_row: int
+    write_row: int
+
+
+def rows_of(box, within, into):
+    """Return a box as rows of two contiguous arrays that cover the boxes `within` and `into`."""
+    read = write = 0
+    read_stride = write_stride = 1
+    # (extent, read stride, write stride), minor to major, contiguous ones together.
+    groups: list[tuple[int, ...]] = []
+    for (low, high), (from_low, from_high), (to_low, to_high) in zip(
+        *(reversed([*ranges(each)]) for each in (box, within, into)), strict=True
+    ):
+        read += (low - from_low) * read_stride
+        write += (low - to_low) * write_stride
+        if high - low > 1:
+            group = (high - low, read_stride, write_stride)
+            if groups and group[1:] == tuple(groups[-1][0] * step for step in groups[-1][1:]):
+                groups[-1] = (groups[-1][0] * group[0], *groups[-1][1:])
+            else:
+                groups.append(group)
+        read_stride *= from_high - from_low
+        write_stride *= to_high - to_low
+    contiguous = bool(groups) and groups[0][1:] == (1, 1)
+    columns = groups.pop(0)[0] if contiguous else 1
+    rows, read_row, write_row = groups.pop(0) if groups else (1, 0, 0)
+    found = []
+    for index in itertools.product(*(range(group[0]) for group in groups)):
+        at = read + sum(k * group[1] for k, group in zip(index, groups, strict=True))
+        to = write + sum(k * group[2] for k, group in zip(index, groups, strict=True))
+        found.append(Rows(at, to, columns, rows, read_row, write_row))
+    return found

@@ -1,0 +1,254 @@
+"""Reshards among the processes of a group: what they agree on, and two ways for tiles to go.
+
+One tensor or many, all on the same devices, move at once. Rank r is the r-th id of the sorted union
+of both meshes.
+"""
+
+import contextlib
+import functools
+import itertools
+import socket
+import weakref
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric_memory
+
+from .boxes import rows_of, volume
+from .torch_tensors import LINE, has_kernels, part, stream
+from .triton_listed import Listed, copy_kernel, entries_of
+
+# How long ranks wait for each other at a barrier of symmetric memory.
+BARRIER_MS = 600_000
+
+
+class Processes:
+    """The `moves` of some tensors, each of its own reshard. `plan` is what all ranks must have;
+    `pull` fills the target shards of a device from the addresses of all source shards; `names`:
+    what messages call the tensors."""
+
+    def __init__(self, moves, plan, pull, names=("",)):
+        self.moves, self.plan, self.pull, self.names = moves, plan, pull, names
+        self.exchange = moves[0].exchange
+        # By group: the transport taken by that asked for; `symmetric_buffer`.
+        self._agreed: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._symmetric: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._wire = functools.cache(lambda *given: Wire(moves, *given))
+
+    @torch.no_grad()
+    def reshard(self, shards, group, outs, transport, check, *, wants_gradient=False, fault=""):
+        """Return the target shards of this rank, in the order of the moves; `fault`: what is wrong
+        already with what it was given."""
+        group = dist.group.WORLD if group is None else group
+        rank, ranks = dist.get_rank(group), self.exchange.ranks
+        try:
+            home = self._check_call(shards, group, outs, transport, wants_gradient, fault)
+        except ValueError as error:
+            fault, home = str(error), None
+        agreed = self._agreed.setdefault(group, {})
+        try:
+            if check or transport not in agreed:
+                agreed[transport] = self._agree(group, fault, home, transport)
+            elif fault:
+                raise ValueError(fault)
+            device_id = ranks[rank]
+            if outs is None:
+                outs = [move.empty(device_id, home) for move in self.moves]
+            by = self.by_symmetric_memory if agreed[transport] == "symmetric" else self.by_exchange
+            by(shards, outs, device_id, home, group)
+        except RuntimeError as error:
+            raise RuntimeError(f"rank {rank} of {len(ranks)}, {self.plan}: {error}") from error
+        return outs
+
+    def _check_call(self, shards, group, outs, transport, wants_gradient, fault):
+        """Return the device of the results. Raises ValueError for what is wrong on this rank."""
+        if fault:
+            raise ValueError(fault)
+        ranks = self.exchange.ranks
+        if dist.get_world_size(group) != len(ranks):
+            raise ValueError(f"group of {dist.get_world_size(group)} ranks, expected {len(ranks)}")
+        if transport not in (None, "symmetric", "exchange"):
+            raise ValueError(f"transport {transport!r}: expected 'symmetric', 'exchange' or None")
+        device_id = ranks[dist.get_rank(group)]
+        homes, wanted = set(), outs or [None] * len(self.moves)
+        for name, move, *given in zip(self.names, self.moves, shards, wanted, strict=True):
+            with said_of(name):
+                homes.add(move.check_rank(*given, device_id, group, wants_gradient))
+        if len(homes) > 1:
+            listed = sorted(map(str, homes))
+            raise ValueError(f"source shards on {listed}, expected all on one device")
+        (home,) = homes
+        if transport == "symmetric" and home.type != "cuda":
+            raise ValueError(f"transport 'symmetric': got a shard on {home}, expected one on a GPU")
+        return home
+
+    def _agree(self, group, fault, home, transport):
+        """Return the transport to take. Raises ValueError on every rank if anything is wrong on
+        any."""
+        host = socket.gethostname() if home is not None and home.type == "cuda" else ""
+        kind = "" if home is None else f"tensors on {home.type}"
+        mine = (self.plan, fault, f"transport {transport!r}", kind, host)
+        said = [None] * dist.get_world_size(group)
+        dist.all_gather_object(said, mine, group=group)
+        plans, faults, transports, kinds, hosts = zip(*said, strict=True)
+        for rank, problem in enumerate(faults):
+            if problem and len(set(plans)) == 1:
+                raise ValueError(f"rank {rank}: {problem}")
+        for given in (plans, transports, kinds):
+            for rank, other in enumerate(given):
+                if other != given[0]:
+                    raise ValueError(
+                        f"ranks differ: rank 0 has {given[0]}, rank {rank} has {other}"
+                    )
+        one_host = bool(host) and len(set(hosts)) == 1
+        if transport == "symmetric" and not one_host:
+            raise ValueError(f"transport 'symmetric': GPUs of hosts {hosts}, expected those of one")
+        return transport or ("symmetric" if one_host else "exchange")
+
+    def by_symmetric_memory(self, shards, outs, device_id, home, group):
+        """Let all ranks offer their shards, then each pull its tiles from where they are."""
+        buffer, handle, starts = self.symmetric_buffer(group, home)
+        for start, shard in zip(starts, shards, strict=True):
+            if shard is not None and shard.data_ptr() != buffer.data_ptr() + start:
+                buffer[start : start + shard.nbytes].copy_(shard.view(-1).view(torch.uint8))
+        handle.barrier(timeout_ms=BARRIER_MS)
+        if self.exchange.target_position(device_id) >= 0:
+            ranks = [self.exchange.ranks.index(source) for source in self.exchange.source.ids]
+            addresses = [[handle.buffer_ptrs[rank] + start for rank in ranks] for start in starts]
+            self.pull(addresses, outs, device_id)
+        handle.barrier(timeout_ms=BARRIER_MS)
+
+    def symmetric_buffer(self, group, home):
+        """Return memory that holds any device's source shards and that every rank can read, its
+        handle, and where each tensor's begins; made once a group."""
+        if group not in self._symmetric:
+            # The barrier of another backend, NVSHMEM, has been known to do nothing.
+            if symmetric_memory.get_backend(home) != "CUDA":
+                symmetric_memory.set_backend("CUDA")
+            sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
+            *starts, total = itertools.accumulate(sizes, initial=0)
+            buffer = symmetric_memory.empty(total, dtype=torch.uint8, device=home)
+            handle = symmetric_memory.rendezvous(buffer, group)
+            self._symmetric[group] = buffer, handle, starts
+        return self._symmetric[group]
+
+    def by_exchange(self, shards, outs, device_id, home, group):
+        """Send tiles packed, exactly those that the plan moves; copy the own ones."""
+        wire = self._wire(device_id, home, stream(home))
+        wire.pack(shards)
+        dist.all_to_all_single(wire.arrived, wire.packed, wire.received, wire.sent, group=group)
+        wire.unpack(shards, outs)
+
+
+@contextlib.contextmanager
+def said_of(name):
+    """Let a ValueError say which tensor it is of, if that has a name."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}" if name else str(error)) from None
+
+
+def default_device(group):
+    """Return where a rank without a shard receives."""
+    # get_backend does not tell of a group made without naming one: gloo and NCCL side by side.
+    on_gpu = "cuda:nccl" in dist.get_backend_config(group)
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+
+
+class Wire:
+    """What a device exchanges on one of its streams: pieces by rank and tensor, their buffers."""
+
+    def __init__(self, moves, device_id, home, stream=0):
+        self.moves, self.local, arriving, leaving = moves, [], [], []
+        exchange = moves[0].exchange
+        self.me = exchange.source_position(device_id)
+        self.receiver = exchange.target_position(device_id)
+        for number, move in enumerate(moves):
+            for piece in move.exchange.incoming(self.receiver) if self.receiver >= 0 else ():
+                if piece.sender == self.me:
+                    self.local.append((number, piece.box))
+                else:
+                    arriving.append((exchange.source.ids[piece.sender], number, piece.box))
+            for piece in move.exchange.outgoing(self.me) if self.me >= 0 else ():
+                if exchange.target.ids[piece.receiver] != device_id:
+                    leaving.append((exchange.target.ids[piece.receiver], number, piece.box))
+        self.arriving, self.received = self._by_rank(arriving, exchange.ranks)
+        self.leaving, self.sent = self._by_rank(leaving, exchange.ranks)
+        self.packed = torch.empty(sum(self.sent), dtype=torch.uint8, device=home)
+        self.arrived = torch.empty(sum(self.received), dtype=torch.uint8, device=home)
+
+    def _by_rank(self, pieces, ranks):
+        """Return (first byte in the buffer, tensor, box) of each piece, by rank; bytes a rank."""
+        sizes, listed, start = [0] * len(ranks), [], 0
+        for device_id, number, box in sorted(pieces, key=lambda piece: piece[0]):
+            size = volume(box) * self.moves[number].itemsize
+            listed.append((start, number, box))
+            start += size
+            sizes[ranks.index(device_id)] += size
+        return listed, sizes
+
+    @functools.cached_property
+    def _leave(self):
+        """The entries that pack: the memories of the shards, to that of the buffer."""
+        return Listed(
+            (
+                entry
+                for start, number, box in self.leaving
+                for entry in entries_of(
+                    rows_of(box, self._held(number), box), self._size(number), number, 0, 0, start
+                )
+            ),
+            self.packed.device,
+        )
+
+    @functools.cached_property
+    def _arrive(self):
+        """The entries that unpack: the memories of the shards and, last, that of the buffer."""
+        arrived, found = len(self.moves), []
+        for number, box in self.local:
+            rows = rows_of(box, self._held(number), self._wanted(number))
+            found += entries_of(rows, self._size(number), number, number)
+        for start, number, box in self.arriving:
+            rows = rows_of(box, box, self._wanted(number))
+            found += entries_of(rows, self._size(number), arrived, number, start)
+        return Listed(found, self.arrived.device)
+
+    def _held(self, number):
+        return self.moves[number].exchange.source.box(self.me)
+
+    def _wanted(self, number):
+        return self.moves[number].exchange.target.box(self.receiver)
+
+    def _size(self, number):
+        return self.moves[number].itemsize
+
+    def pack(self, shards):
+        """Copy what leaves out of the shards: one launch."""
+        if has_kernels(self.packed, copy_kernel):
+            held = (0 if shard is None else shard.data_ptr() for shard in shards)
+            self._leave.copy(held, [self.packed.data_ptr()])
+            return
+        for start, number, box in self.leaving:
+            piece = part(shards[number], self._held(number), box).contiguous()
+            flat = piece.view(-1).view(torch.uint8)
+            self.packed[start : start + flat.numel()].copy_(flat)
+
+    def unpack(self, shards, outs):
+        """Copy what has arrived, and what was here already, to its place: one launch."""
+        if self.receiver < 0:
+            return
+        if has_kernels(self.arrived, copy_kernel):
+            held = (0 if shard is None else shard.data_ptr() for shard in shards)
+            places = (out.data_ptr() for out in outs)
+            self._arrive.copy([*held, self.arrived.data_ptr()], places)
+            return
+        for number, box in self.local:
+            place = part(outs[number], self._wanted(number), box)
+            place.copy_(part(shards[number], self._held(number), box))
+        for start, number, box in self.arriving:
+            place = part(outs[number], self._wanted(number), box)
+            move = self.moves[number]
+            flat = self.arrived[start : start + volume(box) * move.itemsize]
+            flat = flat if start % move.itemsize == 0 else flat.clone()
+            place.copy_(flat.view(move.dtype).view(place.shape))

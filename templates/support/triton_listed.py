@@ -1,0 +1,165 @@
+"""Copies of listed rows between any memories, in one launch: packing, unpacking, many tensors."""
+
+import math
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from .torch_tensors import on, table
+
+# A program copies so many rows, and bytes of a row.
+ROWS, COLUMNS = 4, 2048
+
+
+@triton.jit
+def copy_block(
+    read,  # the addresses of the first row in the source,
+    write,  # and in the target
+    read_row,  # how far apart rows are there, and the length of a row, in bytes
+    write_row,
+    columns,
+    rows,
+    first_row,  # where the block begins: in rows, and in bytes of a row
+    first_column,
+    INTEGER: tl.constexpr,  # what is moved as one, and how many bytes it has
+    UNIT: tl.constexpr,
+    LINE: tl.constexpr,  # what divides all of these but `rows`, in bytes
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Copy a block of rows, by lines of LINE bytes."""
+    source = tl.multiple_of(read.to(tl.pointer_type(INTEGER)), LINE)
+    target = tl.multiple_of(write.to(tl.pointer_type(INTEGER)), LINE)
+    row = first_row + tl.arange(0, ROWS)[:, None]
+    column = first_column // UNIT + tl.arange(0, COLUMNS // UNIT)[None, :]
+    inside = (row < rows) & (column < columns // LINE * (LINE // UNIT))
+    at = row * (read_row // LINE * (LINE // UNIT)) + column
+    to = row * (write_row // LINE * (LINE // UNIT)) + column
+    tl.store(target + to, tl.load(source + at, mask=inside), mask=inside)
+
+
+@triton.jit
+def copy_kernel(
+    blocks,  # int64 [programs, 2]: the entry that a program copies of, and which block of it
+    entries,  # int64 [entries, 8]: the fields of `Entry`
+    sources,  # int64: the addresses of memory that rows come from, and
+    targets,  # that they go to
+    INTEGER: tl.constexpr,  # what is moved as one where 16 bytes cannot be, and its bytes
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Copy one block of the rows of one entry."""
+    program = blocks + 2 * tl.program_id(0)
+    entry = entries + 8 * tl.load(program)
+    block = tl.load(program + 1).to(tl.int32)
+    read = tl.load(sources + tl.load(entry)) + tl.load(entry + 2)
+    write = tl.load(targets + tl.load(entry + 1)) + tl.load(entry + 3)
+    columns, rows = tl.load(entry + 4), tl.load(entry + 5)
+    read_row, write_row = tl.load(entry + 6), tl.load(entry + 7)
+    column_blocks = tl.cdiv(columns, COLUMNS).to(tl.int32)
+    first_row = (block // column_blocks).to(tl.int64) * ROWS
+    first_column = (block % column_blocks).to(tl.int64) * COLUMNS
+    if (read | write | read_row | write_row | columns) % 16 == 0:
+        copy_block(
+            read,
+            write,
+            read_row,
+            write_row,
+            columns,
+            rows,
+            first_row,
+            first_column,
+            tl.int64,
+            8,
+            16,
+            ROWS,
+            COLUMNS,
+        )
+    else:
+        copy_block(
+            read,
+            write,
+            read_row,
+            write_row,
+            columns,
+            rows,
+            first_row,
+            first_column,
+            INTEGER,
+            UNIT,
+            UNIT,
+            ROWS,
+            COLUMNS,
+        )
+
+
+TYPES = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
+
+
+class Entry(NamedTuple):
+    """Rows to copy: the numbers of two memories, the rest in bytes (`rows` is their number)."""
+
+    source: int
+    target: int
+    read: int
+    write: int
+    columns: int
+    rows: int
+    read_row: int
+    write_row: int
+
+
+def entries_of(rows, size, source, target, read=0, write=0):
+    """Yield the entries of rows of elements of `size` bytes, from one memory, from byte `read` on,
+    to another. A single row is cut into rows of COLUMNS bytes, so that its blocks are full."""
+    for row in rows:
+        at, to, columns = (size * n for n in (row.read, row.write, row.columns))
+        at, to = at + read, to + write
+        if row.rows > 1:
+            apart = size * row.read_row, size * row.write_row
+            yield Entry(source, target, at, to, columns, row.rows, *apart)
+            continue
+        whole = columns // COLUMNS * COLUMNS
+        if whole:
+            lengths = COLUMNS, columns // COLUMNS, COLUMNS, COLUMNS
+            yield Entry(source, target, at, to, *lengths)
+        if columns > whole:
+            yield Entry(source, target, at + whole, to + whole, columns - whole, 1, 0, 0)
+
+
+class Listed:
+    """Entries for one launch on a device."""
+
+    def __init__(self, entries, device):
+        self.entries = tuple(entries)
+        self.divisor = math.gcd(*(n for e in self.entries for n in (*e[2:5], *e[6:])))
+        if not self.entries:
+            return
+        self._entries = torch.tensor(self.entries, dtype=torch.int64, device=device)
+        rows, columns = self._entries[:, 5], self._entries[:, 4]
+        counts = -(-rows // ROWS) * -(-columns // COLUMNS)
+        number = torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
+        first = torch.repeat_interleave(torch.cumsum(counts, 0) - counts, counts)
+        block = torch.arange(len(number), device=device) - first
+        self._blocks = torch.stack([number, block], dim=1).contiguous()
+        self.programs = len(number)
+
+    def copy(self, sources, targets):
+        """Copy, in one launch if there is anything, between memories at these addresses."""
+        if not self.entries:
+            return
+        sources, targets = tuple(sources), tuple(targets)
+        given = constants(math.gcd(self.divisor, *sources, *targets)).values()
+        device = self._entries.device
+        tables = table(sources, device), table(targets, device)
+        with on(device):
+            copy_kernel[(self.programs,)](self._blocks, self._entries, *tables, *given)
+
+
+def constants(divisor):
+    """Return what the kernel is launched with where this divides all addresses and lengths."""
+    unit = next(unit for unit in (8, 4, 2, 1) if divisor % unit == 0)
+    return {"INTEGER": TYPES[unit], "UNIT": unit, "ROWS": ROWS, "COLUMNS": COLUMNS}
