@@ -11,6 +11,7 @@ from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
 from shardwright.ir.plan import Plan
+from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Operator, Sharding
 
 
@@ -46,7 +47,10 @@ class HostText:
     source_terms: int  # extents of the dimensions of terms; 0 where an array has none
     target_terms: int
     operator: Operator  # what makes one value of the terms of the source
+    target_operator: Operator
     reduces: bool
+    is_transposed: bool  # whether it moves cotangents, where there are terms
+    is_extremum: bool  # whether it makes maxima or minima of terms, or terms of these
 
     @property
     def pads(self) -> bool:
@@ -148,23 +152,12 @@ class JaxText(HostText, ModuleText):
         """What the self-check puts where a term counts for nothing."""
         return self.self_check_values - 1 if self.operator == "min" else 0
 
-    @property
-    def is_extremum(self) -> bool:
-        """Whether the result is the maximum or the minimum of terms, which has no derivative where
-        terms are equal."""
-        return self.reduces and self.operator != "sum"
 
-
-def host_text(
-    plan: Plan, ends: Exchange | None = None, sharding: Sharding | None = None
-) -> HostText:
-    """The host side of a plan's module.
-
-    `ends`: both sides' layouts, for a plan that is not one exchange. `sharding`: the target's where
-    it is not the plan's.
-    """
+def host_text(plan: Plan, ends: Exchange | None = None) -> HostText:
+    """The host side of a plan's module; `ends`: both sides' layouts, for a plan that is not one
+    exchange."""
     given = plan.exchange if ends is None else ends
-    wanted = plan.reshard.target if sharding is None else sharding
+    wanted = plan.reshard.target
     exchange = as_vectors(given)
     source, target = exchange.source, exchange.target
     axes = axes_of(plan.reshard.source), axes_of(wanted)
@@ -202,8 +195,18 @@ def host_text(
         source_terms=_terms(plan.reshard.source),
         target_terms=_terms(wanted),
         operator=plan.reshard.source.operator,
+        target_operator=wanted.operator,
         reduces=plan.reshard.adds,
+        is_transposed=plan.reshard.transposed,
+        is_extremum=_is_extremum(plan.reshard),
     )
+
+
+def _is_extremum(reshard: Reshard) -> bool:
+    """Whether there is no derivative where terms are equal: a maximum or a minimum of terms, or
+    terms of one, of which some are infinite."""
+    adds = reshard.adds and reshard.source.operator != "sum"
+    return adds or (reshard.places and reshard.target.operator != "sum")
 
 
 def _terms(sharding: Sharding) -> int:

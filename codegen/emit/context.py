@@ -68,11 +68,10 @@ def module_text(
 
 @dataclass(frozen=True)
 class Said:
-    """What a module's docstring opens with, and the target sharding where it is not the plan's."""
+    """What a module's docstring opens with."""
 
     title: str
     facts: tuple[str, ...]
-    target: str | None = None
 
 
 def text_of(
@@ -93,7 +92,7 @@ def text_of(
         dtype=reshard.dtype,
         itemsize=DTYPES[reshard.dtype],
         source=_side_text(ends.source, str(reshard.source)),
-        target=_side_text(ends.target, said.target or str(reshard.target)),
+        target=_side_text(ends.target, str(reshard.target)),
         id_lines=(*_ids("SOURCE_IDS", ends.source.mesh), *_ids("TARGET_IDS", ends.target.mesh)),
         functions=tuple(
             FunctionText(
@@ -188,6 +187,13 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             argument="source",
             got=str(reshard.source),
             expected="a source without unreduced axes, or no backend but jax_xla",
+        )
+    if reshard.target.unreduced:
+        raise InputError(
+            f"{backend} moves values and makes no terms of them",
+            argument="target",
+            got=str(reshard.target),
+            expected="a target without unreduced axes, or no backend but jax_xla",
         )
     if backend != "triton_gpu":
         check_ascii(reshard)

@@ -3,8 +3,9 @@
 The derivative of a reshard is the reshard itself, and its transpose the reverse reshard: from the
 target to the source. Padding fits: what is read of a cotangent is not padding, and the padding of
 what is returned is zero, as the cotangent of elements that are never read has to be. The derivative
-of a sum gives its cotangent to every term; a maximum or minimum has none where terms are equal, so
-that its module has none and says so.
+of a sum gives its cotangent to every term, that of a value which becomes one term of a sum is the
+cotangent of that term. A maximum or minimum of terms has no derivative where they are equal: its
+module has none and says so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.sharding import Sharding
 
 DIFFERENTIABLE = ("pallas_tpu", "triton_gpu", "jax_xla")
 """The backends whose modules have derivatives."""
@@ -28,15 +28,6 @@ class Part:
     file: str
     plan: Plan
     text: str
-
-
-@dataclass(frozen=True)
-class Backward:
-    """What moves cotangents back: a plan of the reverse reshard. `target`: the sharding of what it
-    gives where that has terms, each the tensor: those of a source that the forward adds up."""
-
-    plan: Plan
-    target: Sharding | None
 
 
 def parts(plan: Plan, backend: str, command: str, like: tuple[Part, ...] = ()) -> tuple[Part, ...]:
@@ -52,7 +43,7 @@ def parts(plan: Plan, backend: str, command: str, like: tuple[Part, ...] = ()) -
         return (own,)
     file = backward_file(backend)
     by = f"{command}  # {file}, the backward"
-    return own, Part(file, back.plan, _backward_text(backend, back, by, forms.get(file)))
+    return own, Part(file, back, _backward_text(backend, back, by, forms.get(file)))
 
 
 def _text(backend: str, plan: Plan, command: str, like: Plan | None) -> str:
@@ -67,17 +58,15 @@ def _text(backend: str, plan: Plan, command: str, like: Plan | None) -> str:
     return text
 
 
-def _backward_text(backend: str, back: Backward, command: str, like: Plan | None) -> str:
+def _backward_text(backend: str, back: Plan, command: str, like: Plan | None) -> str:
     from shardwright.codegen.backends.registry import BACKENDS
 
     module = BACKENDS[backend]
     text: str
-    if back.target is not None:
-        text = module.render_terms(back.plan, command, back.target)
-    elif like is None and hasattr(module, "render_backward"):
-        text = module.render_backward(back.plan, command)
+    if like is None and hasattr(module, "render_backward"):
+        text = module.render_backward(back, command)
     else:
-        text = _text(backend, back.plan, command, like)
+        text = _text(backend, back, command, like)
     return text
 
 
@@ -86,23 +75,24 @@ def backward_file(backend: str) -> str:
     return f"{backend}_backward.py"
 
 
-def backward_of(plan: Plan, backend: str) -> Backward | None:
-    """The backward of a plan; None where there is no derivative, or where the backend, which takes
-    the plan, refuses the reverse."""
+def backward_of(plan: Plan, backend: str) -> Plan | None:
+    """What moves cotangents back, a plan of the reverse reshard; None where there is no derivative,
+    or where the backend, which takes the plan, refuses the reverse."""
     from shardwright.codegen.backends.registry import BACKENDS
 
     reshard = plan.reshard
     if backend not in DIFFERENTIABLE or not is_floating(reshard.dtype):
         return None
-    adds = reshard.adds
-    if adds and reshard.source.operator != "sum":
+    adds = reshard.adds and reshard.source.operator != "sum"
+    places = reshard.places and reshard.target.operator != "sum"
+    if adds or places:
         return None
     try:
         back = _planned_back(plan)
         BACKENDS[backend].refuse(back)
     except InputError:
         return None
-    return Backward(back, reshard.source if adds else None)
+    return back
 
 
 def _planned_back(plan: Plan) -> Plan:
@@ -121,12 +111,12 @@ def _planned_back(plan: Plan) -> Plan:
 
 
 def reverse(reshard: Reshard) -> Reshard:
-    """The reshard from the target to the source; to what every term of a sum is a copy of."""
-    kept = reshard.target.unreduced
+    """The reshard from the target to the source; its transpose where there are terms."""
     return replace(
         reshard,
         source=reshard.target,
-        target=replace(reshard.source, unreduced=kept),
+        target=reshard.source,
         source_split=reshard.target_split,
         target_split=reshard.source_split,
+        transposed=bool(reshard.fate.reduced or reshard.fate.new) and not reshard.transposed,
     )

@@ -44,7 +44,6 @@ REFUSALS = (
 """Cases that are right if they end with this message."""
 
 PENDING = {
-    "unreduced new": "the unreduced axes of the target must be unreduced in the source too",
     "vmap": "Batching rule for 'reshard' not implemented|IndivisibleError",
 }
 """Features that are not there yet, and how cases that have them end. A feature that comes is taken

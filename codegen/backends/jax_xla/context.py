@@ -33,6 +33,7 @@ from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
 from shardwright.codegen.backends.jax_xla.steps.plan import (
     Steps,
     StepsText,
+    identity_text,
     is_stepwise,
     refuse_steps,
     steps_text,
@@ -45,7 +46,6 @@ from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import Plan
-from shardwright.ir.sharding import Sharding
 
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
@@ -89,6 +89,16 @@ class XlaText(JaxText):
     def has_boxes(self) -> bool:
         """Whether the module goes through the boxes of the plan's holders."""
         return bool(self.round_lines)
+
+    @property
+    def uses_empty(self) -> bool:
+        """Whether terms without a value hold the constant EMPTY."""
+        return isinstance(self.how, Steps) and self.how.uses_empty
+
+    @property
+    def empty(self) -> str:
+        """The value of EMPTY."""
+        return identity_text(self.target_operator, self.dtype, as_bits=False)
 
     @property
     def has_step_boxes(self) -> bool:
@@ -154,12 +164,6 @@ def refuse(plan: Plan) -> None:
 def render(plan: Plan, command: str) -> str:
     """The text of `jax_xla.py`."""
     return render_template("jax_xla/module.py.jinja", xla_text(plan, command))
-
-
-def render_terms(plan: Plan, command: str, target: Sharding) -> str:
-    """The text of the derivative of a sum: of a plan to what every term of it is a copy of; its
-    result has the sharding `target`, which has unreduced axes beside the plan's."""
-    return render_template("jax_xla/module.py.jinja", _of_steps(steps_text(plan, command, target)))
 
 
 def how_of(plan: Plan) -> How:

@@ -90,19 +90,37 @@ class Blocks:
     itemsize: int
     ids: Integers  # by rank
     axes: ProgramAxes | None
-    empty: str = "0"  # what a reduction by boxes starts from, as a Python expression
+    started: str = "0"  # what a reduction starts from, as a Python expression
+    empty: str = "0"  # what terms hold that have no value, as a Python expression
 
     def of(self, number: int, step: Step) -> Block:
         """The block of a plan's step, which is the number-th."""
         if isinstance(step, ReduceStep):
             return self._summed(number, step)
         before, after = step.exchange.source, step.exchange.target
+        if self.axes is not None and _only_places(before, after):
+            return Block(tuple(self._placed(before, after)), self._everywhere(0))
         moves = None if self.axes is None else _moves(before, after)
         if moves is None:
             return self._by_boxes(number, step)
         lines, received = self._collectives(before, after, moves)
         lines = lines or ["x = x"]
         return self._tight(number, step, lines, received * self.itemsize, step.is_even)
+
+    def _placed(self, before: Layout, after: Layout) -> list[str]:
+        """Replicas become terms: that of coordinate 0 keeps what it holds."""
+        digits = pairs_of(tuple(digit for dim in _new(before, after) for digit in dim.digits))
+        if not digits:
+            return ["x = x"]
+        index = self._index(digits)
+        return called("x = jnp.where", [f"{index} == 0", "x", self.empty])
+
+    def _index(self, digits: Digits) -> str:
+        """The number that digits of this device's position make."""
+        names = None if self.axes is None else self.axes.over(digits)
+        if names is None:
+            return f"_number({digits}, lax.axis_index(AXES))"
+        return f"lax.axis_index({quoted(names)})"
 
     def _collectives(
         self, before: Layout, after: Layout, moves: Moves[Change]
@@ -129,11 +147,7 @@ class Blocks:
         return lines, received
 
     def _slice(self, change: Change, size: int) -> list[str]:
-        names = None if self.axes is None else self.axes.over(change.digits)
-        index = f"lax.axis_index({quoted(names)})"
-        if names is None:
-            index = f"_number({change.digits}, lax.axis_index(AXES))"
-        how = ["x", f"{index} * {size}", str(size), f"axis={change.axis}"]
+        how = ["x", f"{self._index(change.digits)} * {size}", str(size), f"axis={change.axis}"]
         return called("x = lax.dynamic_slice_in_dim", how)
 
     def _collective(self, op: str, digits: Digits, how: list[str]) -> list[str]:
@@ -201,12 +215,32 @@ class Blocks:
         named = ["x", f"BEFORE_{number}", f"AFTER_{number}", f"SENDERS_{number}"]
         boxes = boxes_of(step, self.source)
         named += boxes.ids if self.axes is None else ()
+        empty = "0"
         if isinstance(step, ReduceStep):
             named += [f"reduce=jnp.{_BINARY[step.reduction.operator]}"]
-            named += [f"empty={self.empty}"] if self.empty != "0" else []
+            empty = self.started
+        elif _new(step.exchange.source, step.exchange.target):
+            empty = self.empty
+        named += [f"empty={empty}"] if empty != "0" else []
         lines = called("x = _moved", named)
-        fills = isinstance(step, ReduceStep) and self.empty != "0"
-        return Block(tuple(lines), self._received(step), boxes, not fills)
+        return Block(tuple(lines), self._received(step), boxes, empty == "0")
+
+
+def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:
+    """The hidden dimensions after a step along which one device has a value, and all before it."""
+    pairs = zip(before.dims[: before.hidden], after.dims[: after.hidden], strict=True)
+    return tuple(new for old, new in pairs if old.extent < new.extent)
+
+
+def _only_places(before: Layout, after: Layout) -> bool:
+    """Whether a step makes terms of replicas and leaves everything else where it is."""
+    new, hidden = _new(before, after), before.hidden
+    kept = [d for d in after.dims[:hidden] if d not in new] == [
+        d
+        for d, other in zip(before.dims[:hidden], after.dims[:hidden], strict=True)
+        if other not in new
+    ]
+    return bool(new) and kept and before.dims[hidden:] == after.dims[hidden:]
 
 
 def _moves(before: Layout, after: Layout) -> Moves[Change] | None:

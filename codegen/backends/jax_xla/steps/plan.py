@@ -84,6 +84,11 @@ class Steps:
         return self.uses_groups or bool(self.boxes) or "_number(" in "".join(self.lines)
 
     @property
+    def uses_empty(self) -> bool:
+        """Whether terms without a value hold the constant EMPTY."""
+        return "EMPTY" in "".join(self.lines)
+
+    @property
     def boxes(self) -> bool:
         """Whether some step goes by boxes."""
         return any(block.boxes is not None for block in self.blocks)
@@ -115,14 +120,15 @@ class Steps:
         return tuple(found)
 
 
-def steps_of(plan: Plan, *, gives_term: bool = False) -> Steps:
-    """How a basis plan is carried out. `gives_term`: every device gives its result as a term."""
+def steps_of(plan: Plan) -> Steps:
+    """How a plan is carried out, step by step."""
     reshard = plan.reshard
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
-    empty = empty_text(reshard.dtype, reshard.source.operator)
-    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, empty)
+    started = identity_text(reshard.source.operator, reshard.dtype, as_bits=False)
+    empty = identity_text(reshard.target.operator, reshard.dtype, as_bits=not reshard.adds)
+    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, started, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
     received = sum((block.received for block in blocks), np.zeros(ids.size, dtype=np.int64))
     return Steps(
@@ -131,21 +137,25 @@ def steps_of(plan: Plan, *, gives_term: bool = False) -> Steps:
         (int(received.max()), int(received.sum())),
         axes,
         bool(reshard.source.unreduced),
-        gives_term or bool(reshard.target.unreduced),
+        bool(reshard.target.unreduced),
     )
 
 
-def empty_text(dtype: str, operator: Operator) -> str:
-    """What leaves any other value as it is under an operator, as a Python expression."""
+def identity_text(operator: Operator, dtype: str, as_bits: bool) -> str:
+    """What changes nothing under an operator, as a Python expression; `as_bits`: where elements are
+    integers of the dtype's width, the constant EMPTY."""
     if operator == "sum":
         return "0"
-    if dtype == "bool":
-        return str(operator == "min")
     lowest = operator == "max"
-    if is_floating(dtype) and dtype != "float8_e4m3fn":
-        return "-jnp.inf" if lowest else "jnp.inf"
-    info = "finfo" if is_floating(dtype) else "iinfo"
-    return f"jnp.{info}(DTYPE).{'min' if lowest else 'max'}"
+    if dtype == "bool":
+        return str(not lowest)
+    if not is_floating(dtype):
+        return f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}"
+    if as_bits:
+        return "EMPTY"
+    if dtype == "float8_e4m3fn":  # it has no infinity
+        return f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}"
+    return "-jnp.inf" if lowest else "jnp.inf"
 
 
 def _digits(step: Step) -> Digits:
@@ -183,12 +193,12 @@ def with_terms(layout: Layout) -> Layout:
     return replace(layout, dims=(terms, *layout.dims[layout.hidden :]), hidden=0)
 
 
-def ends_of(plan: Plan, target: Sharding) -> Exchange:
+def ends_of(plan: Plan) -> Exchange:
     """Both ends of a plan as arrays have them, terms included; no exchange in itself."""
     reshard = plan.reshard
     return Exchange(
         with_terms(Layout.of(reshard.source, reshard.shape, reshard.source_split)),
-        with_terms(Layout.of(target, reshard.shape, reshard.target_split)),
+        with_terms(Layout.of(reshard.target, reshard.shape, reshard.target_split)),
         HolderRule(),
     )
 
@@ -211,20 +221,18 @@ class StepsText:
         return short_dims(self.ends.target)
 
 
-def steps_text(plan: Plan, command: str, target: Sharding | None = None) -> StepsText:
-    """The texts of a basis plan. `target`: the sharding of the result where it is not the plan's,
-    but has unreduced axes beside it, along which every device gives its result as a term."""
-    wanted = plan.reshard.target if target is None else target
-    ends, how = ends_of(plan, wanted), steps_of(plan, gives_term=target is not None)
+def steps_text(plan: Plan, command: str) -> StepsText:
+    """The texts of a plan that is emitted step by step."""
+    ends, how = ends_of(plan), steps_of(plan)
     received = [int(block.received.max()) for block in how.blocks]
     facts = (
-        *step_facts(plan, ends, wanted, how.said, received),
+        *step_facts(plan, ends, how.said, received),
         "",
         f"On the wire {how.wire[0]} bytes into the busiest device.",
     )
-    said = Said(title(plan, wanted), facts, str(wanted))
+    said = Said(title(plan), facts)
     functions = box_functions(as_vectors(ends))
-    host = host_text(plan, ends, wanted)
+    host = host_text(plan, ends)
     if how.axes is not None:
         host = replace(host, **_program_text(plan, how.axes, host))
     return StepsText(text_of(plan, command, PYTHON, functions, said, ends), host, how, ends)
@@ -252,8 +260,9 @@ def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> 
 
 
 def is_stepwise(plan: Plan) -> bool:
-    """Whether a plan is emitted step by step: several, or one exchange of partial sums."""
-    return plan.strategy == "basis" or bool(plan.reshard.source.unreduced)
+    """Whether a plan is emitted step by step: several, or one exchange of terms."""
+    sides = plan.reshard.source, plan.reshard.target
+    return plan.strategy == "basis" or any(side.unreduced for side in sides)
 
 
 def refuse_steps(plan: Plan) -> None:
