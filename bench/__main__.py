@@ -14,6 +14,7 @@ from bench import (
     gpu_assembly,
     gpu_copy,
     links,
+    propagation,
     search,
     speed,
     tpu_compile,
@@ -29,6 +30,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "bytes": bytes.main,
     "links": links.main,
     "search": search.main,
+    "propagation": propagation.main,
     "xla_time": xla_time.main,
 }
 COUNTED = ("tpu_compile", "xla_time")

@@ -17,11 +17,9 @@ from rich.table import Table
 import shardwright as sw
 from bench.reshards import corpus, random_reshard, random_reshards
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, choose
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
 from shardwright.codegen.cli.tables import console
-from shardwright.codegen.compile import Report, TpuCode, compile_bundles
-from shardwright.codegen.emit.context import as_vectors
-from shardwright.ir.dtypes import DTYPES
+from shardwright.codegen.compile import CompileReport, TpuCode, compile_bundles
 from shardwright.ir.errors import InputError
 
 TOPOLOGIES = ("v5e:2x4", "v5e:4x4", "v6e:2x4", "v5p:2x2x2")
@@ -56,7 +54,7 @@ class Emitted:
 
     root: Path
     reshards: Mapping[str, sw.Reshard]
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, FormChoice]
     refused: Mapping[str, str]
 
 
@@ -74,17 +72,17 @@ def emitted(root: Path, reshards: Mapping[str, sw.Reshard]) -> Emitted:
     return Emitted(root, {name: reshards[name] for name in choices}, choices, refused)
 
 
-def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[Report, ...]]:
+def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[CompileReport, ...]]:
     """The reports for each topology, several at a time: seconds are not those of one alone."""
 
-    def one(topology: str) -> tuple[Report, ...]:
+    def one(topology: str) -> tuple[CompileReport, ...]:
         return compile_bundles(bundles.root, [topology], xla=False, time_limit=TIME_LIMIT)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(topologies, pool.map(one, topologies), strict=True))
 
 
-def shares(bundles: Emitted, reports: Mapping[str, tuple[Report, ...]]) -> Table:
+def shares(bundles: Emitted, reports: Mapping[str, tuple[CompileReport, ...]]) -> Table:
     """For each topology how many modules compile, and the largest."""
     table = _table(
         "Modules that compile", "topology", "reshards", "compile", "share", "largest code"
@@ -99,7 +97,7 @@ def shares(bundles: Emitted, reports: Mapping[str, tuple[Report, ...]]) -> Table
     return table
 
 
-def forms(title: str, choices: Iterable[Choice]) -> Table:
+def forms(title: str, choices: Iterable[FormChoice]) -> Table:
     """For each form bytes on the wire over the exact ones, and HBM traffic over the least."""
     listed = tuple(choices)
     table = _table(title, "form", "modules", *_FIGURES)
@@ -110,15 +108,15 @@ def forms(title: str, choices: Iterable[Choice]) -> Table:
     return table
 
 
-def large(count: int) -> list[Choice]:
+def large(count: int) -> list[FormChoice]:
     """The forms of so many random reshards all of whose tiles are large."""
     reshards = filter(is_large, map(random_reshard, itertools.count()))
     return [chosen(sw.plan(reshard)) for reshard in itertools.islice(reshards, count)]
 
 
-def chosen(plan: sw.Plan) -> Choice:
+def chosen(plan: sw.Plan) -> FormChoice:
     """The form that the generator takes for a plan."""
-    return choose(as_vectors(plan.exchange), DTYPES[plan.reshard.dtype])
+    return cheapest(plan.once(choices))
 
 
 _FIGURES = (
@@ -180,7 +178,7 @@ def growth(sizes: int = len(GROWTH)) -> Table:
 
 def transposed(
     axes: Mapping[str, int], topology: str, shape: tuple[int, ...], dtype: str
-) -> tuple[str, Report]:
+) -> tuple[str, CompileReport]:
     """The form of the module that moves the axes of a matrix to the other dimension, and what its
     compilation says, each time in a process of its own: of TURNS, the quickest of ours and the
     quickest of XLA's."""
@@ -199,7 +197,7 @@ def _seconds(code: object) -> float:
     return code.lower_seconds + code.compile_seconds if isinstance(code, TpuCode) else math.inf
 
 
-def _ours(report: Report, first: int | None) -> tuple[str, ...]:
+def _ours(report: CompileReport, first: int | None) -> tuple[str, ...]:
     code = report.code
     if not isinstance(code, TpuCode):
         return ("-", "-", report.detail, "-")
@@ -207,7 +205,7 @@ def _ours(report: Report, first: int | None) -> tuple[str, ...]:
     return (*seconds, f"{code.code_bytes:,}", f"{code.code_bytes / (first or 1):.2f}")
 
 
-def _xla(report: Report) -> tuple[str, str]:
+def _xla(report: CompileReport) -> tuple[str, str]:
     assert report.xla is not None
     code = report.xla.code
     if not isinstance(code, TpuCode):

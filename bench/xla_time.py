@@ -31,6 +31,7 @@ from rich.table import Table
 import shardwright as sw
 from bench import reshards
 from bench.chart import Chart, Series, written
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.spec.description import Description, describe
 from shardwright.ir import AxisRef, DimSharding, Sharding
@@ -157,12 +158,12 @@ def _case(description: dict[str, Any]) -> Case:
     import jax
     import numpy as np
 
-    from shardwright.codegen.verify.worker import load
+    from shardwright.codegen.verify.load import load
 
     plan = sw.plan(describe(description).reshard(), "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "jax_xla.py")
-        path.write_text(jax_xla.render(plan, "shardwright emit"))
+        path.write_text(jax_xla.render(Request(plan, "shardwright emit")))
         module = load(path)
     names, sizes = zip(*module.SOURCE_AXES, strict=True)
     devices = np.array(jax.devices()[: plan.devices]).reshape(sizes)

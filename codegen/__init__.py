@@ -1,1 +1,13 @@
-"""What is done: planning, rendering, writing, verifying, showing, the command line."""
+"""What is done with a reshard, in the order in which it is done:
+
+spec        what a user says becomes a `Description`, and that a `Reshard`
+planner     a `Reshard` becomes a `Plan`: one exchange, or collectives of the basis
+emit        a `Plan` becomes contexts, and these, by `templates/`, the files of a bundle
+backends    the modules of one kind each; `registry` lists them, `base` says what one is
+verify      modules are run against the oracle, without an accelerator
+compile     and go through the real compilers
+show, cli   what people see of it
+
+trace, propagate, partition     programs: from a function to shardings of all its values
+hardware, workers               what the others stand on
+"""

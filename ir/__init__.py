@@ -17,8 +17,7 @@ Nothing here imports a backend, a template engine, jax or torch.
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError, InternalError
-from shardwright.ir.mesh import Digit, Mesh
-from shardwright.ir.placement import places_equally
+from shardwright.ir.mesh import Digit, Mesh, Texts, read_texts_by
 from shardwright.ir.reshard import SPLITS, Reshard
 from shardwright.ir.sharding import DimSharding, Sharding
 from shardwright.ir.text.parse import parse_mesh, parse_meshes, parse_shape, parse_sharding
@@ -38,5 +37,6 @@ __all__ = [
     "parse_meshes",
     "parse_shape",
     "parse_sharding",
-    "places_equally",
 ]
+
+read_texts_by(Texts(parse_mesh, parse_sharding))

@@ -51,7 +51,7 @@ class AxisRef:
 
 
 def borders(ref: AxisRef, size: int) -> tuple[int, int]:
-    """The pre-size and the next pre-size of a reference on an axis of this size."""
+    """Return the pre-size and the next pre-size of a reference on an axis of this size."""
     if ref.pre is None or ref.size is None:
         return 1, size
     return ref.pre, ref.pre * ref.size
@@ -96,7 +96,8 @@ def can_coexist(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
 
 
 def merged(refs: Iterable[AxisRef], sizes: Mapping[str, int]) -> tuple[AxisRef, ...]:
-    """Neighbouring sub-axes as one: `"x":(1)2, "x":(2)4` is `"x":(1)8`, or `"x"` if that is all.
+    """Return neighbouring sub-axes as one: `"x":(1)2, "x":(2)4` is `"x":(1)8`, or `"x"` if that is
+    all.
 
     >>> merged([AxisRef("x", 1, 2), AxisRef("x", 2, 2)], {"x": 4})
     (AxisRef(name='x', pre=None, size=None),)
@@ -111,7 +112,7 @@ def merged(refs: Iterable[AxisRef], sizes: Mapping[str, int]) -> tuple[AxisRef, 
 
 
 def _joined(a: AxisRef, b: AxisRef, size: int) -> AxisRef | None:
-    """Two references as one if `b` begins where `a` ends (a full axis has no neighbours)."""
+    """Return two references as one if `b` begins where `a` ends (a full axis has no neighbours)."""
     if a.name != b.name or a.pre is None or b.pre is None:
         return None
     (low, middle), (start, high) = borders(a, size), borders(b, size)
@@ -119,12 +120,12 @@ def _joined(a: AxisRef, b: AxisRef, size: int) -> AxisRef | None:
 
 
 def between(name: str, low: int, high: int, size: int) -> AxisRef:
-    """The reference from border `low` to border `high` of an axis, in normal form."""
+    """Return the reference from border `low` to border `high` of an axis, in normal form."""
     return AxisRef(name) if (low, high) == (1, size) else AxisRef(name, low, high // low)
 
 
 def pieces(name: str, size: int, cuts: Sequence[int]) -> tuple[AxisRef, ...]:
-    """An axis cut at the given borders (ascending, 1 and `size` among them)."""
+    """Return an axis cut at the given borders (ascending, 1 and `size` among them)."""
     if len(cuts) < 2:
         return (AxisRef(name),)
     steps = tuple(itertools.pairwise(cuts))

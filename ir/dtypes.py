@@ -23,7 +23,7 @@ DTYPES: dict[str, int] = {
 
 
 def itemsize(dtype: object) -> int:
-    """Bytes an element of `dtype` takes; an unknown name is an InputError."""
+    """Return bytes an element of `dtype` takes; an unknown name is an InputError."""
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     raise InputError(
@@ -35,5 +35,6 @@ def itemsize(dtype: object) -> int:
 
 
 def is_floating(dtype: str) -> bool:
-    """Whether elements are floating-point numbers, so that functions of them have derivatives."""
+    """Return whether elements are floating-point numbers, so that functions of them have
+    derivatives."""
     return "float" in dtype

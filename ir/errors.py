@@ -64,11 +64,11 @@ class InputError(ValueError):
     def within(
         self, text: str | None, span: Span | None, argument: str | None = None
     ) -> InputError:
-        """The same error, located in a text."""
+        """Return the same error, located in a text."""
         return self._with(text=text, span=span, argument=argument or self.argument)
 
     def named(self, argument: str | None) -> InputError:
-        """The same error, said of an argument (a flag, a key, a parameter)."""
+        """Return the same error, said of an argument (a flag, a key, a parameter)."""
         return self._with(text=self.text, span=self.span, argument=argument or self.argument)
 
     def _with(self, text: str | None, span: Span | None, argument: str | None) -> InputError:
@@ -87,7 +87,7 @@ class InputError(ValueError):
 
 
 def _rebuilt(state: dict[str, object]) -> InputError:
-    """An error as it was before it travelled between processes."""
+    """Return an error as it was before it travelled between processes."""
     error = InputError(str(state["rule"]))
     error.__dict__.update(state)
     return error
@@ -100,7 +100,7 @@ def check_type(value: object, kind: type, expected: str, argument: str | None = 
 
 
 def wrong_type(value: object, kind: type, expected: str, argument: str | None = None) -> InputError:
-    """What `check_type` raises."""
+    """Return what `check_type` raises."""
     return InputError(
         f"the value must be of type {kind.__name__}",
         argument=argument,
@@ -110,12 +110,13 @@ def wrong_type(value: object, kind: type, expected: str, argument: str | None = 
 
 
 def in_a_line(value: object) -> str:
-    """The `repr` of any value, for the `got` line."""
+    """Return the `repr` of any value, for the `got` line."""
     return " ".join(repr(value).split())
 
 
 def underlined(text: str, span: Span | None) -> list[str]:
-    """The line of `text` that holds `span`, and carets under the span; long lines are clipped."""
+    """Return the line of `text` that holds `span`, and carets under the span; long lines are
+    clipped."""
     if span is None:
         return [f"  {_clipped(line, 0)[0]}" for line in text.splitlines()[:1]]
     start = min(span[0], len(text))
@@ -141,7 +142,7 @@ def _short(value: object) -> str:
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """`one of a, b, c` for the `expected` line; the choice itself if there is one."""
+    """Return `one of a, b, c` for the `expected` line; the choice itself if there is one."""
     listed = tuple(choices)
     if not listed:
         return "none: there is nothing to choose from"

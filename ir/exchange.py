@@ -23,6 +23,7 @@ from shardwright.ir.algebra.index import Value, floor_div, minimum, mod
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
+from shardwright.ir.once import Once
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.tiles import DimTiles
 
@@ -42,7 +43,7 @@ class HolderRule:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class Exchange(Once):
     """All transfers of a reshard at once, in closed form."""
 
     source: Layout
@@ -51,7 +52,7 @@ class Exchange:
 
     @staticmethod
     def of(reshard: Reshard, rule: HolderRule) -> Exchange:
-        """The exchange of a reshard under a holder rule.
+        """Return the exchange of a reshard under a holder rule.
 
         Axes that stay unreduced are the same by name: hidden dimensions of both sides in the order
         of the source's mesh, so that the term at a coordinate stays the one at that coordinate.
@@ -82,13 +83,15 @@ class Exchange:
         return np.union1d(ids_of(self.source.mesh), ids_of(self.target.mesh))
 
     def source_position_of(self, target_position: np.ndarray) -> np.ndarray:
-        """Where the devices at target positions stand in the source mesh, -1 if they do not."""
+        """Return where the devices at target positions stand in the source mesh, -1 if they do
+        not."""
         if self.same_order:
             return target_position
         return positions_of(self.source.mesh, ids_of(self.target.mesh)[target_position])
 
     def holder(self, shard: tuple[Value, ...], receiver: Value, piece: Value) -> Value:
-        """The source position that sends a piece of a source shard's tile to a target position."""
+        """Return the source position that sends a piece of a source shard's tile to a target
+        position."""
         if self.rule.kind == "own":
             position: Value = 0
             for dim, index in zip(self.source.dims, shard, strict=True):
@@ -110,7 +113,8 @@ class Exchange:
         return turn + holders * mod(piece + shift, pieces)
 
     def piece(self, width: Value, piece: Value) -> tuple[Value, Value]:
-        """The range of a piece within a range of `width`: widths differ by at most one unit."""
+        """Return the range of a piece within a range of `width`: widths differ by at most one
+        unit."""
         pieces, unit = self.rule.pieces, self.rule.unit
         step, extra = floor_div(width, unit * pieces), mod(floor_div(width, unit), pieces)
         start = (piece * step + minimum(piece, extra)) * unit
@@ -121,7 +125,8 @@ Hidden = tuple[AxisRef | None, ...]
 
 
 def _hidden(reshard: Reshard) -> tuple[Hidden, Hidden]:
-    """The hidden dimensions of source and target: what stays unreduced, then what one side has."""
+    """Return the hidden dimensions of source and target: what stays unreduced, then what one side
+    has."""
     fate = reshard.fate
     if reshard.transposed:
         return (*fate.kept, *fate.reduced), (*fate.kept, *[None] * len(fate.reduced))
@@ -129,7 +134,7 @@ def _hidden(reshard: Reshard) -> tuple[Hidden, Hidden]:
 
 
 def ids_of(mesh: Mesh) -> np.ndarray:
-    """The device ids of a mesh by position, int64."""
+    """Return the device ids of a mesh by position, int64."""
     ids = mesh.device_ids
     if isinstance(ids, range):
         return np.arange(ids.start, ids.stop, dtype=np.int64)
@@ -137,7 +142,7 @@ def ids_of(mesh: Mesh) -> np.ndarray:
 
 
 def positions_of(mesh: Mesh, ids: np.ndarray) -> np.ndarray:
-    """The positions of device ids in a mesh, -1 for ids that are not in it."""
+    """Return the positions of device ids in a mesh, -1 for ids that are not in it."""
     own = ids_of(mesh)
     order = np.argsort(own)
     slot = np.minimum(np.searchsorted(own[order], ids), own.size - 1)
@@ -145,7 +150,7 @@ def positions_of(mesh: Mesh, ids: np.ndarray) -> np.ndarray:
 
 
 def same_devices(a: Mesh, b: Mesh) -> bool:
-    """Whether two meshes list the same device ids in the same order."""
+    """Return whether two meshes list the same device ids in the same order."""
     if isinstance(a.device_ids, range) and isinstance(b.device_ids, range):
         return a.device_ids == b.device_ids
     return a.size == b.size and bool(np.array_equal(ids_of(a), ids_of(b)))

@@ -37,7 +37,8 @@ def unnamed(_name: str, value: Value) -> Value:
 
 
 def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
-    """Neighbouring digits of a position (major to minor) as one where they are contiguous."""
+    """Return neighbouring digits of a position (major to minor) as one where they are
+    contiguous."""
     merged: list[Digit] = []
     for digit in digits:
         if digit.size == 1:
@@ -49,7 +50,7 @@ def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
 
 
 def read_digits(digits: tuple[Digit, ...], position: Value) -> Value:
-    """The mixed-radix number whose digits (major to minor) are read off a mesh position."""
+    """Return the mixed-radix number whose digits (major to minor) are read off a mesh position."""
     total: Value = 0
     for digit in digits:
         total = total * digit.size + mod(floor_div(position, digit.stride), digit.size)
@@ -57,7 +58,8 @@ def read_digits(digits: tuple[Digit, ...], position: Value) -> Value:
 
 
 def write_digits(digits: tuple[Digit, ...], number: Value) -> Value:
-    """The part of a mesh position that has `number` in the given digits and zero elsewhere."""
+    """Return the part of a mesh position that has `number` in the given digits and zero
+    elsewhere."""
     position: Value = 0
     for digit, value in zip(digits, digit_values(digits, number), strict=True):
         position = position + value * digit.stride
@@ -65,7 +67,7 @@ def write_digits(digits: tuple[Digit, ...], number: Value) -> Value:
 
 
 def digit_values(digits: tuple[Digit, ...], number: Value) -> tuple[Value, ...]:
-    """The value of each of the given digits (major to minor) in a mixed-radix number."""
+    """Return the value of each of the given digits (major to minor) in a mixed-radix number."""
     weights = _weights(tuple(digit.size for digit in digits))
     return tuple(
         mod(floor_div(number, weight), digit.size)
@@ -102,8 +104,7 @@ class DimLayout:
     @property
     def size(self) -> int:
         """S, the extent of the largest shard: K ceildiv N in both splits."""
-        size: int = ceil_div(self.extent, self.parts)
-        return size
+        return ceil_div(self.extent, self.parts)
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
@@ -124,15 +125,15 @@ class DimLayout:
         return bool(mod(self.extent, self.parts) == 0)
 
     def index(self, position: Value) -> Value:
-        """The shard index s of a mesh position."""
+        """Return the shard index s of a mesh position."""
         return read_digits(self.digits, position)
 
     def place(self, index: Value) -> Value:
-        """The part of a mesh position that the shard index determines."""
+        """Return the part of a mesh position that the shard index determines."""
         return write_digits(self.digits, index)
 
     def interval(self, index: Value, let: Let = unnamed) -> tuple[Value, Value]:
-        """The half-open range of the tensor dimension held by a shard."""
+        """Return the half-open range of the tensor dimension held by a shard."""
         if self.is_flat:
             low = minimum(index * self.size, self.extent)
             low = let("lo", low)
@@ -150,17 +151,18 @@ class DimLayout:
         return low, low + length
 
     def element(self, index: Value, local: Value, let: Let = unnamed) -> Value:
-        """The tensor element at a local index of a shard that has it: `d(c)[k] -> t[i]`."""
+        """Return the tensor element at a local index of a shard that has it: `d(c)[k] -> t[i]`."""
         if self.is_flat:
             return index * self.size + local
         return self._nested_interval(index, let)[0] + local
 
     def owner(self, element: Value, let: Let = unnamed) -> Value:
-        """The index of the shard that holds a tensor element (0 <= element < extent)."""
+        """Return the index of the shard that holds a tensor element (0 <= element < extent)."""
         return self.locate(element, let)[0]
 
     def locate(self, element: Value, let: Let = unnamed) -> tuple[Value, Value]:
-        """The shard that holds a tensor element, and its local index there: `t[i] -> d(c)[k]`."""
+        """Return the shard that holds a tensor element, and its local index there: `t[i] ->
+        d(c)[k]`."""
         if self.parts == 1:
             return 0 * element, element
         if self.is_flat:
@@ -177,7 +179,8 @@ class DimLayout:
         return index, rest
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> tuple[Value, Value]:
-        """First and last shard that may meet the range [low, high); a superset if it is empty."""
+        """Return first and last shard that may meet the range [low, high); a superset if it is
+        empty."""
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
@@ -208,7 +211,7 @@ class Layout:
         split: str,
         hidden: tuple[AxisRef | None, ...] | None = None,
     ) -> Layout:
-        """The layout of a tensor shape under a sharding.
+        """Return the layout of a tensor shape under a sharding.
 
         `hidden`: the axes of which each is a hidden dimension, None for one of a single element
         that is not split; by default the unreduced axes.
@@ -235,15 +238,16 @@ class Layout:
         return tuple(dim.size for dim in self.dims[self.hidden :])
 
     def index(self, position: Value) -> tuple[Value, ...]:
-        """The shard index along every dimension of a mesh position."""
+        """Return the shard index along every dimension of a mesh position."""
         return tuple(dim.index(position) for dim in self.dims)
 
     def replica(self, position: Value) -> Value:
-        """The number of a position among the holders of its shard."""
+        """Return the number of a position among the holders of its shard."""
         return read_digits(self.free, position)
 
     def position(self, index: tuple[Value, ...], replica: Value) -> Value:
-        """The mesh position that holds a shard as its given replica: inverse of index, replica."""
+        """Return the mesh position that holds a shard as its given replica: inverse of index,
+        replica."""
         placed = write_digits(self.free, replica)
         for dim, value in zip(self.dims, index, strict=True):
             placed = placed + dim.place(value)
@@ -254,7 +258,7 @@ class Layout:
         return tuple(dim.interval(dim.index(position)) for dim in self.dims)
 
     def boxes(self) -> np.ndarray:
-        """The box of every position: int64 [positions, dimensions, 2]."""
+        """Return the box of every position: int64 [positions, dimensions, 2]."""
         positions = np.arange(self.mesh.size, dtype=np.int64)
         result = np.empty((self.mesh.size, len(self.dims), 2), dtype=np.int64)
         for axis, dim in enumerate(self.dims):
@@ -265,7 +269,7 @@ class Layout:
 
 
 def _of_axis(mesh: Mesh, ref: AxisRef | None) -> tuple[int, tuple[Digit, ...]]:
-    """The extent and the digits of a hidden dimension."""
+    """Return the extent and the digits of a hidden dimension."""
     if ref is None:
         return 1, ()
     digit = mesh.digit(ref)

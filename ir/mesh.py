@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -61,16 +61,13 @@ class Mesh:
 
     @classmethod
     def parse(cls, text: str) -> Mesh:
-        """A mesh from Shardy's text or the shorthand `x=2,y=3`; `str` is the inverse."""
-        from shardwright.ir.text.parse import parse_mesh
-
-        return parse_mesh(text)
+        """Return a mesh from Shardy's text or the shorthand `x=2,y=3`; `str` is the inverse."""
+        return _texts().mesh(text)
 
     def sharding(self, text: str) -> Sharding:
-        """A sharding on this mesh from its text, Shardy's or HLO's, as `[{"x"}, {"y", ?}p2]`."""
-        from shardwright.ir.text.parse import parse_sharding
-
-        return parse_sharding(text, self)
+        """Return a sharding on this mesh from its text, Shardy's or HLO's, as `[{"x"}, {"y",
+        ?}p2]`."""
+        return _texts().sharding(text, self)
 
     @property
     def size(self) -> int:
@@ -106,11 +103,11 @@ class Mesh:
         return self.sizes[name]
 
     def full_size(self, ref: AxisRef) -> int:
-        """How many parts an axis reference makes: its size, or that of the whole axis."""
+        """Return how many parts an axis reference makes: its size, or that of the whole axis."""
         return self.axis_size(ref.name) if ref.size is None else ref.size
 
     def digit(self, ref: AxisRef) -> Digit:
-        """Where the value of an axis reference stands in the flat position."""
+        """Return where the value of an axis reference stands in the flat position."""
         size = self.axis_size(ref.name)
         minor = math.prod(size for _, size in self.axes[self.names.index(ref.name) + 1 :])
         if ref.pre is None or ref.size is None:
@@ -118,7 +115,7 @@ class Mesh:
         return Digit(minor * (size // (ref.pre * ref.size)), ref.size)
 
     def canonical(self, ref: AxisRef) -> AxisRef:
-        """The reference in normal form: a sub-axis that is the whole axis becomes the axis.
+        """Return the reference in normal form: a sub-axis that is the whole axis becomes the axis.
 
         An axis this mesh does not have, or a sub-axis that does not divide it, is an InputError.
         """
@@ -127,13 +124,13 @@ class Mesh:
         return AxisRef(ref.name) if ref.size == size else ref
 
     def ordered(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        """References in mesh order, sub-axes by pre-size, neighbouring ones merged."""
+        """Return references in mesh order, sub-axes by pre-size, neighbouring ones merged."""
         place = {name: i for i, name in enumerate(self.names)}
         in_order = sorted(refs, key=lambda ref: (place[ref.name], ref.pre or 1))
         return algebra.merged(in_order, self.sizes)
 
     def refine(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        """The mesh cut at every border of `refs`: sub-axes and full axes, major to minor.
+        """Return the mesh cut at every border of `refs`: sub-axes and full axes, major to minor.
 
         Every one of `refs` is then a product of consecutive pieces. References of one axis that
         cannot coexist are an InputError.
@@ -148,7 +145,8 @@ class Mesh:
         )
 
     def refs_free_of(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        """What is left of every axis when `refs` are taken out: maximal sub-axes in mesh order.
+        """Return what is left of every axis when `refs` are taken out: maximal sub-axes in mesh
+        order.
 
         Axes of size 1 leave nothing. Together with `refs` the answer covers the whole mesh.
         """
@@ -168,6 +166,30 @@ class Mesh:
         return f"<[{axes}], device_ids=[{', '.join(map(str, self.device_ids))}]>"
 
 
+@dataclass(frozen=True)
+class Texts:
+    """What reads the text of a mesh, and that of a sharding on a mesh."""
+
+    mesh: Callable[[str], Mesh]
+    sharding: Callable[[str, Mesh], Sharding]
+
+
+_registered: list[Texts] = []
+
+
+def read_texts_by(texts: Texts) -> None:
+    """Let `Mesh.parse` and `Mesh.sharding` read texts by these functions.
+
+    The parser builds on meshes and shardings; the package registers it when it is imported.
+    """
+    _registered[:] = [texts]
+
+
+def _texts() -> Texts:
+    (texts,) = _registered
+    return texts
+
+
 def unknown_axis(name: str, mesh: Mesh) -> InputError:
     return InputError(
         "an axis must exist in the mesh",
@@ -177,7 +199,7 @@ def unknown_axis(name: str, mesh: Mesh) -> InputError:
 
 
 def _pairs(axes: object) -> tuple[tuple[str, int], ...]:
-    """The name and the size of every axis."""
+    """Return the name and the size of every axis."""
     given = axes.items() if isinstance(axes, Mapping) else axes
     pairs = tuple(given) if isinstance(given, Iterable) else (given,)
     if all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
@@ -221,7 +243,7 @@ def _checked_size(size: object, where: tuple[str | int, ...]) -> int:
 
 
 def as_integer(value: object) -> int | None:
-    """The integer a value is (numpy's included); None for anything else, booleans too."""
+    """Return the integer a value is (numpy's included); None for anything else, booleans too."""
     if isinstance(value, bool):
         return None
     try:

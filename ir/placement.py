@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
-from shardwright.ir.mesh import Digit
+from shardwright.ir.layout import Layout
 from shardwright.ir.reshard import check_shape
 from shardwright.ir.sharding import Sharding
 
-Integers = NDArray[np.int64]
-
 
 def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None) -> bool:
-    """Does every device hold the same interval of the tensor under `a` as under `b`?
+    """Do every device hold the same interval of the tensor under `a` as under `b`?
 
     Without a shape: is it so for every shape? Uneven extents are cut by the flat split. Where
     values are terms, the same devices must also hold the same terms, of one operator. Meshes with
@@ -38,56 +36,46 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
             "two shardings of one tensor must have the same rank",
             got=f"{a.rank} and {b.rank} dimensions",
         )
-    ids, position_in_a = _by_device(a)
-    other_ids, position_in_b = _by_device(b)
-    if not np.array_equal(ids, other_ids):
+    (ids, held, terms), (other_ids, other_held, other_terms) = (_placed(s, extents) for s in (a, b))
+    if not np.array_equal(ids, other_ids) or not np.array_equal(held, other_held):
         return False
     if a.operator != b.operator:
         return False
-    held = _held(a, position_in_a, extents)
-    if not np.array_equal(held, _held(b, position_in_b, extents)):
-        return False
-    return not (a.unreduced or b.unreduced) or _same_terms(
-        held, _terms(a, position_in_a), _terms(b, position_in_b)
-    )
+    return not (a.unreduced or b.unreduced) or _same_terms(held, terms, other_terms)
 
 
-def _by_device(sharding: Sharding) -> tuple[Integers, Integers]:
-    """The mesh's device ids ascending, and the position of each."""
+def _placed(
+    sharding: Sharding, extents: tuple[int, ...] | None
+) -> tuple[Integers, Integers, Integers]:
+    """Return the mesh's device ids ascending; what each device holds, and of which term of a
+    sum."""
+    layout = Layout.of(sharding, extents or (1,) * sharding.rank, "flat")
     ids = np.asarray(sharding.mesh.device_ids, dtype=np.int64)
-    order = np.argsort(ids, kind="stable").astype(np.int64)
-    return ids[order], order
+    order = np.argsort(ids, kind="stable")
+    held = _shards(layout) if extents is None else _intervals(layout)
+    terms = _indices(layout)[:, : layout.hidden]
+    return ids[order], held[order], terms[order]
 
 
-def _read(digits: Iterable[Digit], positions: Integers) -> Integers:
-    """The number whose digits, major to minor, are digits of the positions."""
-    number = np.zeros_like(positions)
-    for digit in digits:
-        number = number * digit.size + positions // digit.stride % digit.size
-    return number
+def _indices(layout: Layout) -> Integers:
+    """Return the shard index of every position along every dimension: [positions, dimensions]."""
+    positions = np.arange(layout.mesh.size, dtype=np.int64)
+    columns = [index + 0 * positions for index in layout.index(positions)]
+    return np.array(columns, dtype=np.int64).reshape(len(columns), layout.mesh.size).T
 
 
-def _held(sharding: Sharding, positions: Integers, extents: tuple[int, ...] | None) -> Integers:
-    """What each position holds: per dimension a row of starts and a row of stops, 0 if empty.
-
-    Without extents: rows of parts and of shard indices, which make the interval of any extent.
-    """
-    rows: list[Integers] = []
-    for dim in range(sharding.rank):
-        parts, index = sharding.parts(dim), _read(sharding.digits(dim), positions)
-        if extents is None:
-            rows += [np.full_like(index, parts), index]
-        else:
-            local = -(-extents[dim] // parts)
-            start = index * local
-            stop = np.minimum(start + local, extents[dim])
-            rows += [np.where(start < stop, start, 0), np.where(start < stop, stop, 0)]
-    return np.array(rows, dtype=np.int64).reshape(-1, len(positions))
+def _shards(layout: Layout) -> Integers:
+    """Indices and numbers of parts, which make the interval of any extent: [positions, ...]."""
+    parts = np.array([dim.parts for dim in layout.dims[layout.hidden :]], dtype=np.int64)
+    indices = _indices(layout)[:, layout.hidden :]
+    return np.concatenate([indices, np.broadcast_to(parts, indices.shape)], axis=1)
 
 
-def _terms(sharding: Sharding, positions: Integers) -> Integers:
-    """Which term of the sum each position holds; 0 everywhere if the values are whole."""
-    return _read(map(sharding.mesh.digit, sharding.unreduced), positions)
+def _intervals(layout: Layout) -> Integers:
+    """Return the ends of every interval, both 0 where it is empty: [positions, dimensions * 2]."""
+    boxes = layout.boxes()[:, layout.hidden :]
+    low, high = boxes[..., :1], boxes[..., 1:]
+    return np.where(low < high, boxes, 0).reshape(layout.mesh.size, 2 * boxes.shape[1])
 
 
 def _same_terms(held: Integers, a: Integers, b: Integers) -> bool:
@@ -97,6 +85,6 @@ def _same_terms(held: Integers, a: Integers, b: Integers) -> bool:
     """
 
     def groups(*numberings: Integers) -> int:
-        return len(np.unique(np.vstack([held, *numberings]).T, axis=0))
+        return len(np.unique(np.hstack([held, *numberings]), axis=0))
 
     return groups(a) == groups(b) == groups(a, b)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,16 +11,14 @@ import numpy as np
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of
+from shardwright.ir.once import Once
+from shardwright.ir.plan_json import format_plan, side, step_fields
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.sharding import Sharding
 from shardwright.ir.steps import (
     ExchangeStep,
     MoveStep,
     ReduceStep,
     Step,
-    closed_forms,
-    reduction_forms,
-    rows,
 )
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
@@ -34,8 +31,6 @@ __all__ = [
     "ReduceStep",
     "Step",
     "Traffic",
-    "closed_forms",
-    "format_plan",
 ]
 
 # Above this many devices a plan is stated in closed form unless transfers are asked for.
@@ -79,7 +74,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Once):
     """A reshard, the strategy that was chosen, its steps and its traffic."""
 
     reshard: Reshard
@@ -117,8 +112,8 @@ class Plan:
         return ", ".join(step.op for step in self.steps)
 
     def transfers(self) -> Transfers:
-        """Every transfer of a direct plan, enumerated."""
-        return enumerate_transfers(self.exchange)
+        """Return every transfer of a direct plan, enumerated."""
+        return self.exchange.once(enumerate_transfers)
 
     @property
     def target_bytes(self) -> int:
@@ -133,81 +128,23 @@ class Plan:
         return int(np.union1d(*map(ids_of, meshes)).size)
 
     def to_dict(self, transfers: bool | None = None) -> dict[str, Any]:
-        """The object of `plan --json`. `transfers`: enumerate; None means up to 512 devices."""
+        """Return the object of `plan --json`. `transfers`: enumerate; None means up to 512
+        devices."""
         wanted = self.devices <= ENUMERATED_DEVICES if transfers is None else transfers
         reshard = self.reshard
         found = {
             "shape": list(reshard.shape),
             "dtype": reshard.dtype,
-            "source": _side(reshard.source, reshard.source_split),
-            "target": _side(reshard.target, reshard.target_split),
+            "source": side(reshard.source, reshard.source_split),
+            "target": side(reshard.target, reshard.target_split),
             "strategy": self.strategy,
-            "steps": [self._step(step, wanted) for step in self.steps],
+            "steps": [step_fields(step, reshard, wanted) for step in self.steps],
             "bytes": asdict(self.traffic),
         }
         if self.prediction is not None:
             found["prediction"] = asdict(self.prediction)
         return found
 
-    def _step(self, step: Step, transfers: bool) -> dict[str, Any]:
-        found: dict[str, Any] = {"op": step.op}
-        if not isinstance(step, ExchangeStep):
-            found["axes"] = list(map(str, step.ends.axes))
-            found["before"] = self._sharding(step.ends.before, step.ends.before_split)
-            found["after"] = self._sharding(step.ends.after, step.ends.after_split)
-        found["transfers"] = rows(step.phases()) if transfers else None
-        if not transfers:
-            found["closed_forms"] = _forms(step)
-        return found
-
-    def _sharding(self, sharding: Sharding, split: str) -> str | dict[str, Any]:
-        """A sharding as text where mesh and split go without saying: those of both sides."""
-        reshard = self.reshard
-        ends = {
-            (reshard.source.mesh, reshard.source_split),
-            (reshard.target.mesh, reshard.target_split),
-        }
-        return str(sharding) if ends == {(sharding.mesh, split)} else _side(sharding, split)
-
     def to_json(self, transfers: bool | None = None) -> str:
-        """`to_dict` as JSON text, one transfer a line, ending in a newline."""
+        """Return `to_dict` as JSON text, one transfer a line, ending in a newline."""
         return format_plan(self.to_dict(transfers))
-
-
-def _forms(step: Step) -> dict[str, Any]:
-    if isinstance(step, ReduceStep):
-        return reduction_forms(step.reduction)
-    return closed_forms(step.exchange)
-
-
-def _side(sharding: Sharding, split: str) -> dict[str, Any]:
-    mesh = sharding.mesh
-    return {
-        "mesh": str(mesh),
-        "device_ids": list(mesh.device_ids),
-        "sharding": str(sharding),
-        "split": split,
-    }
-
-
-def format_plan(plan: dict[str, Any]) -> str:
-    """A plan's object as JSON, one transfer a line so that a person can review a change of it."""
-    lines = []
-    for key, value in plan.items():
-        text = _format_steps(value) if key == "steps" else json.dumps(value)
-        lines.append(f"  {json.dumps(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _format_steps(steps: list[dict[str, Any]]) -> str:
-    return "[" + ", ".join(_format_step(step) for step in steps) + "]"
-
-
-def _format_step(step: dict[str, Any]) -> str:
-    fields = []
-    for key, value in step.items():
-        text = json.dumps(value)
-        if key == "transfers" and value:
-            text = "[\n    " + ",\n    ".join(map(json.dumps, value)) + "\n  ]"
-        fields.append(f"{json.dumps(key)}: {text}")
-    return "{" + ", ".join(fields) + "}"

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Integers, Value
+from shardwright.ir.algebra.index import Value
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.layout import Layout, read_digits, write_digits
 from shardwright.ir.mesh import Digit
@@ -47,7 +48,8 @@ class Reduction:
         return math.prod(digit.size for digit in self.terms)
 
     def sender(self, shard: tuple[Value, ...], receiver: Value, term: Value) -> Value:
-        """The position that holds a term of a shard (per tensor dimension) for a receiver."""
+        """Return the position that holds a term of a shard (per tensor dimension) for a
+        receiver."""
         position: Value = write_digits(self.terms, term)
         for dim, index in zip(self.before.dims[self.before.hidden :], shard, strict=True):
             position = position + dim.place(index)
@@ -55,13 +57,13 @@ class Reduction:
         return position + write_digits(own, read_digits(own, receiver))
 
     def sums(self) -> Transfers:
-        """The transfers that combine, local ones too, into shards that start empty."""
+        """Return the transfers that combine, local ones too, into shards that start empty."""
         if self._scatters:
             return self._scattered()
         return self._in_parts(lambda own, _: own)
 
     def copies(self) -> Transfers | None:
-        """The transfers that copy sums afterwards; None where there are none."""
+        """Return the transfers that copy sums afterwards; None where there are none."""
         if self._scatters:
             return None
         copied = self._in_parts(lambda _, other: other)
@@ -133,8 +135,8 @@ class Reduction:
         return _joined(parts)
 
     def _part(self, box: Integers, number: Integers) -> tuple[Integers, Integers]:
-        """One of `count` parts of boxes [n, dimensions, 2], cut along the longest dimension; a
-        scalar is not cut."""
+        """Return one of `count` parts of boxes [n, dimensions, 2], cut along the longest
+        dimension; a scalar is not cut."""
         low, high = box[:, :, 0].copy(), box[:, :, 1].copy()
         if box.shape[1]:
             axis = int(np.argmax((high - low).max(axis=0)))

@@ -75,6 +75,16 @@ class Reshard:
         return bool(self.fate.reduced) and self.transposed
 
     @property
+    def extremum(self) -> str:
+        """The operator, `max` or `min`, by which terms are reduced or made; "" for none.
+
+        Then there is no derivative: maxima have none where terms are equal, and terms that have no
+        value are infinite.
+        """
+        operators = (self.source.operator,) * self.adds + (self.target.operator,) * self.places
+        return next((each for each in operators if each != "sum"), "")
+
+    @property
     def moving(self) -> Reshard:
         """The reshard without what is done in place at its end: of new unreduced axes, along which
         its devices are replicas."""
@@ -93,7 +103,7 @@ class Reshard:
 
 
 def check_shape(shape: object, argument: str = "shape") -> tuple[int, ...]:
-    """The shape as a tuple of integers; an InputError unless it is one."""
+    """Return the shape as a tuple of integers; an InputError unless it is one."""
     if isinstance(shape, str) or not isinstance(shape, Iterable):
         raise InputError(
             "a shape must be a sequence of integers",
@@ -134,7 +144,7 @@ def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
 
 
 def _give_devices(reshard: Reshard) -> None:
-    """A side on the empty mesh is replicated on the devices of the other side."""
+    """Replicate a side on the empty mesh on the devices of the other side."""
     sides = (("source", reshard.source, reshard.target), ("target", reshard.target, reshard.source))
     for side, own, other in sides:
         if own.mesh.is_empty and other.mesh.is_empty:
@@ -159,7 +169,7 @@ def _check_split(split: str, argument: str) -> None:
 
 
 def _check_bytes(reshard: Reshard) -> None:
-    """All that a reshard could move is counted in 64 bits, so that no count is ever wrong."""
+    """Check that all a reshard could move is counted in 64 bits, so that no count is wrong."""
     receivers = reshard.target.mesh.size
     if reshard.nbytes * receivers < 2**63:
         return

@@ -99,15 +99,16 @@ class Sharding:
         return math.prod(digit.size for digit in self.digits(dim))
 
     def digits(self, dim: int) -> tuple[Digit, ...]:
-        """The digits of the mesh position that make a dimension's shard index, major to minor."""
+        """Return the digits of the mesh position that make a dimension's shard index, major to
+        minor."""
         return tuple(self.mesh.digit(ref) for ref in self.dims[dim].axes)
 
     def used(self) -> tuple[AxisRef, ...]:
-        """The axis references that split dimensions, dimension by dimension."""
+        """Return the axis references that split dimensions, dimension by dimension."""
         return tuple(itertools.chain.from_iterable(dim.axes for dim in self.dims))
 
     def local_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
-        """The shape of the largest shard (flat split): extent ceildiv parts a dimension."""
+        """Return the shape of the largest shard (flat split): extent ceildiv parts a dimension."""
         extents = tuple(shape)
         sharding = self.for_rank(len(extents))
         return tuple(-(-extent // sharding.parts(i)) for i, extent in enumerate(extents))
@@ -145,7 +146,7 @@ class Sharding:
 
 
 def _all_of(given: Iterable[T], kind: type[T], example: str, argument: str) -> tuple[T, ...]:
-    """The items as a tuple; an InputError unless all are of the type."""
+    """Return the items as a tuple; an InputError unless all are of the type."""
     if isinstance(given, Iterable) and not isinstance(given, str):
         items = tuple(given)
         for item in items:
@@ -181,7 +182,7 @@ def _count(number: int, what: str) -> str:
 def _placed(
     dims: tuple[DimSharding, ...], replicated: Iterable[AxisRef], unreduced: Iterable[AxisRef]
 ) -> Iterator[tuple[Where, AxisRef]]:
-    """Every axis reference of a sharding with its place, in the order it is written."""
+    """Yield every axis reference of a sharding with its place, in the order it is written."""
     for i, dim in enumerate(dims):
         for j, ref in enumerate(dim.axes):
             yield ("dims", i, "axes", j), ref
@@ -191,7 +192,7 @@ def _placed(
 
 
 def _check_refs(mesh: Mesh, placed: tuple[tuple[Where, AxisRef], ...]) -> None:
-    """Every reference is of this mesh, and no two are in each other's way."""
+    """Check that every reference is of this mesh, and that no two are in each other's way."""
     by_name: dict[str, list[tuple[Where, AxisRef]]] = {}
     for where, given in placed:
         try:

@@ -9,11 +9,8 @@ overwrites.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from shardwright.ir.algebra.identities import simplify
-from shardwright.ir.algebra.index import Index, Value
-from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
@@ -63,8 +60,8 @@ class ExchangeStep:
         return _is_even(self.exchange.source, self.exchange.target)
 
     def phases(self) -> tuple[Phase, ...]:
-        """The one phase."""
-        return (Phase(enumerate_transfers(self.exchange)),)
+        """Return the one phase."""
+        return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
 @dataclass(frozen=True)
@@ -86,8 +83,8 @@ class MoveStep:
         return _is_even(self.exchange.source, self.exchange.target)
 
     def phases(self) -> tuple[Phase, ...]:
-        """The one phase."""
-        return (Phase(enumerate_transfers(self.exchange)),)
+        """Return the one phase."""
+        return (Phase(self.exchange.once(enumerate_transfers)),)
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ class ReduceStep:
         return _is_even(self.reduction.before, self.reduction.after)
 
     def phases(self) -> tuple[Phase, ...]:
-        """The sums, and for an all-reduce the copies of the summed parts."""
+        """Return the sums, and for an all-reduce the copies of the summed parts."""
         copies = self.reduction.copies()
         sums = Phase(self.reduction.sums(), self.reduction.operator)
         return (sums,) if copies is None else (sums, Phase(copies))
@@ -117,54 +114,3 @@ def _is_even(before: Layout, after: Layout) -> bool:
 
 # The steps a plan may hold.
 Step: TypeAlias = ExchangeStep | MoveStep | ReduceStep
-
-
-def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
-    """The transfers of a step as JSON has them; copies after sums, in the order of the phases."""
-    names = ("from", "to", "tensor", "source", "target")
-    found = []
-    for phase in phases:
-        moved = phase.transfers
-        columns = (moved.sender, moved.receiver, moved.tensor, moved.source, moved.target)
-        for row in zip(*(column.tolist() for column in columns), strict=True):
-            transfer = dict(zip(names, row, strict=True))
-            found.append({**transfer, "reduce": phase.reduce} if phase.reduce else transfer)
-    return found
-
-
-def closed_forms(exchange: Exchange) -> dict[str, Any]:
-    """An exchange as Python expressions: in `position` of either mesh; for the holder, in the
-    source shard a0, a1, ..., the receiver's position in the target mesh, and the piece."""
-    shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(exchange.source.dims))
-    receiver = Index("receiver", exchange.target.mesh.size)
-    piece = Index("piece", exchange.rule.pieces)
-    forms = _side_forms(exchange.source, exchange.target)
-    forms["holder"] = _python(exchange.holder(shard, receiver, piece))
-    forms["pieces"] = exchange.rule.pieces
-    return forms
-
-
-def reduction_forms(reduction: Reduction) -> dict[str, Any]:
-    """A reduction as Python expressions, as `closed_forms`; `sender` in the number of the term."""
-    dims = reduction.before.dims[reduction.before.hidden :]
-    shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(dims))
-    receiver = Index("receiver", reduction.after.mesh.size)
-    term = Index("term", reduction.count)
-    forms = _side_forms(reduction.before, reduction.after)
-    forms["sender"] = _python(reduction.sender(shard, receiver, term))
-    forms["terms"] = reduction.count
-    return forms
-
-
-def _side_forms(source: Layout, target: Layout) -> dict[str, Any]:
-    forms: dict[str, Any] = {}
-    for side, layout in (("source", source), ("target", target)):
-        position = Index("position", layout.mesh.size)
-        box = layout.box(position)[layout.hidden :]
-        forms[f"{side}_shard"] = [_python(index) for index in layout.index(position)]
-        forms[f"{side}_range"] = [[_python(end) for end in ends] for ends in box]
-    return forms
-
-
-def _python(expr: Value) -> str:
-    return PYTHON.text(simplify(expr))

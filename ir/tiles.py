@@ -15,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Integers, Value, maximum, minimum
+from shardwright.ir.algebra.index import Value, maximum, minimum
+from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import DimLayout
 
 
@@ -43,17 +44,17 @@ class DimTiles:
     target: DimLayout
 
     def tile(self, source_index: Value, target_index: Value) -> tuple[Value, Value]:
-        """The half-open tensor range shared by two shards; empty where low >= high."""
+        """Return the half-open tensor range shared by two shards; empty where low >= high."""
         source_low, source_high = self.source.interval(source_index)
         target_low, target_high = self.target.interval(target_index)
         return maximum(source_low, target_low), minimum(source_high, target_high)
 
     def peers_of_target(self, target_index: int) -> range:
-        """The source shards that meet a target shard."""
+        """Return the source shards that meet a target shard."""
         return _peers(self.target, self.source, target_index)
 
     def peers_of_source(self, source_index: int) -> range:
-        """The target shards that meet a source shard."""
+        """Return the target shards that meet a source shard."""
         return _peers(self.source, self.target, source_index)
 
     @property

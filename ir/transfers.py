@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import Exchange, ids_of
 from shardwright.ir.layout import DimLayout
 
@@ -45,7 +45,7 @@ class Transfers:
 
 
 def enumerate_transfers(exchange: Exchange) -> Transfers:
-    """Every transfer of an exchange, ordered by sender, receiver and place in the tensor."""
+    """Return every transfer of an exchange, ordered by sender, receiver and place in the tensor."""
     shard, wanted, low, high = _tiles(exchange)
     receiver, slot = _receivers(exchange, wanted)
     shard, low, high = shard[slot], low[slot], high[slot]
@@ -69,7 +69,8 @@ def enumerate_transfers(exchange: Exchange) -> Transfers:
 
 
 def _tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers, Integers]:
-    """All tiles as the product of the dimensions' pairs: shard, target, low, high [n, dims]."""
+    """Return all tiles as the product of the dimensions' pairs: shard, target, low, high [n,
+    dims]."""
     pairs = [dim.pairs for dim in exchange.dims]
     counts = [pair.source.size for pair in pairs]
     number = np.arange(int(np.prod(counts, dtype=np.int64)), dtype=np.int64)
@@ -84,7 +85,8 @@ def _tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers, Integers]:
 
 
 def _receivers(exchange: Exchange, wanted: Integers) -> tuple[Integers, Integers]:
-    """The target position of every replica of every tile's target shard, and the tile's row."""
+    """Return the target position of every replica of every tile's target shard, and the tile's
+    row."""
     replicas = exchange.target.replicas
     row = np.repeat(np.arange(wanted.shape[0], dtype=np.int64), replicas)
     number = np.tile(np.arange(replicas, dtype=np.int64), wanted.shape[0])
@@ -112,7 +114,7 @@ def _box_transfers(
 
 
 def _starts(dims: tuple[DimLayout, ...], position: Integers) -> Integers:
-    """The low end of the shard at every position: [n, dims]."""
+    """Return the low end of the shard at every position: [n, dims]."""
     starts = np.empty((position.size, len(dims)), dtype=np.int64)
     for axis, dim in enumerate(dims):
         starts[:, axis] = dim.intervals[0][dim.index(position)]

@@ -28,7 +28,7 @@ class Fate:
 
     @staticmethod
     def of(source: Sharding, target: Sharding) -> Fate:
-        """What becomes of the unreduced axes of a source.
+        """Return what becomes of the unreduced axes of a source.
 
         Raises InputError for sub-axes that no splitting of an axis has both of, and for axes that
         stay under another operator.
@@ -46,7 +46,7 @@ class Fate:
 
 
 def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:
-    """What unreduced axes of both sides have in common."""
+    """Yield what unreduced axes of both sides have in common."""
     sizes = source.mesh.sizes
     for one, other in itertools.product(source.unreduced, target.unreduced):
         if one.name != other.name or sizes[one.name] != target.mesh.sizes[one.name]:
@@ -72,7 +72,7 @@ def _common(one: AxisRef, other: AxisRef, size: int) -> AxisRef | None:
 
 
 def _rest(side: Sharding, kept: Refs) -> Iterator[AxisRef]:
-    """The unreduced axes of a side without what is kept of them."""
+    """Yield the unreduced axes of a side without what is kept of them."""
     for ref in side.unreduced:
         size = side.mesh.axis_size(ref.name)
         low, high = algebra.borders(ref, size)

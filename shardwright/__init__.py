@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from shardwright.codegen.emit.bundle import Bundle
     from shardwright.codegen.emit.check import Problem, check
     from shardwright.codegen.emit.emit import emit
+    from shardwright.codegen.partition.constraints import constrain, shard_alike
+    from shardwright.codegen.partition.entry import partition
+    from shardwright.codegen.partition.partitioned import Partitioned
     from shardwright.codegen.planner import plan
     from shardwright.codegen.show import derivation, pictures, svg, tile_table
     from shardwright.codegen.spec.config import load_toml
@@ -48,6 +51,9 @@ _HOMES = {
     "shardwright.codegen.emit.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("from_named_sharding", "from_torch", "to_named_sharding"),
     "shardwright.codegen.spec.description": ("Description",),
+    "shardwright.codegen.partition.constraints": ("constrain", "shard_alike"),
+    "shardwright.codegen.partition.entry": ("partition",),
+    "shardwright.codegen.partition.partitioned": ("Partitioned",),
     "shardwright.codegen.planner": ("plan",),
     "shardwright.codegen.show": ("derivation", "pictures", "svg", "tile_table"),
     "shardwright.codegen.spec.config": ("load_toml",),
@@ -67,19 +73,23 @@ __all__ = [
     "DimSharding",
     "InputError",
     "Mesh",
+    "Partitioned",
     "Plan",
     "Problem",
     "Report",
     "Reshard",
     "Sharding",
     "check",
+    "constrain",
     "derivation",
     "emit",
     "from_named_sharding",
     "from_torch",
     "load_toml",
+    "partition",
     "pictures",
     "plan",
+    "shard_alike",
     "svg",
     "tile_table",
     "to_named_sharding",

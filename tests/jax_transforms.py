@@ -19,8 +19,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from shardwright.codegen.verify.jax_devices import to_bits, to_jax
+from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.worker import load
 
 COUNT = 3
 
@@ -77,7 +77,14 @@ def gradients(
     yield "gradient", same(jnp.asarray(inner(module, back)), to_bits(inner(module, x)))
     _, pull = jax.vjp(jax.vmap(moved), many)
     (all_back,) = pull(np.stack([np.asarray(y)] * COUNT))
-    yield "gradient of vmap", same(np.asarray(all_back)[1], to_bits(back))
+    # Where axes are Explicit JAX itself moves the cotangent, whose NaNs XLA on CPU may change.
+    known = ~np.isnan(np.asarray(back, np.float32))
+    one = np.asarray(all_back)[1]
+    yield (
+        "gradient of vmap",
+        same(one[known], to_bits(back)[known])
+        and bool(np.isnan(one[~known].astype(np.float32)).all()),
+    )
 
 
 def of_padding(module: Any, y: Any) -> Iterator[tuple[str, bool]]:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardwright.codegen.planner.xla import received
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 
 
 def main() -> None:

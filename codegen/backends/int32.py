@@ -19,8 +19,8 @@ ROUNDING = 2**20
 
 
 def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
-    """Raises InputError if an index, or a value on the way to it, may pass 32 bits."""
-    widest = widest_index(exchange)
+    """Raise InputError if an index, or a value on the way to it, may pass 32 bits."""
+    widest = exchange.once(widest_index)
     if widest <= MAX_INDEX - ROUNDING:
         return
     raise InputError(
@@ -32,7 +32,7 @@ def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
 
 
 def widest_index(exchange: Exchange) -> int:
-    """An upper bound of every value that the index functions compute.
+    """Return an upper bound of every value that the index functions compute.
 
     A few values of nested splits have no bound that the algebra can state: they lie in the tensor,
     so that the padded extents stand for them.
@@ -40,8 +40,8 @@ def widest_index(exchange: Exchange) -> int:
     padded = [dim.parts * dim.size for dims in exchange.dims for dim in (dims.source, dims.target)]
     values = (
         value
-        for function in index_functions(exchange)
-        for expr in (*(line.value for line in function.lines), *function.results)
+        for function in exchange.once(index_functions)
+        for expr in function.values
         for value in _computed(sympy.sympify(expr))
     )
     return max(*padded, *values)

@@ -6,19 +6,23 @@ import math
 from dataclasses import dataclass
 
 from shardwright.codegen.emit.context import ModuleText, as_vectors, constant_lines
-from shardwright.ir.dtypes import DTYPES, is_floating
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
 from shardwright.ir.plan import Plan
-from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Operator, Sharding
 
 
 @dataclass(frozen=True)
 class HostText:
-    """The host side: what `common/jax_host.py.jinja` prints beside the parts of all modules."""
+    """The host side of a module: what `common/jax_host.py.jinja` prints.
 
+    `has_table`: whether the program takes a table of device orders: ids without a closed form.
+    """
+
+    module: ModuleText
+    has_table: bool
     devices: int
     axes_lines: tuple[str, ...]
     source_spec: str
@@ -50,7 +54,7 @@ class HostText:
     target_operator: Operator
     reduces: bool
     is_transposed: bool  # whether it moves cotangents, where there are terms
-    is_extremum: bool  # whether it makes maxima or minima of terms, or terms of these
+    extremum: str  # the operator, "max" or "min", for which there is no derivative; "" for none
 
     @property
     def pads(self) -> bool:
@@ -72,30 +76,15 @@ class HostText:
         """The shape that `unpad` gives."""
         return f"({self.target_terms}, *SHAPE)" if self.target_terms else "SHAPE"
 
-
-@dataclass(frozen=True)
-class JaxText(HostText, ModuleText):
-    """The parts that the JAX modules have in common."""
-
-    @property
-    def names_axes(self) -> bool:
-        """Whether the program is among axes that its shardings alone do not name."""
-        return False
-
     @property
     def scalar_source(self) -> str:
         """What a source shard's shape takes where a scalar is a vector of one element."""
-        return "[:0]" if self.scalar and not self.source_terms else ""
+        return "[:0]" if self.module.scalar and not self.source_terms else ""
 
     @property
     def scalar_target(self) -> str:
         """As `scalar_source`."""
-        return "[:0]" if self.scalar and not self.target_terms else ""
-
-    @property
-    def has_table(self) -> bool:
-        """Whether the program takes a table of device orders: ids without a closed form."""
-        return not self.same_order and self.offsets is None
+        return "[:0]" if self.module.scalar and not self.target_terms else ""
 
     @property
     def order_arg(self) -> str:
@@ -110,17 +99,17 @@ class JaxText(HostText, ModuleText):
     @property
     def as_bits(self) -> bool:
         """Whether elements move as integers of their width: floats that are not reduced."""
-        return self.floating and not self.reduces
+        return self.module.floating and not self.reduces
 
     @property
     def bits(self) -> str:
         """The integer type of an element's width."""
-        return f"int{8 * DTYPES[self.dtype]}"
+        return f"int{8 * DTYPES[self.module.dtype]}"
 
     @property
     def on_cpu(self) -> str:
         """The rest of a docstring, where XLA does not keep all that `pad` and `unpad` move."""
-        if self.dtype not in ("bfloat16", "float8_e5m2"):
+        if self.module.dtype not in ("bfloat16", "float8_e5m2"):
             return ""
         return (
             "\n\n    In a jit that moves elements between devices XLA on CPU does so in float32,"
@@ -130,22 +119,17 @@ class JaxText(HostText, ModuleText):
     @property
     def names_axis_types(self) -> bool:
         """Whether the module asks if the axes of a mesh are Explicit."""
-        return self.same_order or self.pads or self.unpads or self.differentiable
-
-    @property
-    def floating(self) -> bool:
-        """Whether elements are floating-point numbers."""
-        return is_floating(self.dtype)
+        return self.module.same_order or self.pads or self.unpads or self.differentiable
 
     @property
     def differentiable(self) -> bool:
         """Whether JAX differentiates with respect to the elements."""
-        return self.floating and not self.is_extremum
+        return self.module.floating and not self.extremum
 
     @property
     def refuses_derivative(self) -> bool:
         """Whether elements are floating and there is no derivative nevertheless."""
-        return self.floating and self.is_extremum
+        return self.module.floating and bool(self.extremum)
 
     @property
     def no_term(self) -> int:
@@ -153,15 +137,23 @@ class JaxText(HostText, ModuleText):
         return self.self_check_values - 1 if self.operator == "min" else 0
 
 
-def host_text(plan: Plan, ends: Exchange | None = None) -> HostText:
-    """The host side of a plan's module; `ends`: both sides' layouts, for a plan that is not one
-    exchange."""
+def host_text(
+    plan: Plan, module: ModuleText, ends: Exchange | None = None, *, by_table: bool = False
+) -> HostText:
+    """Return the host side of a plan's module.
+
+    `ends`: both sides' layouts, for a plan that is not one exchange. `by_table`: its program finds
+    ranks by a table where it has to.
+    """
     given = plan.exchange if ends is None else ends
     wanted = plan.reshard.target
     exchange = as_vectors(given)
     source, target = exchange.source, exchange.target
     axes = axes_of(plan.reshard.source), axes_of(wanted)
+    offsets = _offsets(exchange)
     return HostText(
+        module=module,
+        has_table=by_table and not module.same_order and offsets is None,
         devices=plan.devices,
         axes_lines=(
             *axes_line("SOURCE_AXES", axes[0]),
@@ -179,7 +171,7 @@ def host_text(plan: Plan, ends: Exchange | None = None) -> HostText:
         cut_axis=exchange.rule.cut,
         source_size=source.mesh.size,
         target_size=target.mesh.size,
-        offsets=_offsets(exchange),
+        offsets=offsets,
         order_lines=_order_lines(exchange),
         source_sizes=tuple(dim.size for dim in source.dims),
         target_sizes=tuple(dim.size for dim in target.dims),
@@ -198,48 +190,41 @@ def host_text(plan: Plan, ends: Exchange | None = None) -> HostText:
         target_operator=wanted.operator,
         reduces=plan.reshard.adds,
         is_transposed=plan.reshard.transposed,
-        is_extremum=_is_extremum(plan.reshard),
+        extremum=plan.reshard.extremum,
     )
 
 
-def _is_extremum(reshard: Reshard) -> bool:
-    """Whether there is no derivative where terms are equal: a maximum or a minimum of terms, or
-    terms of one, of which some are infinite."""
-    adds = reshard.adds and reshard.source.operator != "sum"
-    return adds or (reshard.places and reshard.target.operator != "sum")
-
-
 def _terms(sharding: Sharding) -> int:
-    """How many terms an array of partial sums has; 0 where it holds values."""
+    """Return how many terms an array of partial sums has; 0 where it holds values."""
     sizes = (sharding.mesh.full_size(ref) for ref in sharding.unreduced)
     return math.prod(sizes) if sharding.unreduced else 0
 
 
 def axis_names(sharding: Sharding) -> dict[AxisRef, str]:
-    """The axes of the mesh refined for a sharding, with names that JAX takes."""
+    """Return the axes of the mesh refined for a sharding, with names that JAX takes."""
     refined = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
     return {ref: axis_name(ref) for ref in refined}
 
 
 def axis_name(ref: AxisRef) -> str:
-    """An axis or sub-axis as JAX may name an axis."""
+    """Return an axis or sub-axis as JAX may name an axis."""
     return ref.name if ref.size is None else f"{ref.name}:({ref.pre}){ref.size}"
 
 
 def axes_of(sharding: Sharding) -> list[tuple[str, int]]:
-    """Names and sizes of the axes of the mesh refined for a sharding; one axis at least."""
+    """Return names and sizes of the axes of the mesh refined for a sharding; one axis at least."""
     mesh = sharding.mesh
     axes = [(name, mesh.digit(ref).size) for ref, name in axis_names(sharding).items()]
     return axes or [("device", 1)]
 
 
 def axes_line(name: str, axes: list[tuple[str, int]]) -> list[str]:
-    """The names and sizes of axes as a constant of the module."""
+    """Return the names and sizes of axes as a constant of the module."""
     return constant_lines(name, [f'("{axis}", {size})' for axis, size in axes])
 
 
 def quoted_names(names: list[str]) -> str:
-    """Axis names as a Python expression: one text, or a tuple of several."""
+    """Return axis names as a Python expression: one text, or a tuple of several."""
     quoted = [f'"{name}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
@@ -260,7 +245,7 @@ def _padded_shape(layout: Layout) -> tuple[int, ...]:
 
 
 def _slotted(layout: Layout) -> tuple[int, ...]:
-    """The dimensions along which shards do not fill slots of one size."""
+    """Return the dimensions along which shards do not fill slots of one size."""
     return tuple(axis for axis, dim in enumerate(layout.dims) if not (dim.is_flat and dim.is_even))
 
 
@@ -290,12 +275,13 @@ def _order_lines(exchange: Exchange) -> tuple[str, ...]:
 
 
 def short_dims(layout: Layout) -> tuple[int, ...]:
-    """Dimensions along which some shards are shorter than the largest."""
+    """Return dimensions along which some shards are shorter than the largest."""
     return tuple(axis for axis, dim in enumerate(layout.dims) if not dim.is_even)
 
 
 def _range_lines(side: str, layout: Layout) -> list[str]:
-    """The ranges of every shard along the dimensions whose slots a pad cannot fill at the end."""
+    """Return the ranges of every shard along the dimensions whose slots a pad cannot fill at the
+    end."""
     lines: list[str] = []
     for axis in _nested(layout):
         low, high = (end.tolist() for end in layout.dims[axis].intervals)

@@ -1,15 +1,61 @@
-"""The backends. Each module has `refuse(plan)` and `render(plan, command)`."""
+"""The backends: the only list of their names. A new one is a folder and a line here.
+
+A backend is loaded when it is asked for. Descriptions and worker processes, which know of names and
+of what runs modules only, load nothing that plans or renders.
+"""
 
 from __future__ import annotations
 
-from types import ModuleType
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import shardwright.codegen.backends.jax_xla.context as jax_xla
-import shardwright.codegen.backends.pallas_tpu.context as pallas_tpu
-import shardwright.codegen.backends.triton_gpu.context as triton_gpu
+from shardwright.ir.errors import InputError, one_of
 
-BACKENDS: dict[str, ModuleType] = {
-    "pallas_tpu": pallas_tpu,
-    "triton_gpu": triton_gpu,
-    "jax_xla": jax_xla,
-}
+if TYPE_CHECKING:
+    from shardwright.codegen.backends.base import Backend
+    from shardwright.codegen.backends.contract import Contract
+    from shardwright.codegen.backends.toolchain import Runtime
+
+NAMES = (
+    "pallas_tpu",
+    "triton_gpu",
+    "jax_xla",
+)
+DEFAULT_BACKENDS = NAMES[:2]
+
+
+@cache
+def backend(name: str) -> Backend:
+    """Return the backend of a name."""
+    found: Backend = import_module(f"{__package__}.{name}.backend").BACKEND
+    return found
+
+
+def every() -> tuple[Backend, ...]:
+    """Return all backends, in order."""
+    return tuple(map(backend, NAMES))
+
+
+def runtime(name: str) -> Runtime:
+    """Return what running the modules of a backend takes."""
+    found: Runtime = import_module(f"{__package__}.{name}.runtime").RUNTIME
+    return found
+
+
+def contract(name: str) -> Contract:
+    """Return what the modules of a backend must have."""
+    found: Contract = import_module(f"{__package__}.{name}.contract").CONTRACT
+    return found
+
+
+def check_name(name: str) -> None:
+    """Raise InputError for what is no backend's name."""
+    if name not in NAMES:
+        raise InputError("no such backend", argument="backends", got=name, expected=one_of(NAMES))
+
+
+def grouping() -> Backend:
+    """Return the backend whose modules groups are of."""
+    (found,) = (each for each in every() if each.has_groups)
+    return found

@@ -15,9 +15,10 @@ from typer.core import TyperGroup
 from shardwright.codegen.cli.check import check
 from shardwright.codegen.cli.compile import compile
 from shardwright.codegen.cli.demo import demo
-from shardwright.codegen.cli.emit import emit
-from shardwright.codegen.cli.plan import plan
-from shardwright.codegen.cli.show import show
+from shardwright.codegen.cli.emit import EmitCommand
+from shardwright.codegen.cli.flags import Flags
+from shardwright.codegen.cli.plan import PlanCommand
+from shardwright.codegen.cli.show import ShowCommand
 from shardwright.codegen.cli.verify import verify
 from shardwright.ir.errors import InputError
 
@@ -36,8 +37,15 @@ class Commands(TyperGroup):
             raise typer.Exit(2) from None
 
 
+def _carry_out(command: Flags | None, **_: object) -> None:
+    """Run a command that is its flags; the other ones are functions, and have run."""
+    if command is not None:
+        command.run()
+
+
 app = typer.Typer(
     cls=Commands,
+    result_callback=_carry_out,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -60,13 +68,16 @@ def _options(
     """From two shardings of one tensor to kernels a person can read."""
 
 
-for _command in (emit, plan, show, verify, compile, check):
+app.command("emit")(EmitCommand)
+app.command("plan")(PlanCommand)
+app.command("show")(ShowCommand)
+for _command in (verify, compile, check):
     app.command()(_command)
 app.command(hidden=True)(demo)
 
 
 def main() -> None:
-    """The console script. What is printed is UTF-8, as what is written is, whatever the locale."""
+    """Run the console script. All that is printed is UTF-8, whatever the locale."""
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)

@@ -9,7 +9,7 @@ import typer
 
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, ratio, shown
-from shardwright.codegen.compile import GpuCode, Report, TpuCode, compile_bundles
+from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode, compile_bundles
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,22 +60,24 @@ def compile(folders: Folders, targets: Targets, save: Save = None, xla: Xla = Tr
 
 def _compiled(
     folders: tuple[Path, ...], targets: tuple[str, ...], save: Path | None, xla: bool
-) -> tuple[Report, ...]:
-    """The reports on bundles, with a progress bar while they are made."""
+) -> tuple[CompileReport, ...]:
+    """Return the reports on bundles, with a progress bar while they are made."""
     with bar("compiling") as show:
 
-        def progress(done: int, total: int, report: Report | None) -> None:
+        def progress(done: int, total: int, report: CompileReport | None) -> None:
             last = "" if report is None else f"{report.name} {report.target}: {report.verdict}"
             show(done, total, last)
 
         return compile_bundles(folders, targets, save=save, xla=xla, progress=progress)
 
 
-def _print(reports: tuple[Report, ...]) -> None:
-    for backend, tabulated in (("pallas_tpu", _tpu), ("triton_gpu", _gpu)):
+def _print(reports: tuple[CompileReport, ...]) -> None:
+    from shardwright.codegen.compile.targets import compilers
+
+    for backend, compiler in compilers().items():
         mine = [report for report in reports if report.backend == backend]
         if mine:
-            console().print(tabulated(mine))
+            console().print(_tpu(mine) if compiler.is_xla else _gpu(mine))
     for report in reports:
         where = f"{report.name} for {report.target}"
         if report.detail:
@@ -96,14 +98,14 @@ def _table(columns: tuple[str, ...]) -> Table:
     return table
 
 
-def _row(report: Report) -> tuple[str, str, str]:
+def _row(report: CompileReport) -> tuple[str, str, str]:
     from rich.markup import escape
 
     return escape(report.name), report.target, shown(report.verdict)
 
 
-def _tpu(reports: list[Report]) -> Table:
-    """What the module takes a device, and beside it what XLA's own reshard takes."""
+def _tpu(reports: list[CompileReport]) -> Table:
+    """Return what the module takes a device, and beside it what XLA's own reshard takes."""
     table = _table(("s", "code", "temp", "VMEM", "wire"))
     table.caption = (
         "Bytes of a device, K is 1024; wire: what the busiest receives, padding and what it "
@@ -117,7 +119,7 @@ def _tpu(reports: list[Report]) -> Table:
     return table
 
 
-def _ours(report: Report) -> tuple[str, ...]:
+def _ours(report: CompileReport) -> tuple[str, ...]:
     code = report.code
     if not isinstance(code, TpuCode):
         return ("-",) * 5
@@ -125,7 +127,7 @@ def _ours(report: Report) -> tuple[str, ...]:
     return (_seconds(code), *map(_size, sizes), _wire(code, report))
 
 
-def _xla(report: Report) -> tuple[str, ...]:
+def _xla(report: CompileReport) -> tuple[str, ...]:
     if report.xla is None:
         return ("-",) * 3
     code = report.xla.code
@@ -139,7 +141,7 @@ def _seconds(code: TpuCode) -> str:
     return f"{code.lower_seconds + code.compile_seconds:.2f}"
 
 
-def _wire(code: TpuCode, report: Report) -> str:
+def _wire(code: TpuCode, report: CompileReport) -> str:
     moved, bound = code.wire_bytes, report.bound_bytes
     if moved is None or bound is None:
         return "-"
@@ -149,7 +151,7 @@ def _wire(code: TpuCode, report: Report) -> str:
 
 
 def _size(size: int | None) -> str:
-    """Bytes in the largest unit of which there are ten: `64K`, `5120K`, `12M`."""
+    """Return bytes in the largest unit of which there are ten: `64K`, `5120K`, `12M`."""
     if size is None:
         return "-"
     for power, unit in ((30, "G"), (20, "M"), (10, "K")):
@@ -158,8 +160,8 @@ def _size(size: int | None) -> str:
     return str(size)
 
 
-def _gpu(reports: list[Report]) -> Table:
-    """What the one binary for all devices uses; registers and stack are a thread's."""
+def _gpu(reports: list[CompileReport]) -> Table:
+    """Return what the one binary for all devices uses; registers and stack are a thread's."""
     columns = ("seconds", "registers", "stack B", "shared B", "binary B")
     table = _table((*columns, "16 B loads", "stores", "divisions"))
     table.caption = (

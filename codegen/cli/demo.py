@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, ratio, shown
 from shardwright.codegen.cli.verify import verified
@@ -43,10 +44,9 @@ def demo(file: File, output: Output, extras: Extras = ALL) -> None:
 
 
 def _backends(extras: str) -> dict[str, str]:
-    """The backends that can run with these extras, and the extra of each."""
-    from shardwright.codegen.verify.pool import REQUIRES
-
-    known = {extra for _, extra in REQUIRES.values()}
+    """Return the backends that can run with these extras, and the extra of each."""
+    needs = {name: registry.runtime(name).extra for name in registry.NAMES}
+    known = set(needs.values())
     given = known if extras == ALL else set(extras.split(","))
     if not given <= known:
         raise InputError(
@@ -55,17 +55,17 @@ def _backends(extras: str) -> dict[str, str]:
             got=extras,
             expected=one_of([ALL, *sorted(known)]),
         )
-    return {backend: extra for backend, (_, extra) in REQUIRES.items() if extra in given}
+    return {backend: extra for backend, extra in needs.items() if extra in given}
 
 
 def _print_left_out(bundles: dict[str, Bundle], chosen: dict[str, str]) -> None:
     """Say which modules were emitted and not verified, and what would verify them."""
-    from shardwright.codegen.verify.pool import REQUIRES
-
-    for backend, (packages, extra) in REQUIRES.items():
+    for backend in registry.NAMES:
+        runtime = registry.runtime(backend)
         count = sum(backend in bundle.backends for bundle in bundles.values())
         if count and backend not in chosen:
-            needs = f"{backend} ({count}), which needs {' and '.join(packages)} (extra {extra})"
+            needs = f"{' and '.join(runtime.packages)} (extra {runtime.extra})"
+            needs = f"{backend} ({count}), which needs {needs}"
             said = f"left out: modules of {needs}; `make demo` verifies them too"
             console().print(said, markup=False, soft_wrap=True)
 

@@ -1,8 +1,11 @@
-"""The flags that describe a reshard, the same in every command, and what they become."""
+"""The flags that describe a reshard, the same in every command, and what they become.
 
-from __future__ import annotations
+A command that takes a description is a frozen dataclass: its fields are what its flags say, and
+`run` carries it out. Typer reads the fields of its bases too, so that annotations must be values:
+the files of such commands do not postpone them.
+"""
 
-import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,39 +27,75 @@ from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_group_listing, read_listing
 from shardwright.ir.errors import InputError, one_of
 
-_HELP = {
-    "mesh": """Axes and sizes, major to minor: x=2,y=3 or '<["x"=2, "y"=3]>'.""",
-    "shape": "Shape of the tensor: 6x6.",
-    "dtype": "Element type: float32, bfloat16, int8, …",
-    "source": """Sharding before: '[{"x"}, {"y"}]', or as HLO has it.""",
-    "target": "Sharding after.",
-    "target_mesh": "Mesh of the target, where it is another one.",
-    "source_split": "How an uneven source is split: flat (default) or nested, as torch does.",
-    "target_split": "The same of the target.",
-    "name": "Name of the bundle, a Python identifier; picks one reshard of FILE.",
-    "backends": "pallas_tpu, triton_gpu, jax_xla, with commas between (default: the first two).",
-    "strategy": "How to move it: auto (default), direct or basis.",
-    "topology": "Hardware that a plan is priced on and made for: v5e:4x4, h100:2x8, …, or a file; "
-    "device ids are JAX's: they count along the first axis of a torus first, and host by host.",
-    "memory_limit": "Bytes of the tensor that a device may hold at once.",
-}
-_OVERRIDES = (
-    "strategy",
-    "backends",
-    "topology",
-    "memory_limit",
-)  # what flags may say beside a FILE
+_OVERRIDES = ("strategy", "backends", "topology", "memory_limit")
+"""What flags may say beside a FILE."""
 
 
-@dataclass(frozen=True)
-class Given:
-    """What was given on the command line: a file of descriptions, or flags, by field name."""
+@dataclass(frozen=True, kw_only=True)
+class Flags(ABC):
+    """A file of descriptions, or the texts of flags; None for a flag that is not given."""
 
-    file: Path | None
-    fields: dict[str, str]
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="TOML file of [[reshard]] tables, whose keys are the flags with underscores.",
+        ),
+    ] = None
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the bundle, a Python identifier; picks one reshard of FILE."),
+    ] = None
+    mesh: Annotated[
+        str | None,
+        typer.Option(help="""Axes and sizes, major to minor: x=2,y=3 or '<["x"=2, "y"=3]>'."""),
+    ] = None
+    shape: Annotated[str | None, typer.Option(help="Shape of the tensor: 6x6.")] = None
+    dtype: Annotated[str | None, typer.Option(help="Element type: float32, bfloat16, int8, …")] = (
+        None
+    )
+    source: Annotated[
+        str | None,
+        typer.Option(help="""Sharding before: '[{"x"}, {"y"}]', or as HLO has it."""),
+    ] = None
+    target: Annotated[str | None, typer.Option(help="Sharding after.")] = None
+    target_mesh: Annotated[
+        str | None, typer.Option(help="Mesh of the target, where it is another one.")
+    ] = None
+    source_split: Annotated[
+        str | None,
+        typer.Option(
+            help="How an uneven source is split: flat (default) or nested, as torch does."
+        ),
+    ] = None
+    target_split: Annotated[str | None, typer.Option(help="The same of the target.")] = None
+    strategy: Annotated[
+        str | None, typer.Option(help="How to move it: auto (default), direct or basis.")
+    ] = None
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            help="Hardware that a plan is priced on and made for: v5e:4x4, h100:2x8, …, or a file; "
+            "device ids are JAX's: they count along the first axis of a torus first, and host by "
+            "host."
+        ),
+    ] = None
+    memory_limit: Annotated[
+        str | None, typer.Option(help="Bytes of the tensor that a device may hold at once.")
+    ] = None
+
+    @abstractmethod
+    def run(self) -> None:
+        """Carry out the command."""
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What describes a reshard, by the name of the field."""
+        given = ((field, getattr(self, field, None)) for field in FIELDS)
+        return {field: text for field, text in given if text is not None}
 
     def many(self) -> tuple[Description, ...]:
-        """All reshards that are described."""
+        """Return all reshards that are described."""
         if self.file is None:
             return (self._from_flags(),)
         for key in self.fields:
@@ -70,7 +109,7 @@ class Given:
         return tuple(map(self._overridden, self._selected(self.file)))
 
     def one(self) -> Description:
-        """The one reshard that is described."""
+        """Return the one reshard that is described."""
         if self.file is None:
             return self._from_flags(name="reshard")
         descriptions = self.many()
@@ -90,7 +129,7 @@ class Given:
         return descriptions[0]
 
     def _from_flags(self, name: str | None = None) -> Description:
-        """The reshard of the flags; `name` is for one that needs none."""
+        """Return the reshard of the flags; `name` is for one that needs none."""
         needed = [*REQUIRED, *(["name"] if name is None else [])]
         missing = [flag(key) for key in needed if key not in self.fields]
         if missing:
@@ -106,7 +145,7 @@ class Given:
             raise error.named(flag(error.argument or "name")) from None
 
     def groups(self) -> tuple[Group, ...]:
-        """The groups of the file, or the one of the name that was given."""
+        """Return the groups of the file, or the one of the name that was given."""
         if self.file is None:
             return ()
         read = read_group_listing if self.file.suffix == ".json" else load_groups
@@ -143,7 +182,8 @@ class Given:
             raise error.named(flag(key)) from None
 
     def located(self, error: InputError, description: Description) -> InputError:
-        """An error that came up after the description was read, said of a flag or of the file."""
+        """Return an error that came up after the description was read, said of a flag or of the
+        file."""
         if error.argument is None or error.argument not in FIELDS:
             return error
         if self.file is None or error.argument in self.fields:
@@ -152,42 +192,5 @@ class Given:
 
 
 def flag(field: str) -> str:
-    """The flag of a field: `--target-mesh` for `target_mesh`."""
+    """Return the flag of a field: `--target-mesh` for `target_mesh`."""
     return "--" + field.replace("_", "-")
-
-
-def takes_description(*fields: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the argument FILE and the flags of these fields; it gets them as a `Given`
-    in the place of its first parameter."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def run(**values: Any) -> None:
-            file = values.pop("file")
-            given = {key: values.pop(key) for key in fields}
-            command(Given(file, {k: v for k, v in given.items() if v is not None}), **values)
-
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        keywords = (p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)
-        parameters = [_file(), *map(_option, fields), *keywords]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        return run
-
-    return decorate
-
-
-def _file() -> inspect.Parameter:
-    text = "TOML file of [[reshard]] tables, whose keys are the flags with underscores."
-    annotation = Annotated[Path | None, typer.Argument(metavar="FILE", help=text)]
-    return _parameter("file", annotation)
-
-
-def _option(field: str) -> inspect.Parameter:
-    annotation = Annotated[str | None, typer.Option(flag(field), help=_HELP[field])]
-    return _parameter(field, annotation)
-
-
-def _parameter(name: str, annotation: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=None, annotation=annotation)

@@ -1,16 +1,14 @@
 """`shardwright plan`: what moves, what it takes, and what the bound is."""
 
-from __future__ import annotations
-
 import sys
+from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardwright.codegen.cli.flags import Given, takes_description
+from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.tables import console, ratio
-from shardwright.codegen.spec.description import FIELDS
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,54 +25,55 @@ SCHEDULED_DEVICES = 512
 # Up to this part of the seconds below them, a bound says that there is no cheaper plan.
 PROVEN = 1e-4
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")]
-Transfers = Annotated[
-    bool, typer.Option("--transfers", help="List every transfer, however many devices there are.")
-]
-Compare = Annotated[
-    bool, typer.Option("--compare", help="Direct, basis and XLA's own plan beside the bound.")
-]
-Relabel = Annotated[
-    bool,
-    typer.Option("--relabel", help="Order the target's devices so that least moves; say how much."),
-]
 
-
-@takes_description(*(field for field in FIELDS if field != "backends"))
-def plan(
-    given: Given,
-    json: Json = False,
-    transfers: Transfers = False,
-    compare: Compare = False,
-    relabel: Relabel = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PlanCommand(Flags):
     """Show what moves, and the least that any plan moves."""
-    if compare and json:
-        raise InputError(
-            "a comparison is a table for people",
-            argument="--compare",
-            got="--compare --json",
-            expected="one of them",
-        )
-    description = given.one()
-    try:
-        reshard = description.reshard()
-        if relabel:
-            reshard = _relabelled(reshard, quiet=json)
-        if compare:
-            _print_comparison(reshard, description)
+
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")] = False
+    transfers: Annotated[
+        bool,
+        typer.Option("--transfers", help="List every transfer, however many devices there are."),
+    ] = False
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Direct, basis and XLA's own plan beside the bound.")
+    ] = False
+    relabel: Annotated[
+        bool,
+        typer.Option(
+            "--relabel", help="Order the target's devices so that least moves; say how much."
+        ),
+    ] = False
+
+    def run(self) -> None:
+        """Print the plan, or the plans that are compared."""
+        if self.compare and self.json:
+            raise InputError(
+                "a comparison is a table for people",
+                argument="--compare",
+                got="--compare --json",
+                expected="one of them",
+            )
+        description = self.one()
+        try:
+            reshard = description.reshard()
+            if self.relabel:
+                reshard = _relabelled(reshard, quiet=self.json)
+            if self.compare:
+                _print_comparison(reshard, description)
+                return
+            planned = _planned(reshard, description)
+        except InputError as error:
+            raise self.located(error, description) from None
+        if self.json:
+            sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))
             return
-        planned = _planned(reshard, description)
-    except InputError as error:
-        raise given.located(error, description) from None
-    if json:
-        sys.stdout.write(planned.to_json(transfers=True if transfers else None))
-        return
-    _print(planned, transfers)
+        _print(planned, self.transfers)
 
 
-def planned_of(given: Given) -> Plan:
-    """The direct plan of the one reshard that is described; InputError if another is asked for."""
+def planned_of(given: Flags) -> "Plan":
+    """Return the direct plan of the one reshard that is described; InputError if another is
+    asked for."""
     description = given.one()
     try:
         planned = _planned(description.reshard(), description, ("direct",))
@@ -85,8 +84,8 @@ def planned_of(given: Given) -> Plan:
 
 
 def _planned(
-    reshard: Reshard, description: Description, among: tuple[str, ...] = ("direct", "basis")
-) -> Plan:
+    reshard: "Reshard", description: "Description", among: tuple[str, ...] = ("direct", "basis")
+) -> "Plan":
     from shardwright.codegen.planner import plan as plan_of
 
     return plan_of(
@@ -98,7 +97,7 @@ def _planned(
     )
 
 
-def _relabelled(reshard: Reshard, quiet: bool) -> Reshard:
+def _relabelled(reshard: "Reshard", quiet: bool) -> "Reshard":
     from shardwright.codegen.planner.relabel import relabel
 
     found = relabel(reshard)
@@ -112,7 +111,7 @@ def _relabelled(reshard: Reshard, quiet: bool) -> Reshard:
     return found.reshard
 
 
-def _print_comparison(reshard: Reshard, description: Description) -> None:
+def _print_comparison(reshard: "Reshard", description: "Description") -> None:
     from rich.table import Table
 
     from shardwright.codegen.planner.compare import compare
@@ -130,8 +129,8 @@ def _print_comparison(reshard: Reshard, description: Description) -> None:
     print(f"bytes received; seconds on {rows[0].topology}")
 
 
-def _print(planned: Plan, transfers: bool) -> None:
-    from shardwright.codegen.planner.plan import executing
+def _print(planned: "Plan", transfers: bool) -> None:
+    from shardwright.codegen.emit.executed import executing
     from shardwright.codegen.show import tile_table
 
     reshard = planned.reshard
@@ -155,7 +154,7 @@ def _print(planned: Plan, transfers: bool) -> None:
         print(tile_table(planned))
 
 
-def _steps_table(planned: Plan) -> Table:
+def _steps_table(planned: "Plan") -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
@@ -170,7 +169,7 @@ def _steps_table(planned: Plan) -> Table:
     return table
 
 
-def _print_prediction(prediction: Prediction) -> None:
+def _print_prediction(prediction: "Prediction") -> None:
     print(f"{prediction.seconds:.3g} seconds on {prediction.topology}", end="")
     least = prediction.least_seconds
     if least is not None and least < (1 - PROVEN) * prediction.seconds:
@@ -186,7 +185,7 @@ def _rounded_down(seconds: float) -> str:
     return f"{float(down):.3g}"
 
 
-def _print_rounds(planned: Plan, topology: str) -> None:
+def _print_rounds(planned: "Plan", topology: str) -> None:
     from shardwright.codegen.planner.plan import network_of
     from shardwright.codegen.planner.rounds import schedule
 
@@ -196,7 +195,7 @@ def _print_rounds(planned: Plan, topology: str) -> None:
         print(f"{rounds} by {made.kind}; the busiest device takes part in {made.least}")
 
 
-def _bytes_table(planned: Plan) -> Table:
+def _bytes_table(planned: "Plan") -> "Table":
     from rich.table import Table
 
     traffic = planned.traffic

@@ -14,7 +14,8 @@ Show = Callable[[int, int, str], None]
 
 @contextlib.contextmanager
 def bar(title: str) -> Iterator[Show]:
-    """A progress bar: up from the first call for more than one thing to do, gone on an error."""
+    """Yield a progress bar: up from the first call for more than one thing to do, gone on an
+    error."""
     display = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,41 +1,67 @@
 """`shardwright show`: the derivation and the pictures."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from shardwright.codegen.cli.flags import Given, takes_description
+from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.plan import planned_of
-from shardwright.codegen.spec.description import FIELDS
 from shardwright.ir.errors import InputError
 
-Svg = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the picture to this file as SVG.")
-]
 
-
-@takes_description(*(field for field in FIELDS if field != "backends"))
-def show(given: Given, svg: Svg = None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ShowCommand(Flags):
     """Show how the tiles are derived, and pictures of them.
 
     The derivation gives the layout maps, their inverse, the ranges of a tile, its peers and the
-    period of the cuts.
+    period of the cuts. A FILE that ends in .program is the text form of a program: its shardings
+    are propagated and shown as f32[16@d,32@t] beside the lines they come from.
     """
-    from shardwright.codegen import show as shown
 
-    planned = planned_of(given)
-    if svg is not None:
-        _write(svg, shown.svg(planned))
-        print(f"{svg}: written")
-        return
-    print(shown.derivation(planned.reshard))
-    print()
-    print(shown.tile_table(planned))
-    print()
-    print(shown.pictures(planned))
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the picture to this file as SVG.")
+    ] = None
+
+    def run(self) -> None:
+        """Print them, or write the picture."""
+        from shardwright.codegen import show as shown
+
+        if self.file is not None and self.file.suffix == ".program":
+            print(_program(self.file), end="")
+            return
+        planned = planned_of(self)
+        if self.svg is not None:
+            _write(self.svg, shown.svg(planned))
+            print(f"{self.svg}: written")
+            return
+        print(shown.derivation(planned.reshard))
+        print()
+        print(shown.tile_table(planned))
+        print()
+        print(shown.pictures(planned))
+
+
+def _program(path: Path) -> str:
+    """Return a program from its text, propagated and shown."""
+    from shardwright.codegen.propagate.propagation import propagate
+    from shardwright.codegen.show.program import show_program
+    from shardwright.ir.program_text import parse_program
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            "the file cannot be read as the text of a program",
+            argument="FILE",
+            got=f"{path}: {error}",
+            expected="the text that str(sw.partition(…)) gives",
+        ) from None
+    try:
+        return show_program(propagate(parse_program(text)).program)
+    except InputError as error:
+        raise error.named(str(path)) from None
 
 
 def _write(path: Path, text: str) -> None:

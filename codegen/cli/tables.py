@@ -14,7 +14,7 @@ _COLOURS = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 
 def console() -> Console:
-    """Where tables are printed."""
+    """Return where tables are printed."""
     from rich.console import Console
 
     standard = Console()
@@ -22,10 +22,10 @@ def console() -> Console:
 
 
 def shown(verdict: str) -> str:
-    """A verdict in its colour."""
+    """Return a verdict in its colour."""
     return f"[{_COLOURS[verdict]}]{verdict}[/]"
 
 
 def ratio(moved: int, bound: int) -> str:
-    """Bytes moved over the bound; nothing to move is the bound itself."""
+    """Return bytes moved over the bound; nothing to move is the bound itself."""
     return f"{moved / bound:.3f}" if bound else "1.000"

@@ -45,7 +45,7 @@ def verify(folders: Folders, backends: Backends = None) -> None:
 
 
 def verified(folders: tuple[Path, ...], backends: tuple[str, ...] | None) -> tuple[Report, ...]:
-    """The reports on bundles, with a progress bar while they are made."""
+    """Return the reports on bundles, with a progress bar while they are made."""
     from shardwright.codegen import verify as verifier
 
     with bar("verifying") as show:

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from shardwright.codegen.compile.report import GpuCode, Outcome, Progress, Report, TpuCode, Verdict
-from shardwright.codegen.compile.targets import ARCHITECTURES
-from shardwright.codegen.planner.network.chips import TOPOLOGIES
+from shardwright.codegen.compile.report import (
+    CompileReport,
+    GpuCode,
+    Outcome,
+    Progress,
+    TpuCode,
+    Verdict,
+)
 
 __all__ = [
-    "ARCHITECTURES",
     "TIME_LIMIT",
-    "TOPOLOGIES",
+    "CompileReport",
     "GpuCode",
     "Outcome",
     "Progress",
-    "Report",
     "TpuCode",
     "Verdict",
     "compile_bundles",
@@ -38,16 +41,17 @@ def compile_bundles(
     xla: bool = True,
     progress: Progress | None = None,
     time_limit: float = TIME_LIMIT,
-) -> tuple[Report, ...]:
+) -> tuple[CompileReport, ...]:
     """Compile the modules of bundles for TPU topologies and GPU architectures.
 
     `paths` are roots, folders with a manifest, or bundles in one. One report for each bundle and
-    target, in this order. A topology takes the Pallas module, whose meshes are laid over its first
-    devices, and unless `xla` is false XLA's own reshard beside it; an architecture takes the Triton
-    module. What no device of a topology can hold fails before its compiler is asked. `save` names
-    a folder for what was compiled: `save/bundle/target.*`. Raises InputError for a path without
-    bundles, an unknown target (argument "targets"), a compiler that is not installed (the same),
-    and a folder that cannot be written or has to take two bundles of one name (argument "save").
+    target, in this order. A TPU topology takes the Pallas module, whose meshes are laid over its
+    first devices, and unless `xla` is false XLA's own reshard beside it; a GPU architecture takes
+    the Triton module. What no device of a topology can hold fails before its compiler is asked.
+    `save` names a folder for what was compiled: `save/bundle/target.*`. Raises InputError for a
+    path without bundles, an unknown target (argument "targets"), a compiler that is not installed
+    (the same), and a folder that cannot be written or has to take two bundles of one name (argument
+    "save").
     """
     from shardwright.codegen.compile.run import compiled
 

@@ -30,7 +30,8 @@ class _Instruction:
 
 
 def vmem_bytes(text: str) -> int | None:
-    """The most VMEM that one of the program's Pallas kernels takes; None where it has none."""
+    """Return the most VMEM that one of the program's Pallas kernels takes; None where it has
+    none."""
     taken = []
     for kernel in _KERNEL.finditer(text):
         scoped = _SCOPED.search(text, kernel.end())
@@ -39,8 +40,8 @@ def vmem_bytes(text: str) -> int | None:
 
 
 def received_bytes(text: str, devices: int) -> int | None:
-    """Bytes that the program's collectives bring to the busiest of its devices; None where one is a
-    ragged all-to-all, whose text does not say.
+    """Return bytes that the program's collectives bring to the busiest of its devices; None where
+    one is a ragged all-to-all, whose text does not say.
 
     Collectives of one channel that are alike are parts of one, and count once; but permutes, which
     say what they are by their pairs. JAX puts all that a program asks for into one channel, so that
@@ -68,7 +69,8 @@ def received_bytes(text: str, devices: int) -> int | None:
 
 
 def _collectives(by_name: dict[str, _Instruction]) -> Iterator[tuple[_Instruction, str]]:
-    """Each collective, and the text of what it gives. One in two parts gives it in the second."""
+    """Yield each collective, and the text of what it gives. One in two parts gives it in the
+    second."""
     for instruction in by_name.values():
         kind = instruction.operation
         if kind in COLLECTIVES:
@@ -80,7 +82,7 @@ def _collectives(by_name: dict[str, _Instruction]) -> Iterator[tuple[_Instructio
 
 
 def _array_bytes(dtype: str, shape: str, order: str, tiles: str) -> int:
-    """Bytes of an array in memory; `order` is minor to major, `tiles` is `(8,128)(2,1)`."""
+    """Return bytes of an array in memory; `order` is minor to major, `tiles` is `(8,128)(2,1)`."""
     extents = [int(extent) for extent in shape.split(",") if extent]
     if order:
         extents = [extents[int(axis)] for axis in reversed(order.split(","))]

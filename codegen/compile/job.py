@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-What = Literal["module", "x64", "xla"]
+What = Literal["module", "x64", "xla", "group"]
 
 
 @dataclass(frozen=True)
 class Job:
     """Compile one program.
 
-    `what`: the emitted module; that module with `jax_enable_x64` on, where it is off otherwise; or
-    XLA's own reshard of the same arrays. `module` is the file; `files` the path below which to save
-    the results, without its ending, or None; `nested` whether a side is split as torch does.
+    `what`: the emitted module; that module with `jax_enable_x64` on, where it is off otherwise;
+    XLA's own reshard of the same arrays; or the module of a group. `backend` is the one whose
+    compiler is asked, `emitted` the one that the module is of. `module` is the file; `files` the
+    path below which to save the results, without its ending, or None; `nested` whether a side is
+    split as torch does.
     """
 
     what: What
     backend: str
+    emitted: str
     module: str
     target: str
     files: str | None = None
     nested: bool = False
 
+    def to_json(self) -> str:
+        """Return one line of JSON; `from_json` reads it back."""
+        return json.dumps(asdict(self))
 
-def to_json(jobs: Iterable[Job]) -> str:
-    """The text of jobs that `from_json` reads."""
-    return json.dumps([asdict(job) for job in jobs])
-
-
-def from_json(text: str) -> tuple[Job, ...]:
-    """The jobs that `to_json` wrote."""
-    return tuple(Job(**fields) for fields in json.loads(text))
+    @staticmethod
+    def from_json(line: str) -> Job:
+        """Return the job of a line that `to_json` wrote."""
+        return Job(**json.loads(line))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from types import ModuleType
 
-from shardwright.codegen.planner.network.chips import GIB, chip_of
+from shardwright.codegen.hardware.chips import GIB, chip_of
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 
 
 def check(module: ModuleType, topology: str, staging: int) -> None:
-    """Raises InputError where both shards and `staging` bytes are more than a device's HBM.
+    """Raise InputError where both shards and `staging` bytes are more than a device's HBM.
 
     Padding comes on top of it, so a reshard that passes may still be too large: the compiler says.
     """

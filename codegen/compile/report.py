@@ -62,7 +62,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Report:
+class CompileReport:
     """The verdict on one module for one target.
 
     `skipped` means that the bundle has no module for such a target. `detail` says in one line why
@@ -81,5 +81,5 @@ class Report:
     bound_bytes: int | None = None
 
 
-Progress = Callable[[int, int, Report | None], None]
+Progress = Callable[[int, int, CompileReport | None], None]
 """Called as progress(done, total, report): first with (0, total, None), then after each report."""

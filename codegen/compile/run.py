@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.compile.job import Job, What
-from shardwright.codegen.compile.process import outcomes
-from shardwright.codegen.compile.report import Code, Outcome, Progress, Report, Verdict
-from shardwright.codegen.compile.targets import REQUIRES, Target, parse_targets, require
+from shardwright.codegen.compile.pool import outcomes
+from shardwright.codegen.compile.report import (
+    Code,
+    CompileReport,
+    Outcome,
+    Progress,
+    TpuCode,
+    Verdict,
+)
+from shardwright.codegen.compile.targets import Target, compilers, parse_targets, require
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.description import Description
-from shardwright.codegen.spec.group import BACKEND as GROUP_BACKEND
 from shardwright.codegen.spec.manifest import described, grouped
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
-
-PORTABLE = {"pallas_tpu": ("jax_xla",)}
-"""Backends whose modules the compiler of another one takes too."""
 
 Outcomes = Mapping[What, Outcome]
 
@@ -40,9 +44,8 @@ class _BundleTask:
     def backend(self) -> str | None:
         """The backend of the bundle whose module is compiled: plain JAX where it has no kernel for
         the target; None where it has neither."""
-        kernel: str = self.target.backend
-        taken = (kernel, *PORTABLE.get(kernel, ()))
-        return next((backend for backend in taken if backend in self.description.backends), None)
+        given = self.description.backends
+        return next((backend for backend in self.target.takes if backend in given), None)
 
     @property
     def possible(self) -> bool:
@@ -50,42 +53,44 @@ class _BundleTask:
         return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """What to ask a worker: the module, with 64-bit types in JAX and without, and XLA's reshard
-        where that is wanted."""
+        """Return what to ask a worker: the module, with 64-bit types in JAX and without, and
+        XLA's reshard where that is wanted."""
         name, backend = self.name, self.target.backend
-        module = str(self.root / name / f"{self.backend}.py")
+        module = self.root / name / f"{self.backend}.py"
         files = None if save is None else str(save / name / self.target.stem)
-        jobs: tuple[Job, ...] = (Job("module", backend, module, self.target.name, files),)
+        asked = Job("module", backend, module.stem, str(module), self.target.name)
+        jobs: tuple[Job, ...] = (replace(asked, files=files),)
+        is_xla = self.target.compiler.is_xla
         # A tensor of 64-bit elements is there with 64-bit types only.
-        if backend == "pallas_tpu" and DTYPES[self.description.dtype] < 8:
-            jobs += (Job("x64", backend, module, self.target.name),)
+        if is_xla and DTYPES[self.description.dtype] < 8:
+            jobs += (replace(asked, what="x64"),)
         # XLA's own reshard is the identity, which adds nothing.
         adds = bool(self.description.reshard().source.unreduced)
-        if xla and backend == "pallas_tpu" and not adds:
+        if xla and is_xla and not adds:
             splits = (self.description.source_split, self.description.target_split)
-            jobs += (Job("xla", backend, module, self.target.name, nested="nested" in splits),)
+            jobs += (replace(asked, what="xla", nested="nested" in splits),)
         return jobs
 
-    def report(self, outcomes: Outcomes) -> Report:
-        """The report, once the jobs are done."""
+    def report(self, outcomes: Outcomes) -> CompileReport:
+        """Return the report, once the jobs are done."""
         outcome, wide, xla = outcomes["module"], outcomes.get("x64"), outcomes.get("xla")
         if outcome.code is None:
             return self._report("failed", outcome.error, None, xla)
         if wide is not None and wide.code is None:
             return self._report("failed", f"with jax_enable_x64: {wide.error}", outcome.code, xla)
-        warning = getattr(outcome.code, "warning", "")
+        warning = outcome.code.warning if isinstance(outcome.code, TpuCode) else ""
         return self._report("ok", warning and f"warns: {warning}", outcome.code, xla)
 
-    def skipped(self) -> Report:
-        """The report on a bundle that has no module for the target."""
+    def skipped(self) -> CompileReport:
+        """Return the report on a bundle that has no module for the target."""
         return self._report("skipped", f"the bundle has no {self.target.backend}.py", None, None)
 
     def _report(
         self, verdict: Verdict, detail: str, code: Code | None, xla: Outcome | None
-    ) -> Report:
+    ) -> CompileReport:
         name, target = self.name, self.target
-        bound = self._bound() if target.backend == "pallas_tpu" else None
-        return Report(name, target.name, target.backend, verdict, detail, code, xla, bound)
+        bound = self._bound() if target.compiler.is_xla else None
+        return CompileReport(name, target.name, target.backend, verdict, detail, code, xla, bound)
 
     def _bound(self) -> int:
         return plan(self.description.reshard()).traffic.bound_received_max
@@ -100,18 +105,20 @@ class _GroupTask:
     target: Target
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """What to ask a worker: the module. XLA has nothing like it."""
+        """Return what to ask a worker: the module. XLA has nothing like it."""
         backend = self.target.backend
         module = str(self.root / self.name / f"{backend}.py")
         files = None if save is None else str(save / self.name / self.target.stem)
-        return (Job("module", backend, module, self.target.name, files),)
+        return (Job("group", backend, backend, module, self.target.name, files),)
 
-    def report(self, outcomes: Outcomes) -> Report:
-        """The report, once the job is done."""
-        outcome = outcomes["module"]
+    def report(self, outcomes: Outcomes) -> CompileReport:
+        """Return the report, once the job is done."""
+        outcome = outcomes["group"]
         verdict: Verdict = "ok" if outcome.code else "failed"
         target = self.target
-        return Report(self.name, target.name, target.backend, verdict, outcome.error, outcome.code)
+        return CompileReport(
+            self.name, target.name, target.backend, verdict, outcome.error, outcome.code
+        )
 
 
 Task = _BundleTask | _GroupTask
@@ -124,21 +131,21 @@ def compiled(
     xla: bool,
     progress: Progress | None,
     time_limit: float,
-) -> tuple[Report, ...]:
-    """`compile_bundles`, whose docstring says what it does."""
+) -> tuple[CompileReport, ...]:
+    """Return `compile_bundles`, whose docstring says what it does."""
     chosen = parse_targets(targets)
     tasks = _tasks(paths, chosen)
     require(chosen, save is not None)
     if save is not None:
         _check_folder(save, tasks)
-    reports: dict[Task, Report] = {
+    reports: dict[Task, CompileReport] = {
         task: task.skipped()
         for task in tasks
         if isinstance(task, _BundleTask) and not task.possible
     }
     if progress is not None:
         progress(len(reports), len(tasks), None)
-    for backend in REQUIRES:
+    for backend in compilers():
         mine = [t for t in tasks if t not in reports and t.target.backend == backend]
         for task, report in _run(mine, save, xla, time_limit):
             reports[task] = report
@@ -158,7 +165,7 @@ def _tasks(paths: Iterable[str | Path], targets: Sequence[Target]) -> list[Task]
         _GroupTask(root, name, target)
         for root, name in grouped(every)
         for target in targets
-        if target.backend == GROUP_BACKEND
+        if target.backend == registry.grouping().name
     ]
     return [*bundles, *groups]
 
@@ -187,9 +194,9 @@ def _check_folder(save: Path, tasks: Sequence[Task]) -> None:
 
 def _run(
     tasks: Sequence[Task], save: Path | None, xla: bool, time_limit: float
-) -> Iterator[tuple[Task, Report]]:
-    """The tasks of one backend with their reports, as they end. One after another: compilers use
-    several cores, and seconds are to be comparable."""
+) -> Iterator[tuple[Task, CompileReport]]:
+    """Yield the tasks of one backend with their reports, as they end. One after another:
+    compilers use several cores, and seconds are to be comparable."""
     jobs = {task: task.jobs(save, xla) for task in tasks}
     done = outcomes([job for listed in jobs.values() for job in listed], time_limit)
     for task, listed in jobs.items():

@@ -20,7 +20,8 @@ def save(files: str, contents: Mapping[str, bytes]) -> None:
 
 
 def lines_of(fields: Mapping[str, Any]) -> str:
-    """A JSON object with a field a line, and of a list of objects each on a line of its own."""
+    """Return a JSON object with a field a line, and of a list of objects each on a line of its
+    own."""
     return (
         "{\n" + ",\n".join(f"  {json.dumps(k)}: {_value(v)}" for k, v in fields.items()) + "\n}\n"
     )

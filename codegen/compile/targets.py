@@ -1,4 +1,4 @@
-"""What can be compiled for: TPU topologies and GPU architectures, by the names users give."""
+"""What can be compiled for: the targets of the backends' compilers, by the names users give."""
 
 from __future__ import annotations
 
@@ -6,76 +6,77 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from shardwright.codegen.planner.network.chips import TOPOLOGIES
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.ir.errors import InputError, one_of
-
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
-"""GPU architectures: NVIDIA's `sm_` names and AMD's `gfx` names."""
-
-REQUIRES: dict[str, tuple[tuple[str, ...], str]] = {
-    "pallas_tpu": (("jax", "libtpu"), "tpu"),
-    "triton_gpu": (("triton", "torch"), "gpu"),
-}
-"""For each backend what compiling its modules imports, and the extra that installs it."""
-
-SAVING: dict[str, tuple[str, ...]] = {"pallas_tpu": ("flatbuffers",), "triton_gpu": ()}
-"""For each backend what saving imports beside that, with the same extra."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One of TOPOLOGIES or ARCHITECTURES."""
+    """One of a compiler's targets; `backend` is the one whose kernels run there."""
 
     name: str
-
-    @property
-    def backend(self) -> str:
-        """The backend whose modules run there."""
-        return "pallas_tpu" if self.name in TOPOLOGIES else "triton_gpu"
+    backend: str
 
     @property
     def stem(self) -> str:
         """The name as file names have it."""
         return self.name.replace(":", "_")
 
+    @property
+    def compiler(self) -> Compiler:
+        """What compiles for it."""
+        return compilers()[self.backend]
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The backends whose modules it takes, kernels before plain ones."""
+        plain = (each.name for each in registry.every() if each.portable)
+        return (self.backend, *(plain if self.compiler.is_xla else ()))
+
+
+def compilers() -> dict[str, Compiler]:
+    """Return the compilers by the name of their backend."""
+    return {each.name: each.compiler for each in registry.every() if each.compiler is not None}
+
 
 def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
-    """The targets of these names, each once. Raises InputError, argument "targets", for none and
-    for a name that does not exist; it lists those that do."""
+    """Return the targets of these names, each once. Raises InputError, argument "targets", for
+    none and for a name that does not exist; it lists those that do."""
     targets = tuple(dict.fromkeys(map(_target, names)))
     if not targets:
+        kinds = (f"a {each.kind} such as {each.example}" for each in compilers().values())
         raise InputError(
-            "there is nothing to compile for",
-            argument="targets",
-            expected="a TPU topology such as v5e:2x4, or a GPU architecture such as sm_90",
+            "there is nothing to compile for", argument="targets", expected=", or ".join(kinds)
         )
     return targets
 
 
 def _target(name: str) -> Target:
-    if name in TOPOLOGIES or name in ARCHITECTURES:
-        return Target(name)
-    if ":" in name:
-        rule, known = "no such TPU topology", TOPOLOGIES
-    elif name.startswith(("sm", "gfx")):
-        rule, known = "no such GPU architecture", ARCHITECTURES
-    else:
-        rule, known = "no such TPU topology or GPU architecture", (*TOPOLOGIES, *ARCHITECTURES)
-    raise InputError(rule, argument="targets", got=name, expected=one_of(known))
+    every = compilers()
+    for backend, compiler in every.items():
+        if name in compiler.targets:
+            return Target(name, backend)
+    meant = [each for each in every.values() if each.looks_so(name)] or list(every.values())
+    raise InputError(
+        f"no such {' or '.join(each.kind for each in meant)}",
+        argument="targets",
+        got=name,
+        expected=one_of(target for each in meant for target in each.targets),
+    )
 
 
 def require(targets: Iterable[Target], saving: bool) -> None:
-    """Raises InputError, which says how to install it, where a compiler is not installed."""
-    for backend in dict.fromkeys(target.backend for target in targets):
-        modules, extra = REQUIRES[backend]
-        if saving:
-            modules += SAVING[backend]
+    """Raise InputError, which says how to install it, where a compiler is not installed."""
+    for backend, compiler in compilers().items():
+        wanted = [target.name for target in targets if target.backend == backend]
+        modules = compiler.packages + (compiler.saving if saving else ())
         absent = [module for module in modules if find_spec(module) is None]
-        if absent:
+        if wanted and absent:
             verb = "is" if len(absent) == 1 else "are"
             raise InputError(
                 f"{' and '.join(absent)} {verb} not installed",
                 argument="targets",
-                got=", ".join(t.name for t in targets if t.backend == backend),
-                expected=f"pip install 'shardwright[{extra}]'",
+                got=", ".join(wanted),
+                expected=f"pip install 'shardwright[{compiler.extra}]'",
             )

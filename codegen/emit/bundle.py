@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.base import Table
 from shardwright.codegen.emit.modules import Part, parts
+from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import write_bundles
+from shardwright.codegen.show.review import review_page
+from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.description import Description
 from shardwright.ir.errors import wrong_type
 from shardwright.ir.plan import Plan
-
-if TYPE_CHECKING:
-    from shardwright.codegen.show.review import Tables
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,12 @@ class Bundle:
     memory_limit: int | None = None
 
     def description(self, name: str) -> Description:
-        """All that it takes to emit this bundle again under a name."""
+        """Return all that it takes to emit this bundle again under a name."""
         chosen_by = (self.strategy, self.topology, self.memory_limit)
         return Description.of(self.plan.reshard, name, self.backends, *chosen_by)
 
     def files(self, name: str) -> dict[str, str]:
-        """The text of every file of the bundle, by file name; the same for the same plan."""
-        from shardwright.codegen.emit.templates import render
-        from shardwright.codegen.show.review import review_page
-        from shardwright.codegen.show.svg import svg
-
+        """Return the text of every file of the bundle, by file name; the same for the same plan."""
         command = self.description(name).command()
         modules = self.modules(command)
         own = {f"{backend}.py" for backend in self.backends}
@@ -54,15 +51,13 @@ class Bundle:
             "reshard.svg": svg(self.plan),
         }
 
-    def _tables(self) -> Tables:
-        """What backends have to say on the review page."""
-        from shardwright.codegen.backends.registry import BACKENDS
-
-        modules = (BACKENDS[backend] for backend in self.backends)
-        return tuple(m.review(self.plan) for m in modules if hasattr(m, "review"))
+    def _tables(self) -> tuple[Table, ...]:
+        """Return what backends have to say on the review page."""
+        tables = (registry.backend(backend).review(self.plan) for backend in self.backends)
+        return tuple(table for table in tables if table is not None)
 
     def modules(self, command: str) -> tuple[Part, ...]:
-        """The modules of every backend, each with its backward where it has one."""
+        """Return the modules of every backend, each with its backward where it has one."""
         return tuple(part for b in self.backends for part in parts(self.plan, b, command))
 
     def write(self, path: str | Path) -> tuple[Path, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.manifest import (
@@ -40,7 +41,7 @@ class Problem:
 
 
 def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, ...]:
-    """The problems of a root, or of one bundle in it; none where everything is up to date.
+    """Return the problems of a root, or of one bundle in it; none where everything is up to date.
 
     Raises InputError where the path holds no bundles.
     """
@@ -87,7 +88,7 @@ def _group_problems(root: Path, entry: GroupEntry, listed: Manifest) -> Iterator
         except InputError:
             return  # which the member's own problem says
     try:
-        emitted = entry.group.files(plans)
+        emitted = registry.grouping().group_files(entry.group, plans)
     except InputError as error:
         yield Problem(name, f"would not be emitted now: {error}")
         return
@@ -108,7 +109,7 @@ def _folder_problems(
 def _file_problems(
     root: Path, path: str, emitted: str | None, recorded: str | None
 ) -> Iterator[Problem]:
-    """What is wrong with a file: its text should be `emitted`, its hash was `recorded`."""
+    """Yield what is wrong with a file: its text should be `emitted`, its hash was `recorded`."""
     if emitted is None:
         yield Problem(path, f"{manifest.FILE} lists a file that would not be emitted now")
         return

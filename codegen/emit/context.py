@@ -8,7 +8,7 @@ from shardwright.codegen.emit.docstring import facts, title
 from shardwright.codegen.emit.index_functions import IndexFunction, index_functions
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, exploded, function_lines
 from shardwright.ir.algebra.printers import Printer
-from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
@@ -22,11 +22,12 @@ MAX_EXTENT = 2**31 - 1
 
 @dataclass(frozen=True)
 class FunctionText:
-    """An index function, printed: its signature, its docstring, its lines."""
+    """An index function, printed: its signature, its docstring, its lines, and what they call."""
 
     signature: tuple[str, ...]
     doc: str
     lines: tuple[str, ...]
+    calls: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class SideText:
 
 @dataclass(frozen=True)
 class ModuleText:
-    """The parts that the modules of all backends have in common."""
+    """The parts that the modules of all backends have in common.
+
+    `tested`: what such modules are tested with. `jit`: whether index functions are jitted.
+    """
 
     title: str
     facts: tuple[str, ...]
@@ -55,23 +59,49 @@ class ModuleText:
     axes: tuple[int, ...]
     scalar: bool
     same_order: bool
+    tested: str
+    jit: bool
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """What index functions call, by the printer's names without their underscores."""
+        every = frozenset[str]().union(*(function.calls for function in self.functions))
+        return frozenset(name.lstrip("_") for name in every)
+
+    @property
+    def floating(self) -> bool:
+        """Whether elements are floating-point numbers."""
+        return is_floating(self.dtype)
 
 
 def module_text(
-    plan: Plan, command: str, printer: Printer, more: tuple[IndexFunction, ...] = ()
+    plan: Plan,
+    command: str,
+    printer: Printer,
+    tested: str,
+    *,
+    functions: tuple[IndexFunction, ...] | None = None,
+    more: tuple[str, ...] = (),
+    jit: bool = False,
 ) -> ModuleText:
-    """The common parts of a module, printed for a target; `more`: index functions of its own."""
-    vectors = as_vectors(plan.exchange)
-    functions = (*index_functions(vectors), *more)
-    return text_of(plan, command, printer, functions, Said(title(plan), facts(plan)), plan.exchange)
+    """Return the common parts of a module, printed for a target.
+
+    `functions`: its index functions, where they are not those of all modules. `more`: facts of its
+    own.
+    """
+    if functions is None:
+        functions = as_vectors(plan.exchange).once(index_functions)
+    said = Said(title(plan), (*plan.once(facts), *more), tested)
+    return text_of(plan, command, printer, functions, said, plan.exchange, jit=jit)
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a module's docstring opens with."""
+    """What a module's docstring says."""
 
     title: str
     facts: tuple[str, ...]
+    tested: str
 
 
 def text_of(
@@ -81,8 +111,10 @@ def text_of(
     functions: tuple[IndexFunction, ...],
     said: Said,
     ends: Exchange,
+    *,
+    jit: bool = False,
 ) -> ModuleText:
-    """The common parts of a module of these index functions; `ends`: both sides' layouts."""
+    """Return the common parts of a module of these index functions; `ends`: both sides' layouts."""
     reshard = plan.reshard
     return ModuleText(
         title=said.title,
@@ -99,18 +131,27 @@ def text_of(
                 tuple(exploded(f"def {f.name}", list(f.parameters), suffix=":")),
                 f.doc,
                 tuple(function_lines(printer, f)),
+                frozenset[str]().union(*map(printer.calls, f.values)),
             )
             for f in functions
         ),
         axes=tuple(range(max(len(ends.target.dims), 1))),
         scalar=not reshard.shape,
         same_order=ends.same_order,
+        tested=said.tested,
+        jit=jit,
     )
 
 
 def as_vectors(exchange: Exchange) -> Exchange:
-    """The exchange itself, or for a scalar that of a vector of one element, so that kernels have
-    at least one dimension."""
+    """Return the exchange itself, or for a scalar that of a vector of one element, so that
+    kernels have at least one dimension."""
+    has_dims = exchange.source.dims and exchange.target.dims
+    return exchange if has_dims else exchange.once(_as_vector)
+
+
+def _as_vector(exchange: Exchange) -> Exchange:
+    """Return the exchange of a vector of one element, for that of a scalar."""
     source, target = (
         layout if layout.dims else replace(layout, dims=(DimLayout(1, ()),))
         for layout in (exchange.source, exchange.target)
@@ -123,7 +164,7 @@ def _side_text(layout: Layout, sharding: str) -> SideText:
 
 
 def _quoted(text: str) -> str:
-    """A Python string literal in the quotes a formatter would choose."""
+    """Return a Python string literal in the quotes a formatter would choose."""
     single = repr(text)
     if single.startswith("'") and '"' not in text:
         return f'"{single[1:-1]}"'
@@ -139,7 +180,7 @@ def _ids(name: str, mesh: Mesh) -> list[str]:
 
 
 def constant_lines(name: str, items: list[str]) -> list[str]:
-    """`name = (a, b)`, over as few lines as it takes."""
+    """Return `name = (a, b)`, over as few lines as it takes."""
     if len(items) == 1:
         return [f"{name} = ({items[0]},)"]
     if len(f"{name} = ({', '.join(items)})") <= WIDTH:
@@ -148,7 +189,7 @@ def constant_lines(name: str, items: list[str]) -> list[str]:
 
 
 def _filled(items: list[str]) -> list[str]:
-    """Items over as few indented lines as they take."""
+    """Return items over as few indented lines as they take."""
     lines, line = [], INDENT
     for item in items:
         if len(line) + len(item) + 2 > WIDTH:
@@ -159,7 +200,7 @@ def _filled(items: list[str]) -> list[str]:
 
 
 def check_ascii(reshard: Reshard) -> None:
-    """Raises InputError for axes that XLA cannot name: it ends the process that tries."""
+    """Raise InputError for axes that XLA cannot name: it ends the process that tries."""
     for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
         for name in mesh.names:
             if not name.isascii():
@@ -172,7 +213,7 @@ def check_ascii(reshard: Reshard) -> None:
 
 
 def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None:
-    """Raises InputError for what no kernel here does; `unsupported` maps dtypes to reasons."""
+    """Raise InputError for what no kernel here does; `unsupported` maps dtypes to reasons."""
     reshard = plan.reshard
     if reshard.dtype in unsupported:
         raise InputError(
@@ -186,17 +227,21 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             f"{backend} moves values and does not reduce terms",
             argument="source",
             got=str(reshard.source),
-            expected="a source without unreduced axes, or no backend but jax_xla",
+            expected="a source without unreduced axes",
         )
     if reshard.target.unreduced:
         raise InputError(
             f"{backend} moves values and makes no terms of them",
             argument="target",
             got=str(reshard.target),
-            expected="a target without unreduced axes, or no backend but jax_xla",
+            expected="a target without unreduced axes",
         )
-    if backend != "triton_gpu":
-        check_ascii(reshard)
+    check_extents(plan, backend)
+
+
+def check_extents(plan: Plan, backend: str) -> None:
+    """Raise InputError for extents that 32 bits do not hold."""
+    reshard = plan.reshard
     if max(reshard.shape, default=1) > MAX_EXTENT:
         raise InputError(
             f"{backend} computes indices in 32 bits",

@@ -16,7 +16,7 @@ TABLE_DEVICES = 16
 
 
 def title(plan: Plan) -> str:
-    """One line: what is moved, over how many devices, from which sharding to which."""
+    """Return one line: what is moved, over how many devices, from which sharding to which."""
     reshard = plan.reshard
     shape = ", ".join(map(str, reshard.shape))
     moved = f"{reshard.dtype}[{shape}] over {plan.devices} devices"
@@ -24,7 +24,8 @@ def title(plan: Plan) -> str:
 
 
 def facts(plan: Plan) -> tuple[str, ...]:
-    """Lines that state layouts, tiles, traffic, the choice of senders and the devices' ranges."""
+    """Return lines that state layouts, tiles, traffic, the choice of senders and the devices'
+    ranges."""
     exchange = plan.exchange
     lines = [
         *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
@@ -41,13 +42,13 @@ def facts(plan: Plan) -> tuple[str, ...]:
 
 
 def mesh_text(mesh: Mesh) -> str:
-    """The mesh without its list of device ids."""
+    """Return the mesh without its list of device ids."""
     text = ", ".join(f'"{name}"={size}' for name, size in mesh.axes)
     return f"<[{text}]>" + ("" if mesh.is_iota else " (device ids below)")
 
 
 def coordinates(mesh: Mesh) -> Value:
-    """A mesh position as an expression in one index per axis."""
+    """Return a mesh position as an expression in one index per axis."""
     position: Value = 0
     for name, size in mesh.axes:
         stride = mesh.digit(AxisRef(name)).stride
@@ -57,7 +58,8 @@ def coordinates(mesh: Mesh) -> Value:
 
 
 def side_lines(side: str, device: str, sharding: str, layout: Layout) -> list[str]:
-    """One side: its sharding, its shards, and which element of the tensor a device has where."""
+    """Return one side: its sharding, its shards, and which element of the tensor a device has
+    where."""
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
     names = ", ".join(name for name, _ in layout.mesh.axes)
@@ -91,7 +93,7 @@ def _cuts(tiles: DimTiles) -> str:
 
 
 def senders(exchange: Exchange) -> list[str]:
-    """Which of the holders of a tile sends it, in words."""
+    """Return which of the holders of a tile sends it, in words."""
     if exchange.source.replicas == 1:
         return ["Each tile has one holder, which sends it."]
     count = exchange.source.replicas
@@ -111,7 +113,7 @@ def senders(exchange: Exchange) -> list[str]:
 
 
 def traffic_lines(plan: Plan) -> list[str]:
-    """Bytes received and sent beside the least possible, in words."""
+    """Return bytes received and sent beside the least possible, in words."""
     traffic = plan.traffic
     return [
         f"Bytes received: {traffic.received_max} by the busiest device (the least possible is "
@@ -122,14 +124,14 @@ def traffic_lines(plan: Plan) -> list[str]:
 
 
 def box_text(box: list[list[int]]) -> str:
-    """A box as the product of half-open ranges."""
+    """Return a box as the product of half-open ranges."""
     if any(low >= high for low, high in box):
         return "empty"
     return " x ".join(f"[{low}, {high})" for low, high in box) or "all"
 
 
 def device_ranges(exchange: Exchange) -> list[tuple[str, str, str]]:
-    """Device id, source range and target range of every device, as text, by id."""
+    """Return device id, source range and target range of every device, as text, by id."""
     sides = []
     for layout in (exchange.source, exchange.target):
         boxes = layout.boxes()[:, layout.hidden :].tolist()
@@ -141,7 +143,7 @@ def device_ranges(exchange: Exchange) -> list[tuple[str, str, str]]:
 
 
 def range_table(exchange: Exchange) -> list[str]:
-    """The ranges of every device before and after, in columns, where they are few."""
+    """Return the ranges of every device before and after, in columns, where they are few."""
     if exchange.ranks.size > TABLE_DEVICES:
         return []
     rows = [("device", "source", "target"), *device_ranges(exchange)]

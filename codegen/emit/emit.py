@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
 from shardwright.codegen.emit.bundle import Bundle
-from shardwright.codegen.spec.description import DEFAULT_BACKENDS, Description
-from shardwright.ir.errors import InputError, one_of, wrong_type
+from shardwright.codegen.emit.executed import check_executed, check_reduces, executed_by
+from shardwright.codegen.planner import plan as plan_of
+from shardwright.codegen.spec.description import Description
+from shardwright.ir.errors import InputError, check_type, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
@@ -18,17 +22,16 @@ def emit(
     topology: str | None = None,
     memory_limit: int | None = None,
 ) -> Bundle:
-    """The bundle of a reshard, or of a plan of it.
+    """Return the bundle of a reshard, or of a plan of it.
 
     Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
     what it is chosen by are for a reshard, of which only strategies count that every backend
     executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
     """
-    from shardwright.codegen.backends.registry import BACKENDS
-    from shardwright.codegen.planner import plan as plan_of
-    from shardwright.codegen.planner.plan import check_executed
-
-    backends = _checked(backends, tuple(BACKENDS))
+    backends = _checked(backends)
+    reshard = what.reshard if isinstance(what, Plan) else what
+    check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
+    check_reduces(reshard, backends)
     among = check_executed("auto" if isinstance(what, Plan) else strategy, backends)
     if isinstance(what, Plan):
         plan = what
@@ -37,14 +40,14 @@ def emit(
         auto = plan_of(plan.reshard, topology=topology, memory_limit=memory_limit, among=among)
         strategy = "auto" if auto == plan else plan.strategy
     else:
-        plan = plan_of(what, strategy, topology=topology, memory_limit=memory_limit, among=among)
+        plan = plan_of(reshard, strategy, topology=topology, memory_limit=memory_limit, among=among)
     for backend in backends:
-        BACKENDS[backend].refuse(plan)
+        registry.backend(backend).refuse(plan)
     return Bundle(plan, backends, strategy, topology, memory_limit)
 
 
 def emit_described(description: Description) -> Bundle:
-    """The bundle of a description."""
+    """Return the bundle of a description."""
     return emit(
         description.reshard(),
         description.backends,
@@ -55,10 +58,7 @@ def emit_described(description: Description) -> Bundle:
 
 
 def planned(description: Description) -> Plan:
-    """The plan of a description, whether its backends take it or not."""
-    from shardwright.codegen.planner import plan as plan_of
-    from shardwright.codegen.planner.plan import executed_by
-
+    """Return the plan of a description, whether its backends take it or not."""
     return plan_of(
         description.reshard(),
         description.strategy,
@@ -68,16 +68,14 @@ def planned(description: Description) -> Plan:
     )
 
 
-def _checked(given: object, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The backends in the order of `known`, so that the order they are named in is no matter."""
+def _checked(given: object) -> tuple[str, ...]:
+    """Return the backends in the order of the registry, whatever order they are named in."""
+    known = registry.NAMES
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise wrong_type(given, tuple, '("triton_gpu",)', "backends")
+        raise wrong_type(given, tuple, f'("{known[1]}",)', "backends")
     backends = tuple(given)
     for backend in backends:
-        if backend not in known:
-            raise InputError(
-                "no such backend", argument="backends", got=backend, expected=one_of(known)
-            )
+        registry.check_name(backend)
     if not backends or len(set(backends)) < len(backends):
         raise InputError(
             "each backend is named once",

@@ -37,16 +37,22 @@ class IndexFunction:
     results: tuple[sympy.Expr, ...]
     single: bool = False
 
+    @property
+    def values(self) -> tuple[sympy.Expr, ...]:
+        """All expressions, of assignments and results."""
+        return (*(line.value for line in self.lines), *self.results)
+
 
 @dataclass
-class Body:
+class FunctionBody:
     """Collects the assignments of a function while its results are derived."""
 
     lines: list[Assignment] = field(default_factory=list)
     taken: dict[str, int] = field(default_factory=dict)
 
     def let(self, name: str, value: Value) -> Value:
-        """A symbol that stands for the value, with its bounds; plain values stay themselves."""
+        """Return a symbol that stands for the value, with its bounds; plain values stay
+        themselves."""
         value = simplify(value)
         if not value.args:
             return value
@@ -65,12 +71,13 @@ class Body:
         return Index(name, sympy.oo if ends is None else ends[1] + 1)
 
     def named(self, axis: int, side: str = "") -> Let:
-        """`let` with names that carry the dimension, and the side where a function has both."""
+        """Return `let` with names that carry the dimension, and the side where a function has
+        both."""
         return lambda name, value: self.let(f"{side}{name}{axis}", value)
 
 
 def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
-    """The closed forms of an exchange, in the order in which a reader needs them."""
+    """Return the closed forms of an exchange, in the order in which a reader needs them."""
     source, target = exchange.source, exchange.target
     return (
         _shard("source", source),
@@ -88,7 +95,7 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
 
 
 def box_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
-    """What a device holds on either side, for modules whose plan is no exchange."""
+    """Return what a device holds on either side, for modules whose plan is no exchange."""
     return _box("source", exchange.source), _box("target", exchange.target)
 
 
@@ -96,17 +103,17 @@ def _function(
     name: str,
     parameters: tuple[Index, ...],
     doc: str,
-    derive: Callable[[Body], tuple[Value, ...]],
+    derive: Callable[[FunctionBody], tuple[Value, ...]],
     single: bool = False,
 ) -> IndexFunction:
-    body = Body()
+    body = FunctionBody()
     results = tuple(simplify(result) for result in derive(body))
     lines = _needed(body.lines, results)
     return IndexFunction(name, tuple(p.name for p in parameters), doc, lines, results, single)
 
 
 def _needed(lines: list[Assignment], results: tuple[sympy.Expr, ...]) -> tuple[Assignment, ...]:
-    """The assignments that the results rest on."""
+    """Return the assignments that the results rest on."""
     used = {symbol.name for result in results for symbol in result.free_symbols}
     kept: list[Assignment] = []
     for line in reversed(lines):
@@ -125,7 +132,7 @@ def _shards(layout: Layout, letter: str) -> tuple[Index, ...]:
 
 
 def _known(symbols: tuple[Index, ...]) -> tuple[Value, ...]:
-    """The symbols, with zero for those that can be nothing else."""
+    """Return the symbols, with zero for those that can be nothing else."""
     return tuple(sympy.Integer(0) if s.extent == 1 else s for s in symbols)
 
 
@@ -138,7 +145,7 @@ def _shard(side: str, layout: Layout) -> IndexFunction:
 def _box(side: str, layout: Layout) -> IndexFunction:
     position = _position(layout)
 
-    def derive(body: Body) -> tuple[Value, ...]:
+    def derive(body: FunctionBody) -> tuple[Value, ...]:
         ends: list[Value] = []
         for axis, dim in enumerate(layout.dims):
             ends += dim.interval(dim.index(position), body.named(axis))
@@ -151,7 +158,7 @@ def _box(side: str, layout: Layout) -> IndexFunction:
 def _range(side: str, layout: Layout, letter: str) -> IndexFunction:
     shard = _shards(layout, letter)
 
-    def derive(body: Body) -> tuple[Value, ...]:
+    def derive(body: FunctionBody) -> tuple[Value, ...]:
         ends: list[Value] = []
         for axis, (dim, index) in enumerate(zip(layout.dims, _known(shard), strict=True)):
             ends += dim.interval(index, body.named(axis))
@@ -165,7 +172,7 @@ def _tile(exchange: Exchange) -> IndexFunction:
     shards = _shards(exchange.source, "a"), _shards(exchange.target, "b")
     source, target = _known(shards[0]), _known(shards[1])
 
-    def derive(body: Body) -> tuple[Value, ...]:
+    def derive(body: FunctionBody) -> tuple[Value, ...]:
         ends: list[Value] = []
         for axis, tiles in enumerate(exchange.dims):
             from_low, from_high = tiles.source.interval(source[axis], body.named(axis, "source_"))
@@ -180,7 +187,7 @@ def _tile(exchange: Exchange) -> IndexFunction:
 def _peers(name: str, own: Layout, other: Layout, what: str) -> IndexFunction:
     position = _position(own)
 
-    def derive(body: Body) -> tuple[Value, ...]:
+    def derive(body: FunctionBody) -> tuple[Value, ...]:
         ends: list[Value] = []
         for axis, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
             # A flat split is left unnamed: its quotients fold, often to constants.
@@ -210,10 +217,11 @@ def _target_position(target: Layout) -> IndexFunction:
 
 
 def source_at(exchange: Exchange) -> IndexFunction:
-    """Which source shard holds an element; for backends that put shards together from blocks."""
+    """Return which source shard holds an element; for backends that put shards together from
+    blocks."""
     elements = tuple(Index(f"i{axis}", dim.extent) for axis, dim in enumerate(exchange.source.dims))
 
-    def derive(body: Body) -> tuple[Value, ...]:
+    def derive(body: FunctionBody) -> tuple[Value, ...]:
         return tuple(
             dim.owner(element, body.named(axis))
             for axis, (dim, element) in enumerate(zip(exchange.source.dims, elements, strict=True))
@@ -241,7 +249,7 @@ def _piece_range(exchange: Exchange) -> IndexFunction:
     width = Index("width", exchange.dims[exchange.rule.cut].max_width + 1)
     piece = Index("piece", exchange.rule.pieces)
 
-    def derive(body: Body) -> tuple[Value, ...]:
+    def derive(body: FunctionBody) -> tuple[Value, ...]:
         start, end = exchange.piece(width, piece)
         return start, end
 

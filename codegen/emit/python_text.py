@@ -12,7 +12,7 @@ INDENT = "    "
 
 
 def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") -> list[str]:
-    """`prefix(a, b)suffix` on one line where it fits, else one item a line."""
+    """Return `prefix(a, b)suffix` on one line where it fits, else one item a line."""
     line = f"{prefix}{ends[0]}{', '.join(items)}{ends[1]}{suffix}"
     if len(line) <= WIDTH:
         return [line]
@@ -20,7 +20,7 @@ def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") 
 
 
 def unpacked(names: list[str], call: str) -> tuple[str, ...]:
-    """`a, b = call` for one indentation, one name a line where it is too long."""
+    """Return `a, b = call` for one indentation, one name a line where it is too long."""
     if len(names) == 1:
         return (f"({names[0]},) = {call}",)
     line = f"{', '.join(names)} = {call}"
@@ -30,7 +30,8 @@ def unpacked(names: list[str], call: str) -> tuple[str, ...]:
 
 
 def statement_lines(printer: Printer, name: str, value: sympy.Expr) -> list[str]:
-    """`name = value`, broken at the terms of a sum where one line (indented once) is too short."""
+    """Return `name = value`, broken at the terms of a sum where one line (indented once) is too
+    short."""
     line = f"{name} = {printer.text(value)}"
     if len(line) + len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
         return [line]
@@ -39,7 +40,7 @@ def statement_lines(printer: Printer, name: str, value: sympy.Expr) -> list[str]
 
 
 def function_lines(printer: Printer, function: IndexFunction) -> list[str]:
-    """The body of an index function below its docstring."""
+    """Return the body of an index function below its docstring."""
     lines: list[str] = []
     for assignment in function.lines:
         lines += statement_lines(printer, assignment.name, assignment.value)
@@ -56,7 +57,8 @@ def function_lines(printer: Printer, function: IndexFunction) -> list[str]:
 
 
 def _item_lines(printer: Printer, value: sympy.Expr) -> list[str]:
-    """An item of an exploded tuple in a function, broken at the terms of a sum if it is long."""
+    """Return an item of an exploded tuple in a function, broken at the terms of a sum if it is
+    long."""
     line = f"{INDENT}{printer.text(value)},"
     if len(line) + len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
         return [line]

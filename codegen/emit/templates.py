@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import jinja2
 
@@ -22,7 +23,7 @@ def _environment() -> jinja2.Environment:
 
 
 def render(template: str, context: object) -> str:
-    """The text of a template; `context` is its only name, `m`.
+    """Return the text of a template; `context` is its only name, `m`.
 
     Raises InternalError with the template's line and its neighbours where a name is missing.
     """
@@ -36,7 +37,8 @@ def _located(template: str, error: jinja2.TemplateError) -> str:
     line, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.endswith(".jinja"):
-            template, line = trace.tb_frame.f_code.co_filename.rpartition("/")[2], trace.tb_lineno
+            path = Path(trace.tb_frame.f_code.co_filename)
+            template, line = f"{path.parent.name}/{path.name}", trace.tb_lineno
         trace = trace.tb_next
     line = getattr(error, "lineno", None) or line
     loader = _environment().loader

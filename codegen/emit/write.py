@@ -44,7 +44,8 @@ def write_bundles(
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """One writer of a root at a time, so that each keeps the other's entries in the manifest."""
+    """Yield one writer of a root at a time, so that each keeps the other's entries in the
+    manifest."""
     folder = os.open(root, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -95,7 +96,7 @@ def _check_case(name: str, after: Manifest) -> None:
 
 
 def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:
-    """A folder that is no bundle keeps its files: one of the names to write may be there only
+    """Keep the files of a folder that is no bundle: one of the names to write may be there only
     with the text to write, as an interrupted run leaves it."""
     if folder.name in before.folders():
         return

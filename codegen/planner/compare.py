@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shardwright.codegen.planner.memory import held_at_once
 from shardwright.codegen.planner.plan import default_network, network_of, plan
-from shardwright.codegen.planner.xla import Collectives
+from shardwright.codegen.planner.xla import XlaCollectives
 from shardwright.codegen.planner.xla_cost import seconds_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of
@@ -43,7 +43,7 @@ class Row:
 def compare(
     reshard: Reshard, topology: str | None = None, memory_limit: int | None = None
 ) -> tuple[Row, ...]:
-    """The rows of `shardwright plan --compare`: direct, basis, XLA, the bound."""
+    """Return the rows of `shardwright plan --compare`: direct, basis, XLA, the bound."""
     network = network_of(reshard, topology) if topology else default_network(reshard)
     model = str(network.topology)
     rows = []
@@ -80,8 +80,9 @@ def _bound(reshard: Reshard, model: str) -> Row:
     return Row("bound", least, bound.bound_received_total, peak, seconds, "", model)
 
 
-def xla_plan(reshard: Reshard) -> Collectives | str:
-    """What XLA compiles the identity between the two shardings to; or why there is no answer."""
+def xla_plan(reshard: Reshard) -> XlaCollectives | str:
+    """Return what XLA compiles the identity between the two shardings to; or why there is no
+    answer."""
     reason = why_not_xla(reshard)
     if reason:
         return reason
@@ -106,7 +107,7 @@ def xla_plan(reshard: Reshard) -> Collectives | str:
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["no message"]
         return f"XLA: {said[-1][:120]}"
-    return Collectives.from_json(done.stdout.splitlines()[-1])
+    return XlaCollectives.from_json(done.stdout.splitlines()[-1])
 
 
 def _job(reshard: Reshard) -> dict[str, object]:
@@ -116,7 +117,7 @@ def _job(reshard: Reshard) -> dict[str, object]:
 
 
 def why_not_xla(reshard: Reshard) -> str | None:
-    """Why XLA cannot be asked for a reshard; None where it can."""
+    """Return why XLA cannot be asked for a reshard; None where it can."""
     if importlib.util.find_spec("jax") is None:
         return "jax is not installed"
     sides = (reshard.source, reshard.target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardwright.codegen.planner.holders import Loads, choose_rule
 from shardwright.codegen.planner.memory import check_limit, held_at_once
 from shardwright.codegen.planner.network.flows import flows
@@ -9,7 +11,7 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.codegen.planner.terms import check_terms
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
-from shardwright.ir.exchange import Exchange, HolderRule
+from shardwright.ir.exchange import HolderRule
 from shardwright.ir.plan import ExchangeStep, Plan, Prediction, Traffic
 from shardwright.ir.reshard import Reshard
 
@@ -21,7 +23,8 @@ def plan_direct(
     network: Network | None = None,
     memory_limit: int | None = None,
 ) -> Plan:
-    """The exchange of a reshard; `rule` overrides the choice of holders, `network` prices it.
+    """Return the exchange of a reshard; `rule` overrides the choice of holders, `network` prices
+    it.
 
     Raises InputError where the target lacks an unreduced axis of the source: an exchange moves
     values, it does not add them.
@@ -31,14 +34,14 @@ def plan_direct(
             "an exchange moves values and cannot reduce terms",
             argument="source",
             got=str(reshard.source),
-            expected="the same unreduced axes in the target, or no backend but jax_xla",
+            expected="the same unreduced axes in the target, or strategy basis",
         )
     check_terms(reshard)
     check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)
     chosen = rule or choose_rule(loads)
     traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
-    exchange = Exchange.of(reshard, chosen)
+    exchange = replace(loads.exchange, rule=chosen)
     prediction = None
     if network is not None:
         seconds = network.seconds(network.total(flows(exchange, DTYPES[reshard.dtype])))

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.layout import Layout, write_digits
 from shardwright.ir.mesh import Digit
@@ -39,7 +39,7 @@ class Loads:
 
     @staticmethod
     def of(reshard: Reshard) -> Loads:
-        """The loads of a reshard."""
+        """Return the loads of a reshard."""
         exchange = Exchange.of(reshard, HolderRule())
         return Loads(exchange.source, exchange.target, exchange)
 
@@ -97,18 +97,19 @@ class Loads:
         return lacking
 
     def bound_sent_max(self) -> int:
-        """The least possible elements of the busiest sender."""
+        """Return the least possible elements of the busiest sender."""
         holders = self.source.replicas
         return int(np.max(-(-self.lacking // holders)))
 
     def received(self) -> Integers:
-        """Elements each target position lacks, the lower bound that a direct plan reaches."""
+        """Return elements each target position lacks, the lower bound that a direct plan
+        reaches."""
         lacking = _volumes(self.boxes[1])
         lacking[self.members[0]] -= np.prod(self.held_widths, axis=1, dtype=np.int64)
         return lacking
 
     def sent(self, rule: HolderRule) -> Integers:
-        """Elements each source position sends under a rule."""
+        """Return elements each source position sends under a rule."""
         return self._sent_own() if rule.kind == "own" else self._sent_turns(rule)
 
     def _sent_own(self) -> Integers:
@@ -172,7 +173,7 @@ class Loads:
         return total
 
     def _held_pieces(self, rule: HolderRule) -> Integers:
-        """What the rule would assign for tiles their receivers hold already, by sender."""
+        """Return what the rule would assign for tiles their receivers hold already, by sender."""
         saved = np.zeros(self.positions.size, dtype=np.int64)
         receivers, holders = self.members
         rest = [axis for axis in range(len(self.source.dims)) if axis != rule.cut]
@@ -189,7 +190,7 @@ class Loads:
 
 
 def _volumes(boxes: Integers) -> Integers:
-    """Elements of every box [n, dimensions, 2]."""
+    """Return elements of every box [n, dimensions, 2]."""
     volumes: Integers = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
     return volumes
 
@@ -200,7 +201,7 @@ def _piece_width(width: Integers, piece: int, rule: HolderRule) -> Integers:
 
 
 def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
-    """The rules worth comparing, those that cut tiles least first."""
+    """Return the rules worth comparing, those that cut tiles least first."""
     rules: list[HolderRule] = []
     if exchange.same_order and _refines(exchange):
         rules.append(HolderRule("own"))
@@ -215,7 +216,8 @@ def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
 
 
 def _refines(exchange: Exchange) -> bool:
-    """Whether the digits of both sides have a common refinement: their bounds form a chain."""
+    """Return whether the digits of both sides have a common refinement: their bounds form a
+    chain."""
     ends = {1, exchange.source.mesh.size}
     for layout in (exchange.source, exchange.target):
         digits: tuple[Digit, ...] = layout.free
@@ -227,7 +229,8 @@ def _refines(exchange: Exchange) -> bool:
 
 
 def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
-    """The outermost dimension whose tiles are long enough to cut, else that of the longest."""
+    """Return the outermost dimension whose tiles are long enough to cut, else that of the
+    longest."""
     lengths = [min(tiles.source.size, tiles.target.size) for tiles in exchange.dims]
     lengths[: exchange.source.hidden] = [1] * exchange.source.hidden
     if not lengths or max(lengths) < pieces:
@@ -237,7 +240,8 @@ def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
 
 
 def _unit(tiles: DimTiles, pieces: int) -> int:
-    """The largest power of two that divides every width and still leaves 16 units a piece."""
+    """Return the largest power of two that divides every width and still leaves 16 units a
+    piece."""
     unit, widths = 1, math.gcd(tiles.grain, tiles.source.extent)
     longest = min(tiles.source.size, tiles.target.size)
     while widths % (2 * unit) == 0 and longest >= 16 * pieces * 2 * unit and unit < MAX_UNIT:
@@ -246,7 +250,8 @@ def _unit(tiles: DimTiles, pieces: int) -> int:
 
 
 def choose_rule(loads: Loads) -> HolderRule:
-    """The rule with the least busy sender; of nearly equal ones the one that cuts tiles least."""
+    """Return the rule with the least busy sender; of nearly equal ones the one that cuts tiles
+    least."""
     rules = candidates(loads.exchange)
     if loads.source.replicas == 1 or len(rules) == 1:
         return rules[0]

@@ -10,7 +10,7 @@ from shardwright.ir.reshard import Reshard
 
 
 def shard_bytes(reshard: Reshard) -> tuple[int, int]:
-    """Bytes of the largest source shard and of the largest target shard."""
+    """Return bytes of the largest source shard and of the largest target shard."""
     source, target = (
         math.prod(side.local_shape(reshard.shape)) * reshard.itemsize
         for side in (reshard.source, reshard.target)
@@ -19,13 +19,13 @@ def shard_bytes(reshard: Reshard) -> tuple[int, int]:
 
 
 def held_at_once(reshard: Reshard) -> int:
-    """Bytes that a device holds at least: both shards, where any device has one of each."""
+    """Return bytes that a device holds at least: both shards, where any device has one of each."""
     shared = set(reshard.source.mesh.device_ids) & set(reshard.target.mesh.device_ids)
     return sum(shard_bytes(reshard)) if shared else max(shard_bytes(reshard))
 
 
 def check_limit(reshard: Reshard, memory_limit: int | None) -> None:
-    """Raises InputError for a limit below what a device holds before and after."""
+    """Raise InputError for a limit below what a device holds before and after."""
     if memory_limit is None:
         return
     source, target = shard_bytes(reshard)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from shardwright.codegen.hardware.presets import MOST_DEVICES, check_devices, topology_of
+from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner.basis.plan import plan_basis
 from shardwright.codegen.planner.direct import plan_direct
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.presets import MOST_DEVICES, check_devices, topology_of
-from shardwright.codegen.planner.network.topology import Topology
 from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
@@ -16,33 +14,6 @@ from shardwright.ir.reshard import Reshard
 # `auto` is the cheapest of the others under a topology; without one, what moves least: an exchange
 # reaches the lower bound, and only a reshard that adds partial sums needs the basis.
 STRATEGIES = ("auto", "direct", "basis")
-# What a backend executes where it is not `direct` alone.
-EXECUTES: dict[str, tuple[str, ...]] = {"jax_xla": ("direct", "basis")}
-
-
-def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
-    """The strategies that every one of the backends executes."""
-    each = [EXECUTES.get(backend, ("direct",)) for backend in backends]
-    return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
-
-
-def executing(strategy: str) -> tuple[str, ...]:
-    """The backends that execute more than direct plans and execute this strategy."""
-    return tuple(backend for backend, known in EXECUTES.items() if strategy in known)
-
-
-def check_executed(strategy: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """What `auto` may choose from; an InputError for a strategy that a backend does not execute."""
-    known = executed_by(backends)
-    if strategy in STRATEGIES[1:] and strategy not in known:
-        lacking = ", ".join(b for b in backends if strategy not in executed_by([b]))
-        raise InputError(
-            "every backend must execute the strategy",
-            argument="strategy",
-            got=f"{strategy} for {lacking}",
-            expected=f"{one_of(('auto', *known))}, or --backends {','.join(executing(strategy))}",
-        )
-    return known
 
 
 def plan(
@@ -53,9 +24,9 @@ def plan(
     memory_limit: int | None = None,
     among: tuple[str, ...] = STRATEGIES[1:],
 ) -> Plan:
-    """The plan of a reshard.
+    """Return the plan of a reshard.
 
-    `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/planner/network/presets.py`), a TOML
+    `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
     file, or a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold
     at once. `among`: what `auto` chooses from. Raises InputError for an unknown strategy or one
     that cannot do it, a topology that lacks devices, and a limit below what source and target take
@@ -100,12 +71,12 @@ def _seconds(plan: Plan) -> float:
 
 
 def default_network(reshard: Reshard) -> Network:
-    """What steps are priced on where no topology is given: one switch."""
+    """Return what steps are priced on where no topology is given: one switch."""
     return network_of(reshard, "switch")
 
 
 def network_of(reshard: Reshard, topology: str | Topology) -> Network:
-    """A topology with the devices of a reshard. Raises InputError where it has fewer."""
+    """Return a topology with the devices of a reshard. Raises InputError where it has fewer."""
     if not isinstance(topology, str | Topology):
         raise wrong_type(topology, str, '"v5e:4x4", or a Topology', "topology")
     found = topology_of(topology) if isinstance(topology, str) else topology

@@ -32,7 +32,7 @@ class Relabelled:
 
 
 def relabel(reshard: Reshard) -> Relabelled:
-    """The order of the target's devices that moves least; the given one if none is better.
+    """Return the order of the target's devices that moves least; the given one if none is better.
 
     Raises InputError where there are unreduced axes, whose partial sums name their devices, and
     for more than MOST_DEVICES devices.
@@ -61,7 +61,7 @@ def relabel(reshard: Reshard) -> Relabelled:
 
 
 def _assigned(reshard: Reshard) -> np.ndarray:
-    """The device id at every target position, by the assignment that keeps most elements."""
+    """Return the device id at every target position, by the assignment that keeps most elements."""
     from scipy.optimize import linear_sum_assignment
 
     exchange = Exchange.of(reshard, HolderRule())
@@ -88,7 +88,8 @@ def _with_order(reshard: Reshard, ids: np.ndarray) -> Reshard:
 
 
 def _moved(reshard: Reshard) -> int:
-    """Bytes that devices lack of their target shards, in total; sums are lacked everywhere."""
+    """Return bytes that devices lack of their target shards, in total; sums are lacked
+    everywhere."""
     if reshard.source.unreduced:
         reshard = replace(reshard, source=Sharding(reshard.source.mesh, reshard.source.dims))
     return int(Loads.of(reshard).received().sum()) * reshard.itemsize

@@ -19,9 +19,9 @@ from typing import Literal
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Hierarchical, Torus
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.topology import Hierarchical, Torus
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.transfers import Transfers
 
 # Colouring takes a path a transfer; beyond so many, rotation is kept.
@@ -42,7 +42,8 @@ class Schedule:
 
 
 def schedule(transfers: Transfers, network: Network) -> Schedule:
-    """The rounds of the transfers of one step: by rotation where that takes no round too many."""
+    """Return the rounds of the transfers of one step: by rotation where that takes no round too
+    many."""
     away = np.flatnonzero(~transfers.is_local)
     sender, receiver = transfers.sender[away], transfers.receiver[away]
     rounds = np.full(len(transfers), -1, dtype=np.int64)
@@ -61,8 +62,8 @@ def _busiest(devices: Integers) -> int:
 
 
 def _rotation(sender: Integers, receiver: Integers, network: Network) -> Integers:
-    """The number of the difference of the ends; a pair of devices with several transfers takes as
-    many rounds."""
+    """Return the number of the difference of the ends; a pair of devices with several transfers
+    takes as many rounds."""
     key = _differences(sender, receiver, network)
     again = _repeats(sender, receiver)
     pair = key * (int(again.max(initial=0)) + 1) + again
@@ -98,7 +99,7 @@ def _repeats(sender: Integers, receiver: Integers) -> Integers:
 
 
 def colouring(sender: Integers, receiver: Integers, elements: Integers, colours: int) -> Integers:
-    """The round of every transfer, of which no device sends or receives two in one round.
+    """Return the round of every transfer, of which no device sends or receives two in one round.
 
     `colours` is the most transfers of any sender or receiver, and suffices; `elements` order them.
     """

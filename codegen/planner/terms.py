@@ -7,7 +7,7 @@ from shardwright.ir.reshard import Reshard
 
 
 def check_terms(reshard: Reshard) -> None:
-    """Raises InputError for booleans that are added: they have no sum."""
+    """Raise InputError for booleans that are added: they have no sum."""
     adds = reshard.adds and reshard.source.operator == "sum"
     places = reshard.places and reshard.target.operator == "sum"
     if reshard.dtype == "bool" and (adds or places):

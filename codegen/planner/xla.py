@@ -30,7 +30,7 @@ class Collective(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Collectives:
+class XlaCollectives:
     """Bytes received by the busiest device and in total, the peak a device holds, the steps in
     words, and the collectives one after another."""
 
@@ -41,14 +41,14 @@ class Collectives:
     moves: list[Collective]
 
     @staticmethod
-    def from_json(line: str) -> Collectives:
-        """What `main` prints."""
+    def from_json(line: str) -> XlaCollectives:
+        """Return what `main` prints."""
         figures = json.loads(line)
-        return Collectives(**figures | {"moves": [Collective(*m) for m in figures["moves"]]})
+        return XlaCollectives(**figures | {"moves": [Collective(*m) for m in figures["moves"]]})
 
 
 def received(hlo: str, devices: int) -> tuple[list[int], list[str]]:
-    """Bytes that each device receives, and the collectives in the order of the program."""
+    """Return bytes that each device receives, and the collectives in the order of the program."""
     totals, names = [0] * devices, []
     for op, nbytes, line in _found(hlo):
         names.append(op)
@@ -58,7 +58,7 @@ def received(hlo: str, devices: int) -> tuple[list[int], list[str]]:
 
 
 def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
-    """Each collective with the bytes of its result, and its line."""
+    """Yield each collective with the bytes of its result, and its line."""
     for line in hlo.splitlines():
         match = _LINE.search(line)
         if match is not None:
@@ -67,8 +67,8 @@ def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _result_bytes(shape: str, op: str, started: bool) -> int:
-    """Bytes of the result; a tuple is summed, but that of an asynchronous start holds the operand
-    too, and its result is the last array."""
+    """Return bytes of the result; a tuple is summed, but that of an asynchronous start holds the
+    operand too, and its result is the last array."""
     sizes = []
     for kind, extents in _ARRAY.findall(shape):
         bits = re.search(r"\d+", kind)
@@ -77,8 +77,8 @@ def _result_bytes(shape: str, op: str, started: bool) -> int:
     return sizes[1] if started and op != "all-to-all" and len(sizes) > 1 else sum(sizes)
 
 
-def compiled(described: dict[str, object]) -> Collectives:
-    """What XLA makes of the reshard of a description, on this process's devices."""
+def compiled(described: dict[str, object]) -> XlaCollectives:
+    """Return what XLA makes of the reshard of a description, on this process's devices."""
     import jax
 
     from shardwright.codegen.spec.description import describe
@@ -99,11 +99,11 @@ def compiled(described: dict[str, object]) -> Collectives:
     peak = sum(getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "temp"))
     steps = Counter(names_found)
     said = ", ".join(f"{count} {name}" if count > 1 else name for name, count in steps.items())
-    return Collectives(max(totals), sum(totals), int(peak), said or "none", moves)
+    return XlaCollectives(max(totals), sum(totals), int(peak), said or "none", moves)
 
 
 def main() -> None:
-    """Reads a description from standard input, or several; prints an answer a line."""
+    """Read a description from standard input, or several; prints an answer a line."""
     for line in sys.stdin:
         print(json.dumps(asdict(compiled(json.loads(line)))), flush=True)
 

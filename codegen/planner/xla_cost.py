@@ -16,14 +16,14 @@ from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.codegen.planner.network.collectives import Prices, positions_of_groups
 from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.codegen.planner.xla import Collective
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 # Where the first of the ends sends to the others, in place of all to all.
 FROM_ONE = ("collective-permute", "collective-broadcast")
 
 
 def seconds_of(moves: Iterable[Collective], network: Network, ids: Integers) -> float:
-    """Seconds of collectives; `ids[position]` is the device at a position of the mesh."""
+    """Return seconds of collectives; `ids[position]` is the device at a position of the mesh."""
     prices = Prices(network, ids)
     return sum(_seconds(move, prices) for move in moves)
 
@@ -45,8 +45,8 @@ def _seconds(move: Collective, prices: Prices) -> float:
 
 
 def digits_of(groups: list[list[int]], count: int) -> Digits | None:
-    """The digits in which the members of every group differ, minor to major; None where groups of
-    the positions of a mesh of `count` devices are not made so."""
+    """Return the digits in which the members of every group differ, minor to major; None where
+    groups of the positions of a mesh of `count` devices are not made so."""
     first = sorted(groups[0])
     offsets, found, block = [member - first[0] for member in first], [], 1
     while block < len(offsets):
@@ -64,14 +64,14 @@ def digits_of(groups: list[list[int]], count: int) -> Digits | None:
 
 
 def _sends(move: Collective, ids: Integers) -> Flows:
-    """The collective as transfers from device to device."""
+    """Return the collective as transfers from device to device."""
     sends = [send for members in move.ends for send in _sends_within(move, members)]
     sender, receiver = np.array([(a, b) for a, b, _ in sends], dtype=np.int64).reshape(-1, 2).T
     return Flows(ids[sender], ids[receiver], np.array([nbytes for *_, nbytes in sends]))
 
 
 def _sends_within(move: Collective, members: list[int]) -> Iterable[tuple[int, int, float]]:
-    """Sender, receiver and bytes of what goes from one to another in one group."""
+    """Return sender, receiver and bytes of what goes from one to another in one group."""
     if move.op in FROM_ONE:
         first, *others = members
         return [(first, other, float(move.nbytes)) for other in others if other != first]

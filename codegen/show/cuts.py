@@ -64,7 +64,8 @@ def _bands(axis: int, tiles: DimTiles, limit: int) -> Bands:
 
 
 def drawn_axes(dims: tuple[Bands, ...]) -> tuple[int | None, int | None]:
-    """The dimensions drawn down and across: the first two that are cut, else the last two."""
+    """Return the dimensions drawn down and across: the first two that are cut, else the last
+    two."""
     cut = [dim.axis for dim in dims if dim.is_cut]
     if len(cut) == 1:
         cut = _with_neighbour(cut[0], len(dims))
@@ -76,7 +77,7 @@ def drawn_axes(dims: tuple[Bands, ...]) -> tuple[int | None, int | None]:
 
 
 def _with_neighbour(axis: int, rank: int) -> list[int]:
-    """A dimension and the next, or the one before where it is the last."""
+    """Return a dimension and the next, or the one before where it is the last."""
     return [other for other in (axis, axis + 1) if other < rank] if axis == 0 else [axis - 1, axis]
 
 
@@ -91,7 +92,7 @@ class CutPicture:
 
     @staticmethod
     def of(exchange: Exchange, limit: int) -> CutPicture:
-        """The plane of the first two dimensions that are cut, `limit` bands of each."""
+        """Return the plane of the first two dimensions that are cut, `limit` bands of each."""
         dims = bands_of(exchange, limit)
         down, across = (None if axis is None else dims[axis] for axis in drawn_axes(dims))
         return CutPicture(exchange, dims, down, across)
@@ -107,7 +108,7 @@ class CutPicture:
         return self.across.bands if self.across else (Band(0, 1, 0, 0),)
 
     def shards(self, row: Band, column: Band) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The source and the target shard index of the tile at a row and a column."""
+        """Return the source and the target shard index of the tile at a row and a column."""
         chosen = [dim.bands[0] for dim in self.dims]
         for dim, band in ((self.down, row), (self.across, column)):
             if dim is not None:
@@ -119,13 +120,13 @@ class CutPicture:
         )
 
     def narrowed(self, columns: int) -> CutPicture:
-        """The picture with at most so many bands across."""
+        """Return the picture with at most so many bands across."""
         if self.across is None or columns >= len(self.columns):
             return self
         return replace(self, across=replace(self.across, bands=self.across.bands[:columns]))
 
     def notes(self) -> tuple[str, ...]:
-        """What the picture leaves out, as sentences."""
+        """Return what the picture leaves out, as sentences."""
         drawn = {dim.axis for dim in (self.down, self.across) if dim is not None}
         slices = [
             f"dimension {dim.axis} at [{dim.bands[0].low}, {dim.bands[0].high})"
@@ -144,14 +145,14 @@ class CutPicture:
 
 
 def holders(layout: Layout, index: tuple[int, ...], limit: int = NAMED_HOLDERS) -> tuple[int, ...]:
-    """The device ids of the first holders of a shard, at most `limit`, by replica."""
+    """Return the device ids of the first holders of a shard, at most `limit`, by replica."""
     replicas = np.arange(min(layout.replicas, limit), dtype=np.int64)
     positions = layout.position(index, replicas) + 0 * replicas
     return tuple(layout.mesh.device_ids[position] for position in positions.tolist())
 
 
 def holders_text(layout: Layout, index: tuple[int, ...]) -> str:
-    """The holders of a shard, the first of them named: `0,4` or `0-7` or `0,4,8,12,…`."""
+    """Return the holders of a shard, the first of them named: `0,4` or `0-7` or `0,4,8,12,…`."""
     ids = holders(layout, index)
     if layout.replicas <= NAMED_HOLDERS:
         return _runs(ids)

@@ -13,7 +13,8 @@ from shardwright.codegen.show.proof import prove_roundtrip
 from shardwright.codegen.show.symbols import OTHER_TARGET, SOURCE
 from shardwright.codegen.show.tiles import tile_sections
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import Plan, closed_forms
+from shardwright.ir.plan import Plan
+from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
@@ -22,7 +23,7 @@ LISTED_IDS = 64
 
 
 def derivation(reshard: Reshard) -> str:
-    """How the tiles of a reshard follow from its two shardings.
+    """Return how the tiles of a reshard follow from its two shardings.
 
     Layout maps and their inverses, the map from source to target shards, the ranges of a tile for
     fixed devices, peers, period and divisors, who sends, and the bytes beside their bounds.
@@ -32,7 +33,7 @@ def derivation(reshard: Reshard) -> str:
 
 
 def derivation_lines(plan: Plan) -> list[str]:
-    """The lines of a derivation below its title."""
+    """Return the lines of a derivation below its title."""
     reshard = plan.reshard
     maps = ReshardMaps.of(reshard, symbols=True), ReshardMaps.of(reshard, symbols=False)
     other = shared_refs(reshard) is None
@@ -95,7 +96,7 @@ def _size(layout: LayoutMap, number: int, size: int) -> str:
 
 
 def _ids(which: str, layout: LayoutMap, mesh: Mesh) -> list[str]:
-    """Which device stands at which coordinates."""
+    """Return which device stands at which coordinates."""
     device = f"d({', '.join(index.name for index in layout.coordinates)})"
     place = text(layout.position)
     if isinstance(mesh.device_ids, range):
@@ -107,7 +108,7 @@ def _ids(which: str, layout: LayoutMap, mesh: Mesh) -> list[str]:
 
 
 def _side(reshard: Reshard, side: str) -> list[str]:
-    """The map of one side and its inverse, their proof, and both with numbers."""
+    """Return the map of one side and its inverse, their proof, and both with numbers."""
     sharding: Sharding = getattr(reshard, side)
     split: str = getattr(reshard, f"{side}_split")
     shared = shared_refs(reshard)

@@ -18,7 +18,7 @@ class Arrow:
 
 
 def size_of(cells: Sequence[Sequence[Cell]]) -> tuple[int, int]:
-    """The widest line and the most lines of any cell."""
+    """Return the widest line and the most lines of any cell."""
     flat = [cell for row in cells for cell in row]
     width = max((len(line) for cell in flat for line in cell), default=0)
     return width, max((len(cell) for cell in flat), default=1)
@@ -27,7 +27,8 @@ def size_of(cells: Sequence[Sequence[Cell]]) -> tuple[int, int]:
 def grid(
     cells: Sequence[Sequence[Cell]], widths: Sequence[int], heights: Sequence[int]
 ) -> list[str]:
-    """The lines of a grid; `widths` and `heights` are those inside the cells, without margins."""
+    """Return the lines of a grid; `widths` and `heights` are those inside the cells, without
+    margins."""
     border = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     lines = [border]
     for row, height in zip(cells, heights, strict=True):
@@ -40,13 +41,14 @@ def grid(
 
 
 def _line(cell: Cell, line: int, height: int) -> str:
-    """A line of a cell of more than one line from its top, of a single line in the middle."""
+    """Return a line of a cell of more than one line from its top, of a single line in the
+    middle."""
     start = (height - 1) // 2 if len(cell) == 1 else 0
     return cell[line - start] if 0 <= line - start < len(cell) else ""
 
 
 def centred(cells: Sequence[Sequence[Cell]], widths: Sequence[int]) -> list[list[Cell]]:
-    """The cells with each line in the middle of its column."""
+    """Return the cells with each line in the middle of its column."""
     return [
         [
             tuple(line.center(width) for line in cell)
@@ -57,12 +59,12 @@ def centred(cells: Sequence[Sequence[Cell]], widths: Sequence[int]) -> list[list
 
 
 def across(label: str, lines: list[str]) -> list[str]:
-    """The picture below an arrow to the right."""
+    """Return the picture below an arrow to the right."""
     return [label, "-" * max(len(label), 11) + ">", *lines]
 
 
 def down(arrows: Sequence[Arrow], lines: list[str]) -> list[str]:
-    """The picture with arrows on its right, the innermost first."""
+    """Return the picture with arrows on its right, the innermost first."""
     for arrow in arrows:
         width = max(map(len, lines))
         shafts = itertools.chain(

@@ -84,15 +84,15 @@ class LayoutMap:
         return tuple(ref for axis in self.axes for ref, _ in axis.pieces if ref not in taken)
 
     def piece(self, ref: AxisRef) -> Digit:
-        """Where a piece of an axis stands in the position."""
+        """Return where a piece of an axis stands in the position."""
         return next(digit for axis in self.axes for own, digit in axis.pieces if own == ref)
 
     def own_value(self, ref: AxisRef) -> Value:
-        """The value of a piece at the coordinates themselves."""
+        """Return the value of a piece at the coordinates themselves."""
         return _digit_of(self.piece(ref), self.position)
 
     def to_tensor(self, lets: tuple[Where, ...] | None = None) -> tuple[Value, ...]:
-        """The tensor element at the coordinates and local indices: `t[...]` of the map."""
+        """Return the tensor element at the coordinates and local indices: `t[...]` of the map."""
         named = tuple(where.let for where in lets) if lets else (unnamed,) * len(self.dims)
         return tuple(
             dim.element(index, local, let)
@@ -105,7 +105,7 @@ class LayoutMap:
         others: Callable[[AxisRef], Value],
         lets: tuple[Where, ...] | None = None,
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """Coordinates and local indices of a tensor element: `d(...)[...]` of the inverse.
+        """Return coordinates and local indices of a tensor element: `d(...)[...]` of the inverse.
 
         `others` gives the value of a piece that the elements do not determine.
         """
@@ -130,7 +130,7 @@ class LayoutMap:
         return simplify(total) if len(axis.pieces) > 1 else total
 
     def forward_text(self, device: str = "d") -> Formula:
-        """`d(m, n)[k, l] -> t[...]`."""
+        """Return `d(m, n)[k, l] -> t[...]`."""
         lets = self._lets()
         names = tuple(index.name for index in self.local)
         results = [text(value, names) for value in self.to_tensor(lets)]
@@ -140,7 +140,8 @@ class LayoutMap:
         return Formula(f"{left} -> t[{', '.join(results)}]", where_lines(lets, results))
 
     def inverse_text(self, device: str = "d") -> Formula:
-        """`t[i, j] -> d(...)[...]`, with `*` for any coordinate of an axis that replicates."""
+        """Return `t[i, j] -> d(...)[...]`, with `*` for any coordinate of an axis that
+        replicates."""
         lets = self._lets()
         coordinates, local = self.to_device(self.elements, self.any_value, lets)
         placed = [text(value) for value in coordinates]
@@ -173,7 +174,7 @@ class LayoutMap:
         return "r" if len(parts) == 1 else f"r{parts.index(ref)}"
 
     def _parts_of_axes(self) -> tuple[tuple[str, Value], ...]:
-        """The pieces, not whole axes, along which the layout replicates: name and size."""
+        """Return the pieces, not whole axes, along which the layout replicates: name and size."""
         return tuple(
             (self._part_name(ref), self.piece(ref).size) for ref in self.free if ref.pre is not None
         )
@@ -201,7 +202,7 @@ def layout_map(
     letters: Letters = SOURCE,
     refs: tuple[AxisRef, ...] = (),
 ) -> LayoutMap:
-    """The map of a sharding: of a shape with the mesh's own sizes, or all in symbols (None).
+    """Return the map of a sharding: of a shape with the mesh's own sizes, or all in symbols (None).
 
     `refs` are axis references beside the sharding's own at whose borders axes are cut too.
     """

@@ -22,7 +22,7 @@ class ReshardMaps:
 
     @staticmethod
     def of(reshard: Reshard, symbols: bool) -> ReshardMaps:
-        """The maps in symbols, or in the numbers of the reshard.
+        """Return the maps in symbols, or in the numbers of the reshard.
 
         Where both meshes have the same axes, their sizes have the same symbols; unless the two
         shardings cut an axis in ways that have no common refinement.
@@ -38,7 +38,7 @@ class ReshardMaps:
         )
 
     def composed(self) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """Where `d1(...)[...]` goes: the target's inverse map after the source's map."""
+        """Return where `d1(...)[...]` goes: the target's inverse map after the source's map."""
         target = self.target
         placed, local = target.to_device(target.elements, target.any_value)
         elements = dict(zip(target.elements, self.source.to_tensor(), strict=True))
@@ -48,7 +48,7 @@ class ReshardMaps:
         )
 
     def composed_text(self) -> str:
-        """`d1(m, n)[k, l] -> t[...] -> d2(...)[...] = d2(p, q)[u, v]`."""
+        """Return `d1(m, n)[k, l] -> t[...] -> d2(...)[...] = d2(p, q)[u, v]`."""
         if not all(dim.is_flat for dim in (*self.source.dims, *self.target.dims)):
             return self._composed_by_name()
         names = tuple(index.name for index in self.source.local)
@@ -61,14 +61,15 @@ class ReshardMaps:
         return "\n".join([f"{left} ->", f"{element} ->", *_braced("d2", placed, rests), f"= {end}"])
 
     def _composed_by_name(self) -> str:
-        """The same where a nested split makes one line too long: the two maps one after another."""
+        """Return the same where a nested split makes one line too long: the two maps one after
+        another."""
         inverse = self.target.inverse_text("d2")
         end = f"d2({listed(self.target.coordinates)})[{listed(self.target.local)}]"
         return f"{self.source.forward_text('d1')}\n{inverse}\n= {end}"
 
 
 def _braced(device: str, placed: list[str], rests: list[str]) -> list[str]:
-    """`device(...)[...]`, an argument a line where one line is long."""
+    """Return `device(...)[...]`, an argument a line where one line is long."""
     line = f"{device}({', '.join(placed)})[{', '.join(rests)}]"
     if len(line) <= 60:
         return [line]
@@ -82,8 +83,8 @@ def _braced(device: str, placed: list[str], rests: list[str]) -> list[str]:
 
 
 def shared_refs(reshard: Reshard) -> tuple[AxisRef, ...] | None:
-    """The axis references of both sides, if both meshes have the same axes and these references
-    have a common refinement; else None."""
+    """Return the axis references of both sides, if both meshes have the same axes and these
+    references have a common refinement; else None."""
     source, target = reshard.source, reshard.target
     if source.mesh.axes != target.mesh.axes:
         return None

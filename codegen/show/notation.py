@@ -13,7 +13,7 @@ _FUNCTIONS = {Minimum: "min", Maximum: "max"}
 
 
 def text(expr: Value, last: tuple[str, ...] = ()) -> str:
-    """The expression as a reader writes it; the symbols named in `last` end a sum."""
+    """Return the expression as a reader writes it; the symbols named in `last` end a sum."""
     return _print(sympy.sympify(expr), last)[0]
 
 
@@ -36,7 +36,7 @@ def _print(expr: sympy.Expr, last: tuple[str, ...]) -> tuple[str, int]:
 
 
 def _operands(expr: sympy.Expr) -> list[sympy.Expr]:
-    """The operands of a minimum or maximum, those of one within it among them."""
+    """Return the operands of a minimum or maximum, those of one within it among them."""
     return [
         inner
         for operand in expr.args
@@ -60,7 +60,7 @@ def _sum(expr: sympy.Expr, last: tuple[str, ...]) -> str:
 
 
 def _place_in_sum(term: sympy.Expr, last: tuple[str, ...]) -> tuple[object, ...]:
-    """Positive terms first, numbers and `last` at the end, larger strides before smaller."""
+    """Return positive terms first, numbers and `last` at the end, larger strides before smaller."""
     coefficient, rest = term.as_coeff_Mul()
     factors = len(sympy.Mul.make_args(rest))
     return (
@@ -83,7 +83,7 @@ def _product(expr: sympy.Expr, last: tuple[str, ...]) -> str:
 
 
 def _place_in_product(factor: sympy.Expr) -> tuple[int, str, int, str]:
-    """What varies over devices and elements first, then sizes, then sizes of shards."""
+    """Return what varies over devices and elements first, then sizes, then sizes of shards."""
     if factor.is_Symbol and not isinstance(factor, Index):
         kind = 1
     elif isinstance(factor, CeilDiv):

@@ -26,7 +26,7 @@ CellOf = Callable[[int], Cell]
 
 
 def pictures(plan: Plan) -> str:
-    """The mesh before and after with the contents of every device, and the cut pattern."""
+    """Return the mesh before and after with the contents of every device, and the cut pattern."""
     reshard, exchange = plan.reshard, plan.exchange
     same_mesh = reshard.source.mesh == reshard.target.mesh
     parts = [
@@ -42,14 +42,14 @@ def pictures(plan: Plan) -> str:
 
 
 def device_pictures(sharding: Sharding, which: str) -> tuple[str, ...]:
-    """The device ids at the positions of a mesh, with a heading."""
+    """Return the device ids at the positions of a mesh, with a heading."""
     ids = sharding.mesh.device_ids
     heading = f"Devices of {which} {axes_text(sharding.mesh)}"
     return heading, _fitting(sharding, lambda position: (str(ids[position]),))
 
 
 def mesh_picture(sharding: Sharding, layout: Layout) -> str:
-    """The mesh with the tensor contents of each device: elements if small, else ranges."""
+    """Return the mesh with the tensor contents of each device: elements if small, else ranges."""
     if has_element_labels(layout):
         picture = _drawn_mesh(
             sharding, lambda p: element_lines(_visible_box(layout, p)), DRAWN_COORDINATES
@@ -60,7 +60,7 @@ def mesh_picture(sharding: Sharding, layout: Layout) -> str:
 
 
 def _fitting(sharding: Sharding, cell: CellOf) -> str:
-    """The mesh with as many of the first devices across as are not too wide."""
+    """Return the mesh with as many of the first devices across as are not too wide."""
     for across_limit in range(DRAWN_COORDINATES, 1, -1):
         picture = _drawn_mesh(sharding, cell, across_limit)
         if _width(picture) <= WIDTH:
@@ -78,7 +78,8 @@ def _visible_box(layout: Layout, position: int) -> tuple[tuple[int, int], ...]:
 
 
 def has_element_labels(layout: Layout) -> bool:
-    """Whether every element has a label of one figure a dimension, and a shard fits a cell."""
+    """Return whether every element has a label of one figure a dimension, and a shard fits a
+    cell."""
     extents = [dim.extent for dim in layout.dims[layout.hidden :]]
     return max(extents, default=1) <= 9 and math.prod(layout.local_shape[:-1]) <= CELL_LINES
 
@@ -92,7 +93,8 @@ def _labels(layout: Layout) -> str:
 
 
 def element_lines(box: tuple[tuple[int, int], ...]) -> Cell:
-    """The elements of a box by label, counted from 1: a line for all that differ in the last."""
+    """Return the elements of a box by label, counted from 1: a line for all that differ in the
+    last."""
     if not box:
         return ("t",)
     ranges = [range(low + 1, high + 1) for low, high in box]
@@ -110,7 +112,7 @@ def _range_lines(box: tuple[tuple[int, int], ...]) -> Cell:
 
 
 def _drawn_sizes(mesh: Mesh, across_limit: int) -> tuple[int, ...]:
-    """How many coordinates of every axis are drawn: the minor axes have the first say."""
+    """Return how many coordinates of every axis are drawn: the minor axes have the first say."""
     left, limit = DRAWN_DEVICES, across_limit
     drawn: list[int] = []
     for _, size in reversed(mesh.axes):
@@ -121,7 +123,7 @@ def _drawn_sizes(mesh: Mesh, across_limit: int) -> tuple[int, ...]:
 
 
 def _drawn_positions(mesh: Mesh, drawn: tuple[int, ...]) -> tuple[int, ...]:
-    """The positions of the first coordinates of every axis."""
+    """Return the positions of the first coordinates of every axis."""
     positions: tuple[int, ...] = (0,)
     for (_, size), count in zip(mesh.axes, drawn, strict=True):
         positions = tuple(p * size + c for p in positions for c in range(count))
@@ -129,7 +131,7 @@ def _drawn_positions(mesh: Mesh, drawn: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _drawn_mesh(sharding: Sharding, cell: CellOf, across_limit: int) -> str:
-    """A picture of the mesh: the last axis across, the others down."""
+    """Return a picture of the mesh: the last axis across, the others down."""
     mesh = sharding.mesh
     vertical = len(mesh.axes) == 1 and _runs_down(sharding)
     sizes = _drawn_sizes(mesh, DRAWN_COORDINATES if vertical else across_limit)
@@ -153,7 +155,8 @@ def _drawn_mesh(sharding: Sharding, cell: CellOf, across_limit: int) -> str:
 
 
 def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
-    """An arrow for each axis that runs down, the minor one first; `block` lines show that one."""
+    """Return an arrow for each axis that runs down, the minor one first; `block` lines show that
+    one."""
     arrows: list[Arrow] = []
     for name, size in zip(reversed(names), reversed(sizes), strict=True):
         block = block * size if arrows else block
@@ -162,7 +165,7 @@ def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
 
 
 def _runs_down(sharding: Sharding) -> bool:
-    """Whether the one axis of a mesh splits the first of several dimensions."""
+    """Return whether the one axis of a mesh splits the first of several dimensions."""
     return sharding.rank >= 2 and bool(sharding.dims[0].axes)
 
 
@@ -175,13 +178,13 @@ def _omitted(mesh: Mesh, drawn: tuple[int, ...]) -> list[str]:
 
 
 def axes_text(mesh: Mesh) -> str:
-    """The axes of a mesh: `<["x"=2, "y"=3]>`."""
+    """Return the axes of a mesh: `<["x"=2, "y"=3]>`."""
     axes = ", ".join(f'"{name}"={size}' for name, size in mesh.axes)
     return f"<[{axes}]>"
 
 
 def cut_pattern(plan: Plan) -> str:
-    """The tensor cut into tiles, the holders of the source and the target shard in each."""
+    """Return the tensor cut into tiles, the holders of the source and the target shard in each."""
     picture = CutPicture.of(plan.exchange, DRAWN_BANDS)
     widest = size_of(_tile_cells(picture))[0]
     picture = picture.narrowed(max(WIDTH // (widest + 3), 1))
@@ -219,7 +222,7 @@ def _scaled(lengths: list[int], least: int, limit: int) -> list[int]:
 
 
 def _height(band: Band, bands: tuple[Band, ...]) -> int:
-    """One line for the shortest bands, up to three for longer ones."""
+    """Return one line for the shortest bands, up to three for longer ones."""
     shortest = min(other.high - other.low for other in bands)
     return min(3, max(1, 2 * ((band.high - band.low) // shortest) - 1))
 
@@ -227,7 +230,7 @@ def _height(band: Band, bands: tuple[Band, ...]) -> int:
 def _with_starts(
     picture: CutPicture, lines: list[str], widths: list[int], heights: list[int]
 ) -> list[str]:
-    """The grid with the tensor index of every cut on its left and above it."""
+    """Return the grid with the tensor index of every cut on its left and above it."""
     rows = [band.low for band in picture.rows] + [picture.rows[-1].high]
     columns = [band.low for band in picture.columns] + [picture.columns[-1].high]
     margin = max(len(str(row)) for row in rows) + 1 if picture.down else 0

@@ -53,7 +53,7 @@ class Proof:
 
 @lru_cache(maxsize=256)
 def prove_roundtrip(sharding: Sharding, split: str = "flat") -> Proof:
-    """Whether `t` after `d` is the identity and `d` after `t` too, for all sizes."""
+    """Return whether `t` after `d` is the identity and `d` after `t` too, for all sizes."""
     layout = layout_map(sharding, split=split)
     return Proof((*_of_elements(layout), *_of_devices(layout)))
 
@@ -91,7 +91,7 @@ def _is_in(value: Value, extent: Value) -> bool:
 
 
 def _of_devices(layout: LayoutMap) -> Iterator[Claim]:
-    """Coordinates give shard indices and these, with the others, the coordinates again."""
+    """Yield coordinates give shard indices and these, with the others, the coordinates again."""
     values: dict[AxisRef, Value] = {}
     for dim, refs, index in zip(layout.dims, layout.refs, layout.shard, strict=True):
         values |= zip(refs, digit_values(dim.axis_digits, index), strict=True)
@@ -108,7 +108,7 @@ def _of_devices(layout: LayoutMap) -> Iterator[Claim]:
 
 
 def _position(layout: LayoutMap, shards: tuple[Value, ...]) -> Value:
-    """The position of a holder of the given shards, whichever it is."""
+    """Return the position of a holder of the given shards, whichever it is."""
     values: dict[AxisRef, Value] = {}
     for dim, refs, index in zip(layout.dims, layout.refs, shards, strict=True):
         values |= zip(refs, digit_values(dim.axis_digits, index), strict=True)
@@ -123,5 +123,5 @@ def _position(layout: LayoutMap, shards: tuple[Value, ...]) -> Value:
 
 
 def _index(name: str, extent: Value) -> Value:
-    """An index of an extent; zero where it can be nothing else."""
+    """Return an index of an extent; zero where it can be nothing else."""
     return sympy.Integer(0) if extent == 1 else Index(name, extent)

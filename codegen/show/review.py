@@ -21,7 +21,7 @@ Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 def review_page(
     plan: Plan, name: str, command: str, tables: Tables = (), backward: Sequence[str] = ()
 ) -> str:
-    """The README.md of a bundle, in Markdown; the same for the same plan, name and command.
+    """Return the README.md of a bundle, in Markdown; the same for the same plan, name and command.
 
     `tables`: what backends say of their modules, each a title with a heading and rows. `backward`:
     the files of the reverse reshard, which derivatives need.
@@ -75,20 +75,21 @@ def _traffic_row(what: str, moved: int, bound: int) -> Row:
 
 
 def _devices(plan: Plan) -> tuple[str, ...]:
-    """The range of the tensor on every device, before and after, where they are few."""
+    """Return the range of the tensor on every device, before and after, where they are few."""
     if plan.devices > LISTED_DEVICES:
         return (f"{plan.devices:,} devices: the derivation has their ranges in closed form.",)
     return (_markdown(("device", "before", "after"), device_ranges(plan.outline)),)
 
 
 def _steps(plan: Plan) -> tuple[str, ...]:
-    """Every step, and what it is chosen by."""
+    """Return every step, and what it is chosen by."""
     rows = _markdown(STEP_HEADINGS, step_rows(plan))
     return "## Steps", rows if plan.steps else "None.", " ".join(choice_lines(plan))
 
 
 def _exchanged(plan: Plan) -> tuple[str, ...]:
-    """What an exchange is predicted to take, its tiles, and how they follow from the shardings."""
+    """Return what an exchange is predicted to take, its tiles, and how they follow from the
+    shardings."""
     predicted = plan.prediction
     taken = predicted and (
         f"An exchange of these tiles is predicted to take {predicted.seconds:.3g} seconds on "

@@ -15,8 +15,8 @@ STEP_HEADINGS: Row = ("", "step", "over", "before", "after", "bytes received", "
 
 
 def step_rows(plan: Plan) -> Iterator[Row]:
-    """A row a step: what, over which axes, the shardings before and after it, the bytes that it
-    brings to the busiest device, and the seconds that it is predicted to take."""
+    """Yield a row a step: what, over which axes, the shardings before and after it, the bytes
+    that it brings to the busiest device, and the seconds that it is predicted to take."""
     assert plan.prediction is not None
     for number, step in enumerate(plan.steps):
         if isinstance(step, ExchangeStep):
@@ -30,13 +30,13 @@ def step_rows(plan: Plan) -> Iterator[Row]:
 
 
 def received_max(step: Step) -> int:
-    """Elements that a step brings to the busiest device."""
+    """Return elements that a step brings to the busiest device."""
     (devices, elements), _ = moved(step)
     return int(np.bincount(devices, weights=elements).max(initial=0))
 
 
 def choice_lines(plan: Plan) -> tuple[str, ...]:
-    """What priced the steps, and the memory that they take."""
+    """Return what priced the steps, and the memory that they take."""
     chosen = plan.prediction
     assert chosen is not None
     limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"

@@ -64,7 +64,7 @@ class Canvas:
         return TICKS + self.across.length, HEADING + self.down.length
 
     def corner(self, number: int) -> tuple[float, float]:
-        """The top left corner of a panel's tensor."""
+        """Return the top left corner of a panel's tensor."""
         width, height = self.panel
         left, top = MARGIN + TICKS, 54 + HEADING
         if self.stacked:
@@ -79,7 +79,7 @@ class Canvas:
 
 
 def svg(plan: Plan) -> str:
-    """The picture of a plan; the same text for the same plan."""
+    """Return the picture of a plan; the same text for the same plan."""
     picture = CutPicture.of(plan.outline, DRAWN_BANDS)
     canvas = Canvas(
         picture,
@@ -139,7 +139,7 @@ def _panels(plan: Plan, canvas: Canvas) -> Iterator[str]:
 
 
 def _directions(canvas: Canvas) -> str:
-    """Which dimensions are drawn."""
+    """Return which dimensions are drawn."""
     drawn = ((canvas.picture.down, "down"), (canvas.picture.across, "across"))
     named = [f"dimension {dim.axis} {way}" for dim, way in drawn if dim is not None]
     return ", ".join(named) or "one element"
@@ -153,7 +153,8 @@ def _heading(canvas: Canvas, number: int, first: str, second: str) -> Iterator[s
 
 
 def _ticks(canvas: Canvas, number: int, key: Key) -> Iterator[str]:
-    """The tensor index of every cut of a panel, above and on the left, where there is room."""
+    """Yield the tensor index of every cut of a panel, above and on the left, where there is
+    room."""
     left, top = canvas.corner(number)
     picture = canvas.picture
     if picture.across is not None:
@@ -179,7 +180,7 @@ def _marks(
 
 
 def _shards(canvas: Canvas, side: int) -> Iterator[str]:
-    """The shards of the source (0) or the target (1) with their holders."""
+    """Yield the shards of the source (0) or the target (1) with their holders."""
     picture = canvas.picture
     layout = picture.exchange.target if side else picture.exchange.source
     left, top = canvas.corner(side)
@@ -220,7 +221,8 @@ def _tiles(canvas: Canvas) -> Iterator[str]:
 
 
 def _colour(picture: CutPicture, row: Band, column: Band) -> str:
-    """A colour for the source shard of a tile: hues far apart, all light enough for dark text."""
+    """Return a colour for the source shard of a tile: hues far apart, all light enough for dark
+    text."""
     down = {band.source: i for i, band in enumerate(_firsts(picture.rows))}
     right = {band.source: i for i, band in enumerate(_firsts(picture.columns))}
     number = down[row.source] * len(right) + right[column.source]
@@ -231,14 +233,15 @@ def _colour(picture: CutPicture, row: Band, column: Band) -> str:
 
 
 def _firsts(bands: Sequence[Band]) -> list[Band]:
-    """The first band of every source shard."""
+    """Return the first band of every source shard."""
     return [next(group) for _, group in itertools.groupby(bands, key=lambda band: band.source)]
 
 
 def _label(
     x: float, y: float, width: float, height: float, texts: tuple[str, ...]
 ) -> Iterator[str]:
-    """The texts in the middle of a box, joined by an arrow, on two lines where one is small."""
+    """Yield the texts in the middle of a box, joined by an arrow, on two lines where one is
+    small."""
     one: tuple[str, ...] = (" → ".join(texts),)
     two = (texts[0], *(f"→ {text}" for text in texts[1:]))
     lines = one
@@ -253,7 +256,7 @@ def _label(
 
 
 def _fitting(lines: tuple[str, ...], width: float, height: float) -> float:
-    """The font size, at most 14, at which lines fit a box."""
+    """Return the font size, at most 14, at which lines fit a box."""
     longest = max(map(len, lines))
     return min(14.0, (width - 6) / (CHARACTER * longest), (height - 4) / (1.2 * len(lines)))
 
@@ -276,7 +279,8 @@ def _text(
     anchor: str = "middle",
     room: float | None = None,
 ) -> str:
-    """A line of text, smaller where it would not fit its room, cut short below a legible size."""
+    """Return a line of text, smaller where it would not fit its room, cut short below a legible
+    size."""
     if room is not None:
         size = max(min(size, room / (CHARACTER * max(len(text), 1))), 8)
         most = int(room / (CHARACTER * size) + 1e-6)
@@ -288,5 +292,5 @@ def _text(
 
 
 def _n(value: float) -> str:
-    """A number of pixels, to a tenth."""
+    """Return a number of pixels, to a tenth."""
     return f"{value:.1f}".removesuffix(".0")

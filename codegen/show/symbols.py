@@ -27,7 +27,7 @@ class Letters:
     coordinates: str = "mn"
 
     def name(self, kind: str, number: int, count: int) -> str:
-        """The name of one of `count` quantities of a kind."""
+        """Return the name of one of `count` quantities of a kind."""
         letters: str = getattr(self, kind)
         return letters[number] if count <= len(letters) else f"{letters[0]}{number}"
 
@@ -57,14 +57,15 @@ class Axis:
 def in_pieces(
     refs: tuple[AxisRef, ...], mesh: Mesh, pieces: tuple[AxisRef, ...]
 ) -> tuple[AxisRef, ...]:
-    """References as the pieces of the refined mesh that they are made of, major to minor."""
+    """Return references as the pieces of the refined mesh that they are made of, major to minor."""
     return tuple(piece for ref in refs for piece in pieces if contains(ref, piece, mesh.sizes))
 
 
 def axes_of(
     mesh: Mesh, refs: tuple[AxisRef, ...], letters: Letters, symbols: bool
 ) -> tuple[Axis, ...]:
-    """The axes of a mesh, cut at the borders of the references, with strides from the last on."""
+    """Return the axes of a mesh, cut at the borders of the references, with strides from the
+    last on."""
     refined = mesh.refine(refs)
     stride: Value = sympy.Integer(1)
     axes: list[Axis] = []

@@ -15,7 +15,7 @@ LISTED_TRANSFERS = 64
 
 
 def tile_rows(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> tuple[tuple[Row, ...], int]:
-    """The first transfers as rows of text, at most `limit`, and how many there are."""
+    """Return the first transfers as rows of text, at most `limit`, and how many there are."""
     transfers = plan.transfers()
     count = len(transfers) if limit is None else min(limit, len(transfers))
     columns = (
@@ -40,7 +40,8 @@ def tile_rows(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> tuple[tuple[R
 
 
 def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
-    """The transfers of a plan, a line each, at most `limit` of them and a count of the others.
+    """Return the transfers of a plan, a line each, at most `limit` of them and a count of the
+    others.
 
     Above 512 devices they are enumerated only for `limit=None`.
     """
@@ -54,7 +55,7 @@ def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
 
 
 def not_enumerated(plan: Plan) -> str:
-    """Why there is no table, and how to have one."""
+    """Return why there is no table, and how to have one."""
     return (
         f"The transfers of {plan.devices:,} devices are stated in closed form; "
         "`shardwright plan … --transfers` lists them."
@@ -62,12 +63,12 @@ def not_enumerated(plan: Plan) -> str:
 
 
 def more_text(count: int, shown: int) -> str:
-    """What a limited table leaves out."""
+    """Return what a limited table leaves out."""
     return f"… and {count - shown:,} more of {count:,} transfers."
 
 
 def _aligned(rows: tuple[Row, ...]) -> Iterator[str]:
-    """Rows in columns; the first two and the last, numbers, at their right ends."""
+    """Yield rows in columns; the first two and the last, numbers, at their right ends."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = {0, 1, len(HEADINGS) - 1}
     for row in rows:

@@ -23,7 +23,8 @@ class Where:
     calls: dict[str, int] = field(default_factory=dict)
 
     def let(self, name: str, value: Value) -> Value:
-        """A symbol for the value, numbered by its level; plain values are left as they are."""
+        """Return a symbol for the value, numbered by its level; plain values are left as they
+        are."""
         value = sympy.sympify(value)
         level = self.calls[name] = self.calls.get(name, 0) + 1
         if name not in LETTERS or not value.args:
@@ -36,7 +37,7 @@ class Where:
 
 
 def where_lines(lets: tuple[Where, ...], results: list[str]) -> tuple[str, ...]:
-    """The lines that the results rest on, in order."""
+    """Return the lines that the results rest on, in order."""
     lines = [line for where in lets for line in where.lines]
     used = " ".join(results)
     kept: list[str] = []

@@ -17,7 +17,7 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 def load_toml(path: str | Path) -> tuple[Description, ...]:
-    """The descriptions of a TOML file, in its order.
+    """Return the descriptions of a TOML file, in its order.
 
     Keys of a table are the command line's flags with underscores. Names differ from each other,
     in more than case.
@@ -38,7 +38,7 @@ def load_toml(path: str | Path) -> tuple[Description, ...]:
 
 
 def load_groups(path: str | Path) -> tuple[Group, ...]:
-    """The groups of a TOML file, whose members are reshards of the same file."""
+    """Return the groups of a TOML file, whose members are reshards of the same file."""
     path = Path(path)
     names = {description.name for description in load_toml(path)}
     groups = read_groups(tomllib.loads(read_text(path)).get("group", []), path)
@@ -62,7 +62,7 @@ def _not_distinct(name: str, other: str) -> InputError:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file; that it cannot be read is a mistake of the user's."""
+    """Return the text of a file; that it cannot be read is a mistake of the user's."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -109,7 +109,8 @@ def _not_toml(path: Path, text: str, message: str) -> InputError:
 
 
 def _places(text: str, count: int) -> list[tuple[int, int] | None]:
-    """Where each table stands in the text; unknown if a multi-line text holds what looks like one.
+    """Return where each table stands in the text; unknown if a multi-line text holds what looks
+    like one.
 
     tomllib tells values only, so the headers are looked for.
     """
@@ -131,7 +132,7 @@ def _described(
 def _located(
     error: InputError, path: Path, text: str, table: dict[str, Any], place: tuple[int, int] | None
 ) -> InputError:
-    """The error with the file, line and reshard before the key, and a caret in the file."""
+    """Return the error with the file, line and reshard before the key, and a caret in the file."""
     key = error.argument or ""
     name = table.get("name")
     named = f"reshard {name!r}, {key}" if isinstance(name, str) and key != "name" else key
@@ -161,7 +162,7 @@ def _span(
 
 
 def _entries(text: str, key: str, place: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """The spans of the lines in a table that start with `key =`."""
+    """Yield the spans of the lines in a table that start with `key =`."""
     pattern = re.compile(rf"""^[ \t]*["']?{re.escape(key)}["']?[ \t]*=[^\n]*""", re.MULTILINE)
     for match in pattern.finditer(text, *place):
         line = match[0]

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
+from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.text.parse import parse_mesh, parse_shape, parse_sharding
 
-DEFAULT_BACKENDS = ("pallas_tpu", "triton_gpu")
 LONGEST_COMMAND = 2000
 
 # What modules import, themselves or by others: a folder of that name beside them would be taken in
@@ -61,7 +62,7 @@ class Description:
         topology: str | None = None,
         memory_limit: int | None = None,
     ) -> Description:
-        """The description of a reshard; `describe` gives an equal one for any text of it."""
+        """Return the description of a reshard; `describe` gives an equal one for any text of it."""
         source, target = reshard.source, reshard.target
         return Description(
             name=check_name(name),
@@ -80,11 +81,12 @@ class Description:
         )
 
     def reshard(self) -> Reshard:
-        """The reshard that is described."""
+        """Return the reshard that is described."""
         return _reshard(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON has them, those that are None left out; `describe` reads them."""
+        """Return the fields as JSON has them, those that are None left out; `describe` reads
+        them."""
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {
             key: list(value) if isinstance(value, tuple) else value
@@ -93,7 +95,7 @@ class Description:
         }
 
     def command(self, out: str = "generated") -> str:
-        """The command line that emits this bundle again, quoted for a POSIX shell.
+        """Return the command line that emits this bundle again, quoted for a POSIX shell.
 
         Where it would be too long for a shell or a reader, it takes the description from the
         manifest of the folder.
@@ -105,7 +107,8 @@ class Description:
         return shlex.join(["shardwright", "emit", listing, "--name", self.name, "-o", out])
 
     def _flags(self) -> list[str]:
-        """The flags whose values are not the defaults; the name last, beside where it goes."""
+        """Return the flags whose values are not the defaults; the name last, beside where it
+        goes."""
         target_mesh = None if self.target_mesh is None else _short(self.target_mesh)
         texts = {"mesh": _short(self.mesh), "target_mesh": target_mesh}
         texts |= {"shape": "x".join(map(str, self.shape)) or "()"}
@@ -125,7 +128,7 @@ _TEXTS = ("source", "target", "dtype", "source_split", "target_split")
 
 
 def describe(given: Mapping[str, object]) -> Description:
-    """The description of fields as a user gives them: texts, or lists where TOML has lists.
+    """Return the description of fields as a user gives them: texts, or lists where TOML has lists.
 
     An error names the field in `argument`; callers say where the field stands.
     """
@@ -146,7 +149,7 @@ def describe(given: Mapping[str, object]) -> Description:
 
 
 def check_name(name: str) -> str:
-    """The name of a bundle, which Python must be able to import."""
+    """Return the name of a bundle, which Python must be able to import."""
     if not name.isidentifier() or keyword.iskeyword(name):
         raise InputError(
             "the name of a bundle is a Python identifier",
@@ -184,7 +187,7 @@ def _reshard(given: Mapping[str, object]) -> Reshard:
 
 
 def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
-    """The error with the whole text of its argument marked, where nothing is marked yet."""
+    """Return the error with the whole text of its argument marked, where nothing is marked yet."""
     text = texts.get(error.argument or "")
     if error.text is not None or not text:
         return error
@@ -209,7 +212,7 @@ def _shape(value: object) -> tuple[int, ...]:
 
 
 def _backends(value: object) -> tuple[str, ...]:
-    """Backends from a list or a text; whether they exist is for the emission to say."""
+    """Return backends from a list or a text; whether they exist is for the emission to say."""
     if isinstance(value, str):
         return split_backends(value)
     if isinstance(value, list | tuple):
@@ -218,26 +221,25 @@ def _backends(value: object) -> tuple[str, ...]:
         "backends are a list of names, or a text with commas",
         argument="backends",
         got=value,
-        expected="['pallas_tpu', 'triton_gpu'] or 'pallas_tpu,triton_gpu'",
+        expected=f"{list(DEFAULT_BACKENDS)} or '{','.join(DEFAULT_BACKENDS)}'",
     )
 
 
 def split_backends(text: str) -> tuple[str, ...]:
-    """Backends from `a,b`."""
+    """Return backends from `a,b`."""
     return tuple(name.strip() for name in text.split(","))
 
 
 def read_topology(value: object) -> str | None:
-    """The canonical text of a topology, so that a file's figures are in the description."""
+    """Return the canonical text of a topology, so that a file's figures are in the description."""
     if value is None:
         return None
-    from shardwright.codegen.planner.network.presets import topology_of
-
     return str(topology_of(_text("topology", value)))
 
 
 def read_limit(value: object) -> int | None:
-    """Bytes as an integer or its text; what the limit must allow is for the planner to say."""
+    """Return bytes as an integer or its text; what the limit must allow is for the planner to
+    say."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value is None or (type(value) is int and value > 0):
@@ -260,6 +262,6 @@ _SHORT_MESH = re.compile(r'<\[("[A-Za-z_]\w*"=\d+(, "[A-Za-z_]\w*"=\d+)*)\]>', r
 
 
 def _short(mesh: str) -> str:
-    """`x=2,y=3` for `<["x"=2, "y"=3]>`; the mesh as it is where that form cannot say it."""
+    """Return `x=2,y=3` for `<["x"=2, "y"=3]>`; the mesh as it is where that form cannot say it."""
     match = _SHORT_MESH.fullmatch(mesh)
     return match[1].replace('"', "").replace(" ", "") if match else mesh

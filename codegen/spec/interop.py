@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def from_named_sharding(named: NamedSharding, rank: int) -> Sharding:
-    """The sharding of a `jax.sharding.NamedSharding` for a tensor of a rank.
+    """Return the sharding of a `jax.sharding.NamedSharding` for a tensor of a rank.
 
     A dimension that is UNCONSTRAINED is open. `reduced` axes of the spec say how a gradient is
     placed, not how the tensor is, and are passed over.
@@ -37,15 +37,15 @@ def from_named_sharding(named: NamedSharding, rank: int) -> Sharding:
             got=f"{spec} for rank {rank}",
             expected=f"at most {rank} entries",
         )
-    mesh = _from_jax_mesh(named.mesh)
+    mesh = mesh_of_jax(named.mesh)
     dims = tuple(_from_entry(entry, spec) for entry in partitions)
     unreduced = tuple(AxisRef(name) for name in mesh.names if name in spec.unreduced)
     missing = (DimSharding(),) * (rank - len(dims))
     return Sharding(mesh, (*dims, *missing), unreduced=unreduced)
 
 
-def _from_jax_mesh(mesh: Any) -> Mesh:
-    """A jax mesh by its device ids; an abstract mesh stands for devices 0, 1, 2, …"""
+def mesh_of_jax(mesh: Any) -> Mesh:
+    """Return a jax mesh by its device ids; an abstract mesh stands for devices 0, 1, 2, …"""
     abstract = type(mesh).__name__ == "AbstractMesh"
     device_ids = None if abstract else [device.id for device in mesh.devices.flat]
     return Mesh(zip(mesh.axis_names, mesh.axis_sizes, strict=True), device_ids)
@@ -61,7 +61,7 @@ def _from_entry(entry: Any, spec: Any) -> DimSharding:
 
 
 def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = None) -> NamedSharding:
-    """The `jax.sharding.NamedSharding` that places a tensor like `sharding`.
+    """Return the `jax.sharding.NamedSharding` that places a tensor like `sharding`.
 
     `devices` (all of jax's by default) are found by their `id`. Where sub-axes are used, the jax
     mesh is refined: axis `x` becomes axes `x:(1)2`, `x:(2)2` over the same devices in the same
@@ -102,19 +102,19 @@ def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = Non
 
 
 def _axis_name(ref: AxisRef) -> str:
-    """What the jax mesh calls a piece of an axis: `x`, or `x:(1)2` if it is a sub-axis."""
+    """Return what the jax mesh calls a piece of an axis: `x`, or `x:(1)2` if it is a sub-axis."""
     return str(ref).replace('"', "")
 
 
 def _names(mesh: Mesh, refs: Iterable[AxisRef], pieces: Sequence[AxisRef]) -> tuple[str, ...]:
-    """The names of the pieces that references are made of, major to minor."""
+    """Return the names of the pieces that references are made of, major to minor."""
     return tuple(
         _axis_name(piece) for ref in refs for piece in pieces if contains(ref, piece, mesh.sizes)
     )
 
 
 def _entry(names: tuple[str, ...]) -> str | tuple[str, ...] | None:
-    """An entry of a PartitionSpec in the form jax itself prefers."""
+    """Return an entry of a PartitionSpec in the form jax itself prefers."""
     return names if len(names) > 1 else names[0] if names else None
 
 
@@ -130,10 +130,9 @@ def _device(by_id: Mapping[int, Device], wanted: int) -> Device:
 
 
 def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: int) -> Sharding:
-    """The sharding of a torch DTensor: `Shard`, `Replicate`, and `Partial` as an unreduced axis
-    of its operator (sum, max or min, one for all axes);
-    `_StridedShard`, by which FSDP shards what is sharded already, as an axis that is more minor
-    than axes after it.
+    """Return the sharding of a torch DTensor: `Shard`, `Replicate`, and `Partial` as an unreduced
+    axis of its operator (sum, max or min, one for all axes); `_StridedShard`, by which FSDP shards
+    what is sharded already, as an axis that is more minor than axes after it.
 
     torch cuts extents that do not divide chunk by chunk, so a reshard of such a tensor names the
     split `nested`. (Where the split factor of a strided placement is that of several axes, or of a
@@ -181,8 +180,8 @@ def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: i
 
 
 def _strided(mesh: Mesh, refs: list[AxisRef], name: str, placement: Any) -> list[AxisRef]:
-    """The axes of a dimension with one more, after the major-most ones, or parts of them, that make
-    as many shards as the placement's split factor says."""
+    """Return the axes of a dimension with one more, after the major-most ones, or parts of them,
+    that make as many shards as the placement's split factor says."""
     left, before, after = int(placement.split_factor), list[AxisRef](), list(refs)
     while left > 1 and after:
         first = after.pop(0)
@@ -224,7 +223,8 @@ def _dim(dim: int, rank: int) -> int:
 
 
 def _imported(module: str, package: str, extra: str) -> Any:
-    """A module of an optional package; an InputError that names the extra if it is missing."""
+    """Return a module of an optional package; an InputError that names the extra if it is
+    missing."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

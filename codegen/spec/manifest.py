@@ -30,7 +30,7 @@ class Entry:
 
     @staticmethod
     def of(description: Description, files: Mapping[str, str]) -> Entry:
-        """The entry of a bundle with these texts."""
+        """Return the entry of a bundle with these texts."""
         return Entry(description, tuple((name, sha256(files[name])) for name in sorted(files)))
 
 
@@ -43,7 +43,7 @@ class GroupEntry:
 
     @staticmethod
     def of(group: Group, files: Mapping[str, str]) -> GroupEntry:
-        """The entry of a group with these texts."""
+        """Return the entry of a group with these texts."""
         return GroupEntry(group, tuple((name, sha256(files[name])) for name in sorted(files)))
 
 
@@ -55,17 +55,17 @@ class Manifest:
     groups: tuple[GroupEntry, ...] = ()
 
     def folders(self) -> dict[str, tuple[str, ...]]:
-        """The files of every folder, by name: those of the bundles and of the groups."""
+        """Return the files of every folder, by name: those of the bundles and of the groups."""
         pairs = [(entry.description.name, entry.hashes) for entry in self.entries]
         pairs += [(entry.group.name, entry.hashes) for entry in self.groups]
         return {name: tuple(file for file, _ in hashes) for name, hashes in pairs}
 
     def names(self) -> tuple[str, ...]:
-        """The names of the bundles."""
+        """Return the names of the bundles."""
         return tuple(entry.description.name for entry in self.entries)
 
     def entry(self, name: str) -> Entry | None:
-        """The entry of a bundle, if there is one."""
+        """Return the entry of a bundle, if there is one."""
         return next((entry for entry in self.entries if entry.description.name == name), None)
 
     def updated(self, entries: tuple[Entry, ...], groups: tuple[GroupEntry, ...] = ()) -> Manifest:
@@ -79,7 +79,7 @@ class Manifest:
         )
 
     def to_json(self) -> str:
-        """The text of the file."""
+        """Return the text of the file."""
         bundles = {
             entry.description.name: {
                 "description": _without_name(entry.description.to_dict()),
@@ -97,23 +97,23 @@ class Manifest:
 
 
 def sha256(text: str) -> str:
-    """The hash of a file's bytes, in hexadecimal."""
+    """Return the hash of a file's bytes, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_manifest(root: Path) -> Manifest:
-    """The manifest of a folder; an empty one where there is no file."""
+    """Return the manifest of a folder; an empty one where there is no file."""
     path = root / FILE
     return _read(path) if path.exists() else Manifest()
 
 
 def read_listing(path: Path) -> tuple[Description, ...]:
-    """The descriptions of the bundles that a manifest file lists."""
+    """Return the descriptions of the bundles that a manifest file lists."""
     return tuple(entry.description for entry in _read(path).entries)
 
 
 def read_group_listing(path: Path) -> tuple[Group, ...]:
-    """The groups that a manifest file lists."""
+    """Return the groups that a manifest file lists."""
     return tuple(entry.group for entry in _read(path).groups)
 
 
@@ -143,8 +143,8 @@ def _read(path: Path) -> Manifest:
 
 
 def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
-    """The root folder and the names of the bundles that a path means: a root, one bundle, or the
-    members of a group."""
+    """Return the root folder and the names of the bundles that a path means: a root, one bundle,
+    or the members of a group."""
     folder = Path(os.path.abspath(path))
     if (folder / FILE).is_file():
         return folder, read_manifest(folder).names()
@@ -163,7 +163,7 @@ def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
 
 
 def _refuse_without_manifest(folder: Path, path: str) -> None:
-    """Raises InputError where a root, or one bundle, is complete but for the manifest."""
+    """Raise InputError where a root, or one bundle, is complete but for the manifest."""
     root = folder.parent if (folder / PLAN).is_file() else folder
     bundles = sorted(plan.parent.name for plan in root.glob(f"*/{PLAN}"))
     if bundles and not (root / FILE).is_file():
@@ -194,7 +194,8 @@ def _without_name(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Description]:
-    """The descriptions of the bundles at roots and bundle folders, by root and name, each once.
+    """Return the descriptions of the bundles at roots and bundle folders, by root and name, each
+    once.
 
     Raises InputError as `located` does.
     """
@@ -210,7 +211,8 @@ def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Description
 
 
 def grouped(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Group]:
-    """The groups at roots and group folders, by root and name, each once. Raises as `located`."""
+    """Return the groups at roots and group folders, by root and name, each once. Raises as
+    `located`."""
     found: dict[tuple[Path, str], Group] = {}
     for path in paths:
         folder, (root, _) = Path(os.path.abspath(path)), located(path)

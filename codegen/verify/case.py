@@ -71,7 +71,7 @@ class Case:
 
     @staticmethod
     def of(reshard: Reshard, name: str, backend: str, module: Path) -> Case:
-        """The case of a reshard whose module is the file `module`."""
+        """Return the case of a reshard whose module is the file `module`."""
         return Case(
             name=name,
             backend=backend,
@@ -90,21 +90,21 @@ class Case:
         )
 
     def devices(self) -> tuple[int, ...]:
-        """All device ids of both meshes, ascending."""
+        """Return all device ids of both meshes, ascending."""
         return tuple(sorted({*self.source.device_ids, *self.target.device_ids}))
 
     def to_json(self) -> str:
-        """One line of JSON; `from_json` reads it back."""
+        """Return one line of JSON; `from_json` reads it back."""
         return json.dumps(_as_data(self))
 
     @staticmethod
     def from_json(line: str) -> Case:
-        """The case of a line that `to_json` wrote."""
+        """Return the case of a line that `to_json` wrote."""
         return Case.from_data(json.loads(line))
 
     @staticmethod
     def from_data(data: dict[str, Any]) -> Case:
-        """The case of what such a line holds."""
+        """Return the case of what such a line holds."""
         data["module"] = Path(data["module"])
         data["shape"] = tuple(data["shape"])
         data["texts"] = tuple((key, value) for key, value in data["texts"])
@@ -124,16 +124,16 @@ class GroupCase:
     members: tuple[Case, ...]
 
     def devices(self) -> tuple[int, ...]:
-        """All device ids, ascending; those of every member."""
+        """Return all device ids, ascending; those of every member."""
         return self.members[0].devices()
 
     def to_json(self) -> str:
-        """One line of JSON; `case_of` reads it back."""
+        """Return one line of JSON; `case_of` reads it back."""
         return json.dumps(_as_data(self) | {"members": [_as_data(case) for case in self.members]})
 
 
 def case_of(line: str) -> Case | GroupCase:
-    """The case of a line that `to_json` of either wrote."""
+    """Return the case of a line that `to_json` of either wrote."""
     data = json.loads(line)
     if "members" not in data:
         return Case.from_data(data)
@@ -150,7 +150,7 @@ def _as_data(case: Case | GroupCase) -> dict[str, Any]:
 
 
 def placement(sharding: Sharding, split: str) -> Placement:
-    """A sharding as the plain data that the oracle takes."""
+    """Return a sharding as the plain data that the oracle takes."""
     return Placement(
         axes=tuple(sharding.mesh.axes),
         device_ids=tuple(sharding.mesh.device_ids),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -29,7 +29,7 @@ class MismatchError(Exception):
 
 @contextmanager
 def said_of(what: str) -> Iterator[None]:
-    """A mismatch inside is said of `what`."""
+    """Yield a mismatch inside is said of `what`."""
     try:
         yield
     except MismatchError as error:
@@ -43,7 +43,7 @@ def expect(name: str, got: object, expected: object) -> None:
 
 
 def constants(module: ModuleType, case: Case) -> None:
-    """The names that every module has, against the description and the oracle."""
+    """Compare the names that every module has with the description and the oracle."""
     for name in named(module, "__all__"):
         named(module, name)
     expect("SHAPE", tuple(named(module, "SHAPE")), case.shape)
@@ -59,11 +59,23 @@ def constants(module: ModuleType, case: Case) -> None:
             expect(f"{side}_shape({device})", tuple(shape_of(device)), shape)
 
 
-def index_functions(module: ModuleType, case: Case) -> None:
+def names(module: ModuleType, wanted: Iterable[str]) -> None:
+    """Raise MismatchError where a name of the contract is missing."""
+    for name in wanted:
+        named(module, name)
+
+
+def plain(module: ModuleType, name: str, jitted: bool) -> Callable[..., Any]:
+    """Return an index function; that beneath a function of a kernel if they are `jitted`."""
+    function: Any = named(module, name)
+    found: Callable[..., Any] = function.fn if jitted else function
+    return found
+
+
+def index_functions(module: ModuleType, case: Case, jitted: bool) -> None:
     """source_box and target_box at every position of their meshes, against the oracle."""
     for side, placement, array in _sides(case):
-        function = named(module, f"{side}_box")
-        box: Callable[[int], Sequence[int]] = getattr(function, "fn", function)
+        box: Callable[[int], Sequence[int]] = plain(module, f"{side}_box", jitted)
         held = oracle.holdings(placement, array)
         for position, device in enumerate(placement.device_ids):
             bounds = tuple(int(bound) for bound in box(position))
@@ -94,7 +106,8 @@ class Run:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Every bit plane once, the first one under both poisons and both fills; at last random bits.
+    """Yield every bit plane once, the first one under both poisons and both fills; at last random
+    bits.
 
     Planes tell elements apart; of random bits every pattern must arrive as it left.
     """
@@ -108,7 +121,7 @@ def runs(case: Case) -> Iterator[Run]:
 
 
 def results(run: Run, got: Mapping[int, Bits], expected: Mapping[int, Bits]) -> None:
-    """Every device's result, bit by bit."""
+    """Compare every device's result, bit by bit."""
     expect("devices with a result", sorted(got), sorted(expected))
     for device in sorted(expected):
         same_bits(f"device {device}", got[device], expected[device], run.tensor)
@@ -127,7 +140,7 @@ def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
 
 
 def _element(bits: np.unsignedinteger, tensor: Bits) -> str:
-    """The tensor element that has this value if it is the only one, else the bits."""
+    """Return the tensor element that has this value if it is the only one, else the bits."""
     where = np.argwhere(tensor == bits)
     if len(where) == 1:
         return f"t{[int(index) for index in where[0]]}"
@@ -146,7 +159,7 @@ def _sides(case: Case) -> tuple[tuple[str, Placement, tuple[int, ...]], ...]:
 
 
 def named(module: ModuleType, name: str) -> Any:
-    """A name of the module's; MismatchError if it has none."""
+    """Return a name of the module's; MismatchError if it has none."""
     try:
         return getattr(module, name)
     except AttributeError:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.description import Description
-from shardwright.codegen.spec.group import BACKEND, Group
+from shardwright.codegen.spec.group import Group
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report
@@ -23,7 +24,7 @@ from shardwright.ir.reshard import Reshard
 def report_group(
     group: Group, descriptions: Sequence[Description], root: Path, runner: Runner, folder: Path
 ) -> Report:
-    """The verdict on the module of a group in `root`; twins may be written into `folder`."""
+    """Return the verdict on the module of a group in `root`; twins may be written into `folder`."""
     reshards = {each.name: each.reshard() for each in descriptions}
     case = _case(group, reshards, root)
     too_many = len(case.devices()) > MAX_DEVICES
@@ -31,18 +32,19 @@ def report_group(
         return runner.run(case)
     start = time.perf_counter()
     try:
-        result = _not_as_it_is(group, descriptions, case, runner, folder / BACKEND)
+        result = _not_as_it_is(group, descriptions, case, runner, folder / case.backend)
     except InputError as error:
         result = failure(case, f"would not be emitted now: {str(error).splitlines()[0]}")
     return dataclasses.replace(result, seconds=time.perf_counter() - start)
 
 
 def _case(group: Group, reshards: dict[str, Reshard], root: Path) -> GroupCase:
+    backend = registry.grouping().name
     members = tuple(
-        Case.of(reshard, name, BACKEND, root / name / f"{BACKEND}.py")
+        Case.of(reshard, name, backend, root / name / f"{backend}.py")
         for name, reshard in reshards.items()
     )
-    return GroupCase(group.name, BACKEND, root / group.name / f"{BACKEND}.py", members)
+    return GroupCase(group.name, backend, root / group.name / f"{backend}.py", members)
 
 
 def _not_as_it_is(
@@ -50,7 +52,7 @@ def _not_as_it_is(
 ) -> Report:
     """Its text at full size, then the module of a group of twins."""
     plans = {each.name: emit_described(each).plan for each in descriptions}
-    text = group.files(plans)[case.module.name]
+    text = registry.grouping().group_files(group, plans)[case.module.name]
     if not case.module.is_file() or case.module.read_text(encoding="utf-8") != text:
         return failure(case, "not what would be emitted now: `shardwright check` says how")
     if len(case.devices()) > MAX_DEVICES:
@@ -58,13 +60,14 @@ def _not_as_it_is(
         return dataclasses.replace(failure(case, said), verdict="skipped")
     twins = {}
     for description, member in zip(descriptions, case.members, strict=True):
-        found = twin_of(description, member, emitted_now(description, BACKEND))
+        found = twin_of(description, member, emitted_now(description, case.backend))
         if found is None:
             said = f"not run: the smallest twin of {member.name} is too large too"
             return dataclasses.replace(failure(case, said), verdict="skipped")
         twins[member.name], parts = found
         _write(root / member.name, {part.file: part.text for part in parts})
-    _write(root / group.name, group.files({name: plan(each) for name, each in twins.items()}))
+    plans = {name: plan(each) for name, each in twins.items()}
+    _write(root / group.name, registry.grouping().group_files(group, plans))
     result = runner.run(_case(group, twins, root))
     detail = f"{result.detail}; twins of its tensors; at full size: text".removeprefix("; ")
     return dataclasses.replace(result, detail=detail)

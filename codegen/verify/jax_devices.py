@@ -34,8 +34,12 @@ class Execution:
         self.function = self._function()
 
     def options(self) -> dict[str, Any]:
-        """What `reshard` is called with beside the meshes."""
+        """Return what `reshard` is called with beside the meshes."""
         return {}
+
+    def runs(self) -> Iterator[Run]:
+        """Yield what the module is executed on."""
+        return runs(self.case)
 
     def observed(self, run: Run) -> AbstractContextManager[None]:
         """Inside, the module runs as `run` says, and what goes wrong is a MismatchError."""
@@ -44,7 +48,7 @@ class Execution:
 
     def passed(self) -> tuple[str, ...]:
         """Execute the module on every bit plane; the names of the checks passed."""
-        for each in runs(self.case):
+        for each in self.runs():
             result = self.once(each)
         self.pad_and_unpad(each, result)
         if not self.case.derivative:
@@ -84,7 +88,7 @@ class Execution:
         return y
 
     def transpose(self, run: Run) -> None:
-        """A cotangent, its padding filled with what must not be read, moves back to the source."""
+        """Move a cotangent, its padding poisoned, back to the source."""
         given = oracle.padded(self.case.target_array, run.tensor, run.fill)
         wanted = self.module.source_sharding(self.source_mesh)
         x = jax.device_put(jnp.zeros(self.module.PADDED_SOURCE_SHAPE, self.case.dtype), wanted)
@@ -97,14 +101,15 @@ class Execution:
             self._compare(of, back, wanted, self.case.source_array)
 
     def _back(self, cotangent: Bits) -> Bits:
-        """The cotangent of the source: for each of its terms that of the term it is a part of."""
+        """Return the cotangent of the source: for each of its terms that of the term of the target
+        that it is a part of."""
         case = self.case
         terms = oracle_terms.target_of_terms(case.source, case.target)
         back: Bits = cotangent.reshape(-1, *case.shape)[list(terms)]
         return back.reshape(case.source_shape)
 
     def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
-        """What a device has of `y` is, with the padding zero, what the oracle says."""
+        """Compare what a device has of `y`, with the padding zero, with the oracle."""
         compare.expect("dtype of the result", str(y.dtype), self.case.dtype)
         if not y.sharding.is_equivalent_to(wanted, y.ndim):
             raise MismatchError(f"sharding of the result: got: {y.sharding}, expected: {wanted}")
@@ -132,7 +137,8 @@ class Execution:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Every bit plane, as `compare.runs`; where terms are reduced, those whose sums are exact."""
+    """Yield every bit plane, as `compare.runs`; where terms are reduced, those whose sums are
+    exact."""
     if not case.source.unreduced and not case.target.unreduced:
         yield from compare.runs(case)
     elif case.transposed or max(map(len, _made_of(case))) == 1:
@@ -142,14 +148,15 @@ def runs(case: Case) -> Iterator[Run]:
 
 
 def _made_of(case: Case) -> list[tuple[int, ...]]:
-    """For every term of the target the terms of the source it is made of, none if it is empty."""
+    """Return, for every term of the target, the terms of the source it is made of, none if it is
+    empty."""
     if case.transposed:  # every term has the cotangent of the one term that it was a part of
         return [(term,) for term in oracle_terms.target_of_terms(case.target, case.source)]
     return list(oracle_terms.terms_of_target(case.source, case.target))
 
 
 def _moved(case: Case) -> Iterator[Run]:
-    """Planes of what is given; every term of the target is one of them, or empty."""
+    """Yield planes of what is given; every term of the target is one of them, or empty."""
     for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
         given = run.tensor.reshape(-1, *case.shape)
         made = [given[of[0]] if of else _empty(case) for of in _made_of(case)]
@@ -170,7 +177,7 @@ def _reduced(case: Case) -> Iterator[Run]:
 
 
 def _empty(case: Case) -> Bits:
-    """What a term without a value holds."""
+    """Return what a term without a value holds."""
     identity = oracle_terms.identity(case.dtype, case.target.operator)
     return to_bits(np.full(case.shape, identity).astype(jnp.dtype(case.dtype)))
 
@@ -187,12 +194,12 @@ def wide_types(dtype: str) -> Iterator[None]:
 
 
 def to_jax(bits: Bits, dtype: str) -> Any:
-    """A numpy array of the JAX dtype with these bits."""
+    """Return a numpy array of the JAX dtype with these bits."""
     return bits.view(jnp.dtype(dtype))
 
 
 def to_bits(array: Any) -> Bits:
-    """The bits of a JAX or numpy array."""
+    """Return the bits of a JAX or numpy array."""
     values = np.asarray(array)
     bits: Bits = np.ascontiguousarray(values).view(f"u{values.itemsize}").reshape(values.shape)
     return bits

@@ -9,16 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.spec.description import Description
-from shardwright.codegen.spec.group import BACKEND as GROUP_BACKEND
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import described, grouped
 from shardwright.codegen.verify import single
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.group import report_group
-from shardwright.codegen.verify.pool import REQUIRES, Runner
+from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.verify.report import Progress, Report
-from shardwright.ir.errors import InputError, one_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class BundleJob:
         return (self.description,)
 
     def report(self, runner: Runner, folder: Path) -> Report:
-        """The verdict on the module."""
+        """Return the verdict on the module."""
         module = self.root / self.description.name / f"{self.backend}.py"
         return single.report(self.description, module, runner, folder)
 
@@ -47,10 +46,10 @@ class GroupJob:
     group: Group
     descriptions: tuple[Description, ...]
     root: Path
-    backend: str = GROUP_BACKEND
+    backend: str
 
     def report(self, runner: Runner, folder: Path) -> Report:
-        """The verdict on the module."""
+        """Return the verdict on the module."""
         return report_group(self.group, self.descriptions, self.root, runner, folder)
 
 
@@ -63,7 +62,7 @@ def verify_bundles(
     progress: Progress | None,
     time_limit: float,
 ) -> tuple[Report, ...]:
-    """`verify`, whose docstring says what it does."""
+    """Return `verify`, whose docstring says what it does."""
     jobs = _jobs([paths] if isinstance(paths, str | Path) else paths, backends)
     if progress is not None:
         progress(0, len(jobs), None)
@@ -78,10 +77,7 @@ def verify_bundles(
 
 def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[Job]:
     for backend in backends or ():
-        if backend not in REQUIRES:
-            raise InputError(
-                "no such backend", argument="backends", got=backend, expected=one_of(REQUIRES)
-            )
+        registry.check_name(backend)
     every = tuple(paths)
     jobs: list[Job] = [
         BundleJob(description, backend, root)
@@ -91,13 +87,14 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
     ]
     for (root, _), group in grouped(every).items():
         members = described(root / name for name in group.members)
-        if backends is None or GROUP_BACKEND in backends:
-            jobs.append(GroupJob(group, tuple(members.values()), root))
+        grouping = registry.grouping().name
+        if backends is None or grouping in backends:
+            jobs.append(GroupJob(group, tuple(members.values()), root, grouping))
     return jobs
 
 
 def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
-    """Every job with its report, as they end; each backend has a thread and a process."""
+    """Yield every job with its report, as they end; each backend has a thread and a process."""
     results: queue.Queue[tuple[Job, Report] | Exception] = queue.Queue()
     runners = []
     for backend in dict.fromkeys(job.backend for job in jobs):
@@ -130,7 +127,8 @@ def _serve(
 
 
 def _devices(job: Job) -> int:
-    """How many devices a job's worker needs; it runs nothing on meshes that are too large."""
+    """Return how many devices a job's worker needs; it runs nothing on meshes that are too
+    large."""
     reshard = job.descriptions[0].reshard()
     count = len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
     return count if count <= MAX_DEVICES else 0

@@ -25,8 +25,8 @@ MAX_ENUMERATED = 512
 
 
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
-    """The verdict on a backend's module and its backward beside it; `folder` is where the modules
-    of a twin may be written."""
+    """Return the verdict on a backend's module and its backward beside it; `folder` is where the
+    modules of a twin may be written."""
     try:
         cases = _cases(description, module)
     except InputError as error:
@@ -40,7 +40,8 @@ def report(description: Description, module: Path, runner: Runner, folder: Path)
 
 
 def _cases(description: Description, module: Path) -> tuple[Case, ...]:
-    """The case of a module, which is to have its derivative if there is a backward, and of that."""
+    """Return the case of a module, which is to have its derivative if there is a backward, and
+    of that."""
     backend, name = module.stem, description.name
     made = planned(description)
     case = Case.of(made.reshard, name, backend, module)
@@ -53,7 +54,7 @@ def _cases(description: Description, module: Path) -> tuple[Case, ...]:
 
 
 def _all(cases: Sequence[Case], run: Callable[[Case], Report]) -> Report:
-    """One report on a module and its backward: that first, since the derivative needs it."""
+    """Return one report on a module and its backward: that first, since the derivative needs it."""
     if len(cases) == 1:
         return run(cases[0])
     own, beside = cases
@@ -69,7 +70,7 @@ def _all(cases: Sequence[Case], run: Callable[[Case], Report]) -> Report:
 def _not_as_they_are(
     description: Description, cases: Sequence[Case], runner: Runner, folder: Path
 ) -> Report:
-    """The modules at full size without moving anything, then their twins in full."""
+    """Return the modules at full size without moving anything, then their twins in full."""
     try:
         emitted = emitted_now(description, cases[0].backend)
     except InputError as error:
@@ -98,7 +99,7 @@ def _not_as_they_are(
 def twin_of(
     description: Description, case: Case, emitted: Sequence[Part]
 ) -> tuple[Reshard, tuple[Part, ...]] | None:
-    """The smallest twin whose modules have the forms of those emitted, else the smallest."""
+    """Return the smallest twin whose modules have the forms of those emitted, else the smallest."""
     smallest = None
     for small in twins(description.reshard(), case.source, case.target):
         shrunk = dataclasses.replace(description, shape=small.shape)
@@ -123,7 +124,8 @@ def _checked(full: Report) -> str:
 
 
 def _full_size(part: Part, case: Case, runner: Runner) -> Report:
-    """Constants, index functions and transfers of a module; its text against what is emitted."""
+    """Return constants, index functions and transfers of a module; its text against what is
+    emitted."""
     transfers: tuple[Transfer, ...] = ()
     if part.plan.strategy == "direct" and len(case.devices()) <= MAX_ENUMERATED:
         enumerated = part.plan.transfers()
@@ -143,7 +145,7 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
 def _twin_cases(
     case: Case, small: Description, emitted: Sequence[Part], folder: Path
 ) -> tuple[Case, ...]:
-    """The cases of a twin, whose modules are written into the folder."""
+    """Return the cases of a twin, whose modules are written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
     for part in emitted:
@@ -154,7 +156,7 @@ def _twin_cases(
 def emitted_now(
     description: Description, backend: str, like: Sequence[Part] = ()
 ) -> tuple[Part, ...]:
-    """A backend's modules as they would be emitted now; `like`: in the form of these, where the
-    backend has several and chooses by size."""
+    """Return a backend's modules as they would be emitted now; `like`: in the form of these,
+    where the backend has several and chooses by size."""
     plan = emit_described(description).plan
     return parts(plan, backend, description.command(), tuple(like))

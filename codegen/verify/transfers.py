@@ -21,7 +21,7 @@ Ranges = npt.NDArray[np.int64]
 def disagreement(
     transfers: Transfers, source: Placement, target: Placement, shape: Sequence[int]
 ) -> str:
-    """What is wrong with the transfers, or the empty string.
+    """Return what is wrong with the transfers, or the empty string.
 
     Senders hold what they send, local ranges are the tensor's, and the tiles that a device
     receives are disjoint and cover its target shard.
@@ -49,7 +49,7 @@ def disagreement(
 
 
 def as_rows(transfers: Transfers) -> tuple[tuple[int, ...], ...]:
-    """Sender, receiver, then low and high along each dimension, of every transfer."""
+    """Return sender, receiver, then low and high along each dimension, of every transfer."""
     count = len(transfers.sender)
     ends = transfers.tensor.reshape(count, -1)
     columns = (transfers.sender[:, None], transfers.receiver[:, None], ends)
@@ -66,7 +66,7 @@ def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
 
 
 def _partition_fault(tiles: Ranges, box: Ranges) -> str:
-    """Why tiles inside a box are not a partition of it, or the empty string."""
+    """Return why tiles inside a box are not a partition of it, or the empty string."""
     for first in range(0, len(tiles), _AT_ONCE):
         some = tiles[first : first + _AT_ONCE]
         low = np.maximum(some[:, None, :, 0], tiles[None, :, :, 0])

@@ -35,7 +35,7 @@ SUBLANES, LANES = (8, 16, 32), 128
 
 
 def is_too_large(shape: Sequence[int]) -> bool:
-    """Whether a tensor has too many elements to be moved by an interpreter."""
+    """Return whether a tensor has too many elements to be moved by an interpreter."""
     return math.prod(shape) > MAX_ELEMENTS
 
 
@@ -59,7 +59,7 @@ def _shape(
     at_least: int,
     tiling: tuple[int, int],
 ) -> tuple[int, ...]:
-    """Every dimension's twin; the last two keep their residue modulo the tiling too."""
+    """Return every dimension's twin; the last two keep their residue modulo the tiling too."""
     moduli = [1] * len(shape) + list(tiling)
     return tuple(
         twin_extent(extent, side(source, dim), side(target, dim), at_least, moduli[dim + 2])
@@ -68,7 +68,7 @@ def _shape(
 
 
 def form(text: str) -> str:
-    """A module's code without its numbers and texts; equal for modules that do the same."""
+    """Return a module's code without its numbers and texts; equal for modules that do the same."""
     with _PARSING:
         tree = ast.parse(text)
     return ast.unparse(_Form().visit(tree))
@@ -91,15 +91,15 @@ Side = tuple[tuple[int, ...], str]
 
 
 def side(placement: Placement, dim: int) -> Side:
-    """How a placement cuts a dimension."""
+    """Return how a placement cuts a dimension."""
     return tuple(placement.ref_size(ref) for ref in placement.dims[dim]), placement.split
 
 
 def twin_extent(
     extent: int, source: Side, target: Side, at_least: int = 1, modulus: int = 1
 ) -> int:
-    """The smallest extent from `at_least` that is cut in the same pattern, all cuts keeping their
-    residue modulo `modulus`; `extent` itself if it is the smallest.
+    """Return the smallest extent from `at_least` that is cut in the same pattern, all cuts keeping
+    their residue modulo `modulus`; `extent` itself if it is the smallest.
 
     >>> twin_extent(128256, ((8,), "flat"), ((), "flat"))
     16
@@ -118,7 +118,7 @@ def twin_extent(
 def _pattern(
     extent: int, sides: Sequence[Side]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The rank of every cut among all cuts, and the width of every tile, at most 2."""
+    """Return the rank of every cut among all cuts, and the width of every tile, at most 2."""
     ends = [0, extent]
     for sizes, split in sides:
         for shard in oracle.shard_indices(extent, sizes, split):

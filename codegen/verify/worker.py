@@ -1,47 +1,41 @@
-"""The process that runs emitted modules: JSON lines in, JSON lines out, one for each case.
+"""The process that runs emitted modules: a case a line, what is right and wrong with its module.
 
-Started by `pool` with the arguments BACKEND LOG and the environment that the backend needs. What
-modules and runtimes print goes to the file LOG.
+Started with the argument BACKEND and the environment that the backend needs.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import json
-import os
 import sys
-import threading
 import time
 from importlib.metadata import version
-from itertools import count
-from pathlib import Path
 from types import ModuleType
 
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.contract import NAMES
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.pool import REQUIRES
+from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.verify.routes import routes
-from shardwright.codegen.workers.process import only_sources, own_stdout
-
-_numbers = count()
+from shardwright.codegen.workers.serve import Answer, serve
 
 
-def main(backend: str, log: Path) -> None:
-    """Serve cases until stdin ends."""
-    answers = own_stdout(log)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+def main(backend: str) -> None:
+    """Serve cases."""
+    serve(lambda: _verifying(backend))
+
+
+def _verifying(backend: str) -> Answer:
     unfit = _unfit(backend)
-    only_sources()
-    answers.write(json.dumps({"ready": backend}) + "\n")
-    for line in sys.stdin:
+
+    def answer(line: str) -> dict[str, object]:
         start = time.perf_counter()
-        case = case_of(line)
-        answer = _failed(unfit) if unfit else _verdict(_runner(backend), case)
-        answer["seconds"] = time.perf_counter() - start
-        answers.write(json.dumps(answer) + "\n")
+        found = _failed(unfit) if unfit else _verdict(_runner(backend), case_of(line))
+        return {**found, "seconds": time.perf_counter() - start}
+
+    return answer
 
 
 def _runner(backend: str) -> ModuleType:
@@ -49,15 +43,16 @@ def _runner(backend: str) -> ModuleType:
 
 
 def _unfit(backend: str) -> str:
-    """Why nothing can be checked with what is installed, or the empty string: what a backend's
-    checks stand on is gone, or a fault that is planted in every process is not found."""
+    """Return why nothing can be checked with what is installed, or the empty string: what a
+    backend's checks stand on is gone, or a fault that is planted in every process is not found."""
     try:
         missed = "; ".join(_runner(backend).missed())
     except Exception as error:
         missed = brief(error)
     if not missed:
         return ""
-    versions = " and ".join(f"{name} {version(name)}" for name in REQUIRES[backend][0])
+    packages = registry.runtime(backend).packages
+    versions = " and ".join(f"{name} {version(name)}" for name in packages)
     return f"nothing can be verified with {versions}: {missed}"
 
 
@@ -70,6 +65,7 @@ def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
     try:
         module = load(case.module)
         if isinstance(case, GroupCase):
+            compare.names(module, registry.contract(case.backend).grouped)
             checks: tuple[str, ...] = runner.run_group(module, case)
         else:
             checks = _checks(runner, module, case)
@@ -82,33 +78,21 @@ def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
 
 
 def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ...]:
-    """What a bundle's module passes; a MismatchError for what it does not."""
+    """Return what a bundle's module passes; a MismatchError for what it does not."""
+    contract = registry.contract(case.backend)
+    compare.names(module, (*NAMES, *contract.verified))
     compare.constants(module, case)
-    compare.index_functions(module, case)
+    compare.index_functions(module, case, contract.jitted)
     checks: tuple[str, ...] = ("constants", "index functions")
     if case.transfers:
-        routes(module, case)
+        routes(module, case, contract.jitted)
         checks += ("transfers",)
     moved: tuple[str, ...] = (runner.run if case.execute else runner.inspect)(module, case)
     return checks + moved
 
 
-def load(path: Path) -> ModuleType:
-    """Import a module by its path, under a name of its own."""
-    if not path.is_file():
-        raise MismatchError(f"the module is missing: {path}")
-    name = f"emitted_{next(_numbers)}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise MismatchError(f"{path} is not a Python module")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def brief(error: Exception) -> str:
-    """An exception in one line.
+    """Return an exception in one line.
 
     The runtimes put the traceback of a callback into the message of the error they raise; what
     happened is its last line, or the code above that if the last line is but a name.
@@ -122,12 +106,5 @@ def brief(error: Exception) -> str:
     return lines[-1] if " " in lines[-1] else f"{lines[-1]}: {lines[-2]}"
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent has ended, even while a kernel hangs."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1])

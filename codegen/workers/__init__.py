@@ -1,1 +1,1 @@
-"""Worker processes: how they start, what they print, how they ended."""
+"""Worker processes: what starts, asks and replaces them (`worker`), what answers (`serve`)."""

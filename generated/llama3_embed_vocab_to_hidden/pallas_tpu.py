@@ -98,9 +98,6 @@ TARGET_SPEC = P(None, "x")
 PADDED_SOURCE_SHAPE = (128256, 8192)
 PADDED_TARGET_SHAPE = (128256, 8192)
 
-# Elements move as integers of their width.
-BITS = jnp.int16
-
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 1
 PIECES = 1
@@ -526,15 +523,8 @@ def _program(x, source, target, interpret, collective_id):
 
     for _ in range(batch := x.ndim - len(PADDED_SOURCE_SHAPE)):
         one, last = functools.partial(lax.map, one), functools.partial(lax.map, last)
-
-    def first(shard):
-        return one(lax.bitcast_convert_type(shard, BITS))
-
-    def whole(shard):
-        return lax.bitcast_convert_type(last(shard), DTYPE)
-
-    y = _mapped(first, source, _batched(SOURCE_SPEC, batch), _batched(rows, batch))(x)
-    y = _mapped(whole, target, _batched(out_rows, batch), _batched(TARGET_SPEC, batch))(y)
+    y = _mapped(one, source, _batched(SOURCE_SPEC, batch), _batched(rows, batch))(x)
+    y = _mapped(last, target, _batched(out_rows, batch), _batched(TARGET_SPEC, batch))(y)
     if AxisType.Explicit in target.axis_types:
         return jax.sharding.reshard(y, NamedSharding(target, _batched(TARGET_SPEC, batch)))
     return y
@@ -601,9 +591,13 @@ def _effects(x, source, target, interpret, collective_id):
 def _linear(x, source, target, interpret, collective_id):
     """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
     if isinstance(x, jax.core.Tracer):  # its program is one for these devices
-        explicit = AxisType.Explicit in source.axis_types
-        placed = jax.sharding.reshard if explicit else lax.with_sharding_constraint
-        x = placed(x, NamedSharding(source, SOURCE_SPEC))
+        meshes = jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
+        place = lax.with_sharding_constraint
+        if AxisType.Explicit in source.axis_types:
+            place = jax.sharding.reshard
+        elif any(AxisType.Explicit in each.axis_types for each in meshes):
+            place = jax.device_put
+        x = place(x, NamedSharding(source, SOURCE_SPEC))
     static = {"interpret": interpret, "collective_id": collective_id}
     return _reshard.bind(x, source=source, target=target, **static)
 

@@ -828,9 +828,13 @@ def _effects(x, source, target, interpret, collective_id):
 def _linear(x, source, target, interpret, collective_id):
     """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
     if isinstance(x, jax.core.Tracer):  # its program is one for these devices
-        explicit = AxisType.Explicit in source.axis_types
-        placed = jax.sharding.reshard if explicit else lax.with_sharding_constraint
-        x = placed(x, NamedSharding(source, SOURCE_SPEC))
+        meshes = jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
+        place = lax.with_sharding_constraint
+        if AxisType.Explicit in source.axis_types:
+            place = jax.sharding.reshard
+        elif any(AxisType.Explicit in each.axis_types for each in meshes):
+            place = jax.device_put
+        x = place(x, NamedSharding(source, SOURCE_SPEC))
     static = {"interpret": interpret, "collective_id": collective_id}
     return _reshard.bind(x, source=source, target=target, **static)
 

@@ -94,9 +94,6 @@ TARGET_SPEC = P("x", "y")
 PADDED_SOURCE_SHAPE = (8, 6)
 PADDED_TARGET_SHAPE = (8, 6)
 
-# Elements move as integers of their width.
-BITS = jnp.int16
-
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 1
 PIECES = 1
@@ -454,12 +451,12 @@ def _shifted(values, by):
 
 def _words(values):
     """The elements as 32-bit words, which is what can be shifted."""
-    return values.astype(jnp.int32)
+    return lax.bitcast_convert_type(values, jnp.int16).astype(jnp.int32)
 
 
 def _elements(words, dtype):
     """The elements that `_words` took."""
-    return words.astype(dtype)
+    return lax.bitcast_convert_type(words.astype(jnp.int16), dtype)
 
 
 def _pass(window, chunk, by):
@@ -767,8 +764,7 @@ def _program(stacked, mesh, interpret, collective_id=None):
 
         for _ in range(stacked.ndim - 1 - len(LOCAL_SOURCE_SHAPE)):
             exchange = functools.partial(lax.map, exchange)
-        y = exchange(lax.bitcast_convert_type(shards[0], BITS))
-        return lax.bitcast_convert_type(y[None], DTYPE)
+        return exchange(shards[0])[None]
 
     return _mapped(one, mesh, (P(), rows), rows)(jnp.array(ORDER, jnp.int32), stacked)
 

@@ -71,7 +71,7 @@ def _divided(expr: sympy.Expr) -> Bounds | None:
 
 
 def _greatest_quotient(high: sympy.Expr, expr: sympy.Expr) -> sympy.Expr | None:
-    """The bound of a quotient `a floordiv n` with a <= high, for extents; None if not known.
+    """Return the bound of a quotient `a floordiv n` with a <= high, for extents; None if not known.
 
     a floordiv n <= q - 1                    if a <= n*q - 1
     a floordiv (w*(K ceildiv P)) <= P/w - 1  if a <= K - 1 and w divides P, for then
@@ -93,7 +93,7 @@ def _greatest_quotient(high: sympy.Expr, expr: sympy.Expr) -> sympy.Expr | None:
 
 
 def quotient(term: sympy.Expr, n: sympy.Expr) -> sympy.Expr | None:
-    """`term / n` for monomials where the division is exact, else None."""
+    """Return `term / n` for monomials where the division is exact, else None."""
     coefficient, rest = term.as_coeff_Mul()
     n_coefficient, n_rest = n.as_coeff_Mul()
     if coefficient % n_coefficient:
@@ -110,13 +110,13 @@ def quotient(term: sympy.Expr, n: sympy.Expr) -> sympy.Expr | None:
 
 
 def _plain(function: type, value: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr | None:
-    """The quotient of a bound where it is itself free of division, else None."""
+    """Return the quotient of a bound where it is itself free of division, else None."""
     quotient = function(value, divisor)
     return quotient if not quotient.has(FloorDiv, CeilDiv) or quotient == value else None
 
 
 def _exactly(expr: sympy.Expr) -> bool:
-    """Whether the expression stands for itself: made of extents only, no index in it."""
+    """Return whether the expression stands for itself: made of extents only, no index in it."""
     return not expr.atoms(Index)
 
 
@@ -168,7 +168,7 @@ _RULES: dict[type, Callable[[sympy.Expr], Bounds | None]] = {
 
 
 def is_nonnegative(expr: Value) -> bool:
-    """Whether `expr >= 0` is proved. `expr` may hold indices: their bounds are used."""
+    """Return whether `expr >= 0` is proved. `expr` may hold indices: their bounds are used."""
     expr = sympy.sympify(expr)
     if isinstance(expr, sympy.Integer):
         return bool(expr >= 0)
@@ -205,12 +205,12 @@ def _nonnegative_in_extents(expr: sympy.Expr) -> bool:
 
 
 def is_less(a: Value, b: Value) -> bool:
-    """Whether `a < b` is proved."""
+    """Return whether `a < b` is proved."""
     return is_at_most(a + 1, b)
 
 
 def is_at_most(a: Value, b: Value) -> bool:
-    """Whether `a <= b` is proved, by the bounds of the difference or of either side."""
+    """Return whether `a <= b` is proved, by the bounds of the difference or of either side."""
     first, second = bounds(sympy.expand(a)), bounds(sympy.expand(b))
     if first is not None and second is not None and is_nonnegative(second[0] - first[1]):
         return True
@@ -218,7 +218,8 @@ def is_at_most(a: Value, b: Value) -> bool:
 
 
 def divisor(expr: Value) -> int:
-    """The largest integer proved to divide `expr` (0 for the constant 0, which all divide)."""
+    """Return the largest integer proved to divide `expr` (0 for the constant 0, which all
+    divide)."""
     expr = sympy.sympify(expr)
     if isinstance(expr, sympy.Integer):
         return abs(int(expr))

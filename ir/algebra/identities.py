@@ -31,7 +31,7 @@ class Identity:
 def rewrite(
     function: type[sympy.Function], first: sympy.Expr, second: sympy.Expr
 ) -> sympy.Expr | None:
-    """The first identity of `function` that applies to its two arguments, or None."""
+    """Return the first identity of `function` that applies to its two arguments, or None."""
     if first.is_Integer and second.is_Integer:
         return sympy.Integer(CONCRETE[function](int(first), int(second)))
     for identity in IDENTITIES:
@@ -43,7 +43,7 @@ def rewrite(
 
 
 def _split(a: sympy.Expr, n: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """`a = n*q + r`, with q made of the terms of `a` that n divides."""
+    """Return `a = n*q + r`, with q made of the terms of `a` that n divides."""
     q: list[sympy.Expr] = []
     r: list[sympy.Expr] = []
     for term in sympy.Add.make_args(sympy.expand(a)):
@@ -55,7 +55,8 @@ def _split(a: sympy.Expr, n: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 def _common_factor(
     a: sympy.Expr, n: sympy.Expr
 ) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:
-    """`(q, r, m, g)` with a = g*q + r, n = g*m, 0 <= r < g, for the first such g; or None."""
+    """Return `(q, r, m, g)` with a = g*q + r, n = g*m, 0 <= r < g, for the first such g; or
+    None."""
     for g in _candidate_factors(a, n):
         m = quotient(n, g)
         if m is None or g == 1:
@@ -195,7 +196,8 @@ IDENTITIES: tuple[Identity, ...] = (
 
 
 def simplify(expr: Value) -> sympy.Expr:
-    """The expression expanded and with quotient and remainder recombined, until nothing changes:
+    """Return the expression expanded and with quotient and remainder recombined, until nothing
+    changes:
 
     `c*k*(a floordiv (s*k)) + c*((a floordiv s) mod k) = c*(a floordiv s)`
     """
@@ -223,5 +225,5 @@ def _recombine(expr: sympy.Expr) -> sympy.Expr:
 
 
 def equal(a: Value, b: Value) -> bool:
-    """Whether the identities prove `a = b`."""
+    """Return whether the identities prove `a = b`."""
     return bool(simplify(sympy.sympify(a) - sympy.sympify(b)) == 0)

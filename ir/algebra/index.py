@@ -12,17 +12,20 @@ compute, to prove and to print. Divisors are positive; the identities are in
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import sympy
+
+from shardwright.ir.arrays import Integers as Integers
 
 # A Python integer, a numpy integer array, or a sympy expression.
 Value: TypeAlias = Any
-# An array of indices, extents or device ids.
-Integers: TypeAlias = npt.NDArray[np.int64]
+# One of them where it is known which: two integers give an integer, and an expression, whose type
+# is not known, a Value.
+Number = TypeVar("Number", bound=int | Integers)
 
 
 class Index(sympy.Symbol):  # type: ignore[misc]
@@ -43,8 +46,28 @@ class Index(sympy.Symbol):  # type: ignore[misc]
 
 
 def extent_symbol(name: str) -> sympy.Symbol:
-    """The symbol of a size: a positive integer."""
+    """Return the symbol of a size: a positive integer."""
     return sympy.Symbol(name, integer=True, positive=True)
+
+
+Rewrite = Callable[[type[sympy.Function], sympy.Expr, sympy.Expr], sympy.Expr | None]
+"""Called as rewrite(function, first, second): the simpler expression, or None if there is none."""
+
+
+def _unchanged(*_: object) -> None:
+    """Return None, for no rewrite: an algebra without identities has none."""
+
+
+_rewrite: Rewrite = _unchanged
+
+
+def simplify_by(rewrite: Rewrite) -> None:
+    """Let every index function made from now on be simplified by `rewrite`.
+
+    The package registers its table of identities when it is imported.
+    """
+    global _rewrite
+    _rewrite = rewrite
 
 
 class _IndexFunction(sympy.Function):  # type: ignore[misc]
@@ -54,9 +77,7 @@ class _IndexFunction(sympy.Function):  # type: ignore[misc]
 
     @classmethod
     def eval(cls, first: sympy.Expr, second: sympy.Expr) -> sympy.Expr | None:
-        from shardwright.ir.algebra.identities import rewrite
-
-        return rewrite(cls, first, second)
+        return _rewrite(cls, first, second)
 
 
 class FloorDiv(_IndexFunction):
@@ -79,36 +100,50 @@ class Maximum(_IndexFunction):
     """The larger of two integers."""
 
 
-def _symbolic(*values: Value) -> bool:
-    return any(isinstance(value, sympy.Basic) for value in values)
+def _applied(
+    function: type[sympy.Function], concrete: Callable[[Value, Value], Value], a: Value, b: Value
+) -> Value:
+    """Return the function of the algebra if either operand is an expression, else the concrete
+    one."""
+    symbolic = isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)
+    return function(a, b) if symbolic else concrete(a, b)
 
 
-def floor_div(a: Value, n: Value) -> Value:
-    """`a floordiv n`."""
-    return FloorDiv(a, n) if _symbolic(a, n) else a // n
+def floor_div(a: Number, n: Number) -> Number:
+    """Return `a floordiv n`."""
+    quotient: Number = _applied(FloorDiv, operator.floordiv, a, n)
+    return quotient
 
 
-def ceil_div(a: Value, n: Value) -> Value:
-    """`a ceildiv n`."""
-    return CeilDiv(a, n) if _symbolic(a, n) else -(-a // n)
+def ceil_div(a: Number, n: Number) -> Number:
+    """Return `a ceildiv n`."""
+    quotient: Number = _applied(CeilDiv, lambda a, n: -(-a // n), a, n)
+    return quotient
 
 
-def mod(a: Value, n: Value) -> Value:
-    """`a mod n`, in `[0, n)`."""
-    return Mod(a, n) if _symbolic(a, n) else a % n
+def mod(a: Number, n: Number) -> Number:
+    """Return `a mod n`, in `[0, n)`."""
+    remainder: Number = _applied(Mod, operator.mod, a, n)
+    return remainder
 
 
-def minimum(a: Value, b: Value) -> Value:
-    """The smaller of two."""
-    if _symbolic(a, b):
-        return Minimum(a, b)
+def minimum(a: Number, b: Number) -> Number:
+    """Return the smaller of two."""
+    smaller: Number = _applied(Minimum, _smaller, a, b)
+    return smaller
+
+
+def maximum(a: Number, b: Number) -> Number:
+    """Return the larger of two."""
+    larger: Number = _applied(Maximum, _larger, a, b)
+    return larger
+
+
+def _smaller(a: Value, b: Value) -> Value:
     return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
 
 
-def maximum(a: Value, b: Value) -> Value:
-    """The larger of two."""
-    if _symbolic(a, b):
-        return Maximum(a, b)
+def _larger(a: Value, b: Value) -> Value:
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
 
 
@@ -122,7 +157,7 @@ CONCRETE: dict[type[sympy.Function], Callable[[Value, Value], Value]] = {
 
 
 def evaluate(expr: Value, values: Mapping[sympy.Symbol, Value]) -> Value:
-    """The value of `expr` with every symbol replaced by an integer or an integer array.
+    """Return the value of `expr` with every symbol replaced by an integer or an integer array.
 
     Raises KeyError for a symbol without a value, TypeError for a node that is not of the algebra.
     """

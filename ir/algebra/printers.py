@@ -31,8 +31,24 @@ class Printer:
     remainder: str = ""
 
     def text(self, expr: Value) -> str:
-        """The expression as source. Raises InternalError for an operand that may be negative."""
+        """Return the expression as source. Raises InternalError for an operand that may be
+        negative."""
         return self._print(sympy.sympify(expr))[0]
+
+    def calls(self, expr: Value) -> frozenset[str]:
+        """Return the names of the functions that the expression's text calls."""
+        found = set()
+        for part in sympy.preorder_traversal(sympy.sympify(expr)):
+            match part:
+                case Minimum():
+                    found.add(self.minimum)
+                case Maximum():
+                    found.add(self.maximum)
+                case FloorDiv() | CeilDiv():
+                    found.add(self.quotient)
+                case Mod():
+                    found.add(self.remainder)
+        return frozenset(found - {""})
 
     def _print(self, expr: sympy.Expr) -> tuple[str, int]:
         if isinstance(expr, sympy.Integer):
@@ -51,7 +67,8 @@ class Printer:
         raise InternalError(f"no way to print {expr!r}")
 
     def terms(self, expr: sympy.Expr) -> list[str]:
-        """The terms of a sum in print order, all but the first with their sign before them."""
+        """Return the terms of a sum in print order, all but the first with their sign before
+        them."""
         first, *rest = sorted(sympy.Add.make_args(expr), key=_rank)
         texts = [self._wrapped(first, _PRODUCT if first.as_coeff_Mul()[0] >= 0 else _SUM)]
         for term in rest:
@@ -95,7 +112,7 @@ class Printer:
 
 
 def _rank(term: sympy.Expr) -> tuple[bool, bool, int, str]:
-    """Positive terms first, constants last, larger strides before smaller, then by name."""
+    """Return positive terms first, constants last, larger strides before smaller, then by name."""
     coefficient, rest = term.as_coeff_Mul()
     return bool(coefficient < 0), bool(term.is_Integer), -abs(int(coefficient)), str(rest)
 

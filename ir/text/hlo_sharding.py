@@ -43,12 +43,13 @@ WHOLE = re.compile(
 
 
 def is_hlo(text: str) -> bool:
-    """Whether a text begins as a sharding in HLO's notation."""
+    """Return whether a text begins as a sharding in HLO's notation."""
     return BEGIN.match(text) is not None
 
 
 def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
-    """The sharding of a text for a tensor of a rank, on a mesh; of one device, on a mesh of that.
+    """Return the sharding of a text for a tensor of a rank, on a mesh; of one device, on a mesh of
+    that.
 
     Raises InputError, with a caret, for a text of another form, for tiles that are not one of each
     device of the mesh, and for tiles that axes and sub-axes of the mesh do not make.
@@ -76,7 +77,7 @@ class _Reader(NamedTuple):
     match: re.Match[str]
 
     def sharding(self) -> Sharding:
-        """What the text says."""
+        """Return what the text says."""
         if self.match["maximal"] is not None:
             device = self._numbers("maximal")[0]
             self._known([device], "maximal")
@@ -145,7 +146,7 @@ class _Reader(NamedTuple):
         return ("tile",) * (rank - len(last)) + tuple(last)
 
     def _refs(self, positions: np.ndarray, axis: int) -> tuple[AxisRef, ...]:
-        """The axes along which tiles follow one another in a dimension."""
+        """Return the axes along which tiles follow one another in a dimension."""
         first = tuple(slice(None) if other == axis else 0 for other in range(positions.ndim))
         line = positions[first]
         digits: list[tuple[int, int]] = []
@@ -188,7 +189,8 @@ class _Reader(NamedTuple):
 
 
 def _tiled(mesh: Mesh, refs: list[tuple[AxisRef, ...]], shape: tuple[int, ...]) -> np.ndarray:
-    """The position at every tile, where each dimension is split by axes and all others are 0."""
+    """Return the position at every tile, where each dimension is split by axes and all others
+    are 0."""
     positions = np.zeros((1,), dtype=np.int64)
     for digit in (mesh.digit(ref) for each in refs for ref in each):
         values = np.arange(digit.size, dtype=np.int64) * digit.stride

@@ -58,7 +58,7 @@ class Located:
         check_type(self.text, str, "a text", self.argument)
 
     def tree(self, start: str, what: str) -> Tree[Token]:
-        """The parse tree; where the text does not follow the grammar, an InputError."""
+        """Return the parse tree; where the text does not follow the grammar, an InputError."""
         try:
             return _parser().parse(self.text, start=start)
         except UnexpectedInput as error:
@@ -101,7 +101,7 @@ class Located:
         )
 
     def integers(self, token: Token, spans: Spans) -> list[int]:
-        """The device ids of a bracketed list; notes the span of the list and of every id."""
+        """Return the device ids of a bracketed list; notes the span of the list and of every id."""
         place = span_of(token)
         spans["device_ids",] = place
         inside = str(token)[1:-1]
@@ -137,7 +137,7 @@ class Located:
         )
 
     def _offending(self, error: UnexpectedInput) -> Span:
-        """The token the parser could not go on with; the end of the text has no width."""
+        """Return the token the parser could not go on with; the end of the text has no width."""
         if isinstance(error, UnexpectedToken) and error.token.type != "$END":
             return span_of(error.token)
         if isinstance(error, UnexpectedCharacters):
@@ -149,14 +149,14 @@ class Located:
 
 
 def span_of(node: Tree[Token] | Token) -> Span:
-    """Where a token, or all that a tree was read from, stands in the text."""
+    """Return where a token, or all that a tree was read from, stands in the text."""
     if isinstance(node, Tree):
         return node.meta.start_pos, node.meta.end_pos
     return cast(int, node.start_pos), cast(int, node.end_pos)
 
 
 def _expected(error: UnexpectedInput) -> str | None:
-    """What the parser could have gone on with, in words."""
+    """Return what the parser could have gone on with, in words."""
     names: Iterable[str] = ()
     if isinstance(error, UnexpectedToken):
         names = error.accepts or error.expected

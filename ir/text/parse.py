@@ -28,7 +28,7 @@ SHAPE = re.compile(r"\s*(?:\((?P<round>.*)\)|\[(?P<square>.*)\]|(?P<plain>.*?))\
 
 
 def parse_mesh(text: str, argument: str | None = None) -> Mesh:
-    """A mesh: `<["x"=2, "y"=3]>`, with `device_ids=[...]`, named `@m = ...`, or `x=2,y=3`.
+    """Return a mesh: `<["x"=2, "y"=3]>`, with `device_ids=[...]`, named `@m = ...`, or `x=2,y=3`.
 
     >>> print(parse_mesh('{<["x"=2]>, device_ids=[1, 0]}'))
     <["x"=2], device_ids=[1, 0]>
@@ -38,7 +38,7 @@ def parse_mesh(text: str, argument: str | None = None) -> Mesh:
 
 
 def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
-    """Several named meshes, `@name = <[...]>` each; comments `// ...` are skipped."""
+    """Return several named meshes, `@name = <[...]>` each; comments `// ...` are skipped."""
     source = Located(text, argument)
     meshes: dict[str | None, Mesh] = {}
     for node in source.tree("meshes_text", "a list of named meshes").children:
@@ -57,7 +57,8 @@ def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
 def parse_sharding(
     text: str, meshes: Meshes = None, argument: str | None = None, rank: int | None = None
 ) -> Sharding:
-    """A sharding, on the mesh given, on the one it names of several, or on the one it spells out.
+    """Return a sharding, on the mesh given, on the one it names of several, or on the one it spells
+    out.
 
     HLO's notation is read too (`hlo_sharding.py`), on the one mesh that is given; `rank`: of the
     tensor, which `{replicated}` does not say.
@@ -80,7 +81,7 @@ def parse_sharding(
 
 
 def parse_shape(text: str, argument: str | None = None) -> tuple[int, ...]:
-    """A shape: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`; `()` is that of a scalar.
+    """Return a shape: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`; `()` is that of a scalar.
 
     >>> parse_shape("2x3"), parse_shape("(7,)"), parse_shape("()")
     ((2, 3), (7,), ())
@@ -102,7 +103,7 @@ def _inside_brackets(text: str) -> Span:
 
 
 def _shape_parts(text: str, inside: Span) -> list[Span]:
-    """The spans of the extents between the separators; brackets also allow a last comma."""
+    """Return the spans of the extents between the separators; brackets also allow a last comma."""
     bracketed = inside[0] > 0 and text[inside[0] - 1] in "(["
     body = text[slice(*inside)]
     if bracketed and not body.strip():
@@ -131,7 +132,7 @@ def _extent(source: Located, part: Span) -> int:
 
 
 def _mesh(source: Located, node: Node) -> Mesh:
-    """A mesh from its `mesh`, `named_mesh`, `shorthand` or `inline_mesh` node."""
+    """Return a mesh from its `mesh`, `named_mesh`, `shorthand` or `inline_mesh` node."""
     spans: Spans = {(): span_of(node)}
     name = _tokens(node, "MESH_NAME")
     inner = _child(node, "mesh") if node.data == "named_mesh" else node
@@ -151,7 +152,8 @@ def _axis(source: Located, node: Node, i: int, spans: Spans) -> tuple[str, int]:
 
 
 def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -> Mesh:
-    """The mesh of a `bare` or `bound` sharding; `only` if it must be the one that is known."""
+    """Return the mesh of a `bare` or `bound` sharding; `only` if it must be the one that is
+    known."""
     named = _tokens(node, "MESH_NAME")
     if named:
         return _named_mesh(source, named[0], known)
@@ -177,7 +179,7 @@ def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -
 
 
 def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
-    """The mesh of a name; a single mesh without a name answers to any."""
+    """Return the mesh of a name; a single mesh without a name answers to any."""
     for mesh in known:
         if mesh.name == token[1:] or (len(known) == 1 and mesh.name is None):
             return mesh
@@ -191,7 +193,7 @@ def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
 
 
 def _sharding(source: Located, node: Node, mesh: Mesh) -> Sharding:
-    """A sharding from its `bare` node."""
+    """Return a sharding from its `bare` node."""
     spans: Spans = {(): span_of(node)}
     dims = tuple(
         _dim(source, dim, ("dims", i), spans)
@@ -211,7 +213,7 @@ def _sharding(source: Located, node: Node, mesh: Mesh) -> Sharding:
 
 
 def _operator(source: Located, axis_set: Node, kind: Token) -> Operator | None:
-    """The operator before the braces of unreduced axes; None where there is none."""
+    """Return the operator before the braces of unreduced axes; None where there is none."""
     for token in _tokens(axis_set, "OPERATOR"):
         if kind != "unreduced":
             raise source.error(
@@ -233,7 +235,8 @@ def _dim(source: Located, node: Node, where: Where, spans: Spans) -> DimSharding
 
 
 def _refs(source: Located, node: Node, where: Where, spans: Spans) -> tuple[AxisRef, ...]:
-    """The axis references below a node; their spans are noted as the places `(*where, j)`."""
+    """Return the axis references below a node; their spans are noted as the places `(*where,
+    j)`."""
     refs: list[AxisRef] = []
     for j, ref in enumerate(_children(node, "ref")):
         spans[*where, j] = span_of(ref)
@@ -245,7 +248,7 @@ def _refs(source: Located, node: Node, where: Where, spans: Spans) -> tuple[Axis
 
 
 def _for_tensor(source: Located, sharding: Sharding, tensor: Token, dims: Node) -> Sharding:
-    """The sharding for the tensor type written after it, whose rank it must have."""
+    """Return the sharding for the tensor type written after it, whose rank it must have."""
     match = ELEMENT.fullmatch(str(tensor))
     if match is None:
         raise source.error(

@@ -332,14 +332,14 @@ def test_a_missing_backward_is_caught(tmp_path: Path) -> None:
 def test_a_bundle_whose_reverse_is_refused_has_no_backward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from shardwright.codegen.backends.registry import BACKENDS
+    from shardwright.codegen.backends import registry
     from shardwright.ir import InputError
 
     def refuse(refused: object) -> None:
         if refused.reshard == reverse(UNEVEN):  # type: ignore[attr-defined]
             raise InputError("no")
 
-    monkeypatch.setattr(BACKENDS["pallas_tpu"], "refuse", refuse)
+    monkeypatch.setattr(registry.backend("pallas_tpu"), "refuse", refuse)
     files = emit(UNEVEN, ("pallas_tpu",)).files("a")
     assert "pallas_tpu_backward.py" not in files
     assert "reverse reshard" not in files["README.md"]

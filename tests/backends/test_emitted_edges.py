@@ -14,7 +14,8 @@ import pytest
 from cases import random_reshard
 from programs import output, started
 
-from shardwright.codegen.backends.registry import BACKENDS
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.emit.modules import reverse
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard
@@ -50,7 +51,7 @@ IN_PIECES = Reshard(
 def written(reshard: Reshard, backend: str, folder: Path) -> Path:
     """The module of a reshard, on disk."""
     path = folder / f"{backend}.py"
-    path.write_text(BACKENDS[backend].render(plan(reshard), "shardwright emit"))
+    path.write_text(registry.backend(backend).render(Request(plan(reshard), "shardwright emit")))
     return path
 
 
@@ -225,7 +226,7 @@ def test_kernels_compile_for_positions_that_triton_makes_constants(
         assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_shards_that_pass_32_bits_when_padded(backend: str) -> None:
     """Every extent fits, but the end of the last shard, before it is cut off, does not."""
     mesh = Mesh({"x": 4})
@@ -234,14 +235,14 @@ def test_shards_that_pass_32_bits_when_padded(backend: str) -> None:
         for rows in (2**31 - 1, 2**31 - 2**21)
     ]
     with pytest.raises(InputError) as caught:
-        BACKENDS[backend].refuse(made[0])
+        registry.backend(backend).refuse(made[0])
     assert str(caught.value) == (
         f"shape: {backend} computes indices in 32 bits, and shards padded to one size reach "
         "2147483648\n"
         "got: 2147483647x4\n"
         "expected: shards that end at 2146435071 or before"
     )
-    BACKENDS[backend].refuse(made[1])
+    registry.backend(backend).refuse(made[1])
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,7 @@ def test_a_module_says_what_it_costs(shape: tuple[int, ...], form: str, times: f
     """Bytes on the wire with padding: none of aligned tiles, little of others."""
     places = GRID.sharding('[{"x"}, {"y"}]'), GRID.sharding('[{"y"}, {"x"}]')
     planned = plan(Reshard(shape, "float32", *places))
-    text = BACKENDS["pallas_tpu"].render(planned, "shardwright emit")
+    text = registry.backend("pallas_tpu").render(Request(planned, "shardwright emit"))
     said = re.search(r'^FORM = "(\w+)"\nWIRE_BYTES = (\d+)$', text, re.M)
     assert said is not None
     assert said[1] == form

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from cases import all_pairs, describe, random_reshard
 
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
-from shardwright.codegen.backends.registry import BACKENDS
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.ir import Mesh, Reshard, Sharding
@@ -21,25 +22,27 @@ def check_modules(backend: str, reshards: list[Reshard], folder: Path) -> None:
     cases = []
     for number, reshard in enumerate(reshards):
         path = folder / f"case{number}.py"
-        path.write_text(BACKENDS[backend].render(plan(reshard), "shardwright emit"))
+        path.write_text(
+            registry.backend(backend).render(Request(plan(reshard), "shardwright emit"))
+        )
         cases.append(Case.of(reshard, describe(reshard), backend, path))
     failed = [r for r in run_batch(backend, cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_pairs_of_six_by_six(backend: str, tmp_path: Path) -> None:
     """Every eleventh of the 121 pairs of 6x6 on 2x3; the slow test takes them all."""
     check_modules(backend, all_pairs({"x": 2, "y": 3}, (6, 6))[::11], tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_all_pairs_of_six_by_six(backend: str, tmp_path: Path) -> None:
     check_modules(backend, all_pairs({"x": 2, "y": 3}, (6, 6)), tmp_path)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_random(backend: str, tmp_path: Path) -> None:
     check_modules(backend, [random_reshard(seed) for seed in range(24)], tmp_path)
 
@@ -56,12 +59,12 @@ def test_64_bits_of_which_one_device_has_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_more_random(backend: str, tmp_path: Path) -> None:
     check_modules(backend, [random_reshard(seed) for seed in range(1000, 1200)], tmp_path)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_scalars_and_single_devices(backend: str, tmp_path: Path) -> None:
     alone = Mesh({}, [3])
     pair = Mesh({"x": 2}, [3, 5])
@@ -75,7 +78,7 @@ def test_scalars_and_single_devices(backend: str, tmp_path: Path) -> None:
     check_modules(backend, reshards, tmp_path)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_rank_eight(backend: str, tmp_path: Path) -> None:
     mesh = Mesh({"x": 2, "y": 3})
     source = mesh.sharding('[{}, {"x"}, {}, {}, {"y"}, {}, {}, {}]')
@@ -83,7 +86,7 @@ def test_rank_eight(backend: str, tmp_path: Path) -> None:
     check_modules(backend, [Reshard((3, 2, 1, 2, 5, 1, 3, 2), "int16", source, target)], tmp_path)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_every_dtype(backend: str, tmp_path: Path) -> None:
     """Every dtype the backend takes, uneven, with replicas that share the sending."""
     mesh = Mesh({"x": 4, "y": 2})

@@ -13,19 +13,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from shardwright.codegen.backends.triton_gpu.backend import ARCHITECTURES
 from shardwright.codegen.backends.triton_gpu.compile import resources
 from shardwright.codegen.cli import app
 from shardwright.codegen.compile import (
-    ARCHITECTURES,
-    TOPOLOGIES,
+    CompileReport,
     GpuCode,
-    Report,
     TpuCode,
     compile_bundles,
     targets,
 )
-from shardwright.codegen.compile.process import _environment
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.compile.targets import compilers
+from shardwright.codegen.hardware.chips import TOPOLOGIES
+from shardwright.codegen.verify.load import load
+from shardwright.codegen.workers.worker import with_own
 from shardwright.ir.errors import InputError
 
 TABLES = """\
@@ -137,7 +138,7 @@ def done(root: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespac
     """All bundles compiled for TARGETS: reports by name and target, and the folder of files."""
     skip_without(TARGETS)
     saved = tmp_path_factory.mktemp("saved")
-    seen: list[tuple[int, int, Report | None]] = []
+    seen: list[tuple[int, int, CompileReport | None]] = []
     reports = compile_bundles(
         root, TARGETS, save=saved, progress=lambda *call: seen.append(call), time_limit=120
     )
@@ -297,7 +298,7 @@ def test_a_saved_program_loads_and_compiles_again(done: SimpleNamespace, tmp_pat
     stems = [str(done.saved / name / "v5e_2x4") for name in names]
     result = subprocess.run(
         [sys.executable, "-c", LOADED, *stems],
-        env=_environment("pallas_tpu", tmp_path),
+        env=with_own(compilers()["pallas_tpu"].environment(tmp_path)),
         capture_output=True,
         text=True,
         timeout=100,

@@ -16,7 +16,8 @@ from strategies import exactly, message
 from style import FORMATTED, LINTED
 
 import shardwright as sw
-from shardwright.codegen.backends.registry import BACKENDS
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.emit.index_functions import index_functions
 from shardwright.codegen.emit.python_text import function_lines
 from shardwright.codegen.planner import plan
@@ -80,9 +81,9 @@ def emitted(folder: Path) -> list[Path]:
     reshards = {**CASES, **{f"random{seed}": random_reshard(seed) for seed in range(60)}}
     paths = []
     for name, reshard in reshards.items():
-        for backend, module in BACKENDS.items():
-            path = folder / f"{name}_{backend}.py"
-            path.write_text(module.render(plan(reshard), "shardwright emit"))
+        for module in registry.every():
+            path = folder / f"{name}_{module.name}.py"
+            path.write_text(module.render(Request(plan(reshard), "shardwright emit")))
             paths.append(path)
     return paths
 
@@ -107,9 +108,9 @@ def test_modules_are_formatted_and_stand_alone(tmp_path: Path) -> None:
 def digest() -> str:
     """A digest of all that the golden cases emit."""
     text = "".join(
-        module.render(plan(reshard), "shardwright emit") + plan(reshard).to_json()
+        module.render(Request(plan(reshard), "shardwright emit")) + plan(reshard).to_json()
         for reshard in CASES.values()
-        for module in BACKENDS.values()
+        for module in registry.every()
     )
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -127,40 +128,47 @@ def test_same_bytes_under_every_hash_seed() -> None:
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_length_does_not_grow_with_the_mesh(backend: str) -> None:
     lengths = []
     for side in (2, 256):
         axes = {"x": side, "y": side}
         reshard = make(axes, (65539, 65536), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
-        lengths.append(len(BACKENDS[backend].render(plan(reshard), "shardwright emit")))
+        lengths.append(
+            len(registry.backend(backend).render(Request(plan(reshard), "shardwright emit")))
+        )
     assert lengths[1] <= 1.1 * lengths[0]
 
 
 def test_a_backend_refuses_what_it_cannot_do() -> None:
     mesh = {"x": 2, "y": 2}
     wide = plan(make(mesh, (4,), '[{"x"}]', '[{"y"}]', dtype="float64"))
-    BACKENDS["triton_gpu"].refuse(wide)
+    registry.backend("triton_gpu").refuse(wide)
     with pytest.raises(InputError) as caught:
-        BACKENDS["pallas_tpu"].refuse(wide)
+        registry.backend("pallas_tpu").refuse(wide)
     assert str(caught.value) == (
         "dtype: pallas_tpu cannot move this dtype: a TPU has no 64-bit floats\n"
         "got: float64\n"
         "expected: one of bool, int8, int16, int32, int64, uint8, uint16, uint32, float16, "
         "bfloat16, float32, float8_e4m3fn, float8_e5m2"
     )
-    sums = plan(make(mesh, (4,), '[{"x"}], unreduced={"y"}', '[{}], unreduced={"y"}'))
-    for backend in ("pallas_tpu", "triton_gpu"):
-        with pytest.raises(InputError) as caught:
-            BACKENDS[backend].refuse(sums)
-        assert str(caught.value) == (
-            f"source: {backend} moves values and does not reduce terms\n"
-            'got: [{"x"}], unreduced={"y"}\n'
-            "expected: a source without unreduced axes, or no backend but jax_xla"
-        )
+    side = '[{"x"}], unreduced={"y"}'
+    for source, target, argument, says in (
+        (side, '[{}], unreduced={"y"}', "source", "does not reduce terms"),
+        ("[{}]", side, "target", "makes no terms of them"),
+    ):
+        terms = plan(make(mesh, (4,), source, target))
+        for backend in ("pallas_tpu", "triton_gpu"):
+            with pytest.raises(InputError) as caught:
+                registry.backend(backend).refuse(terms)
+            assert str(caught.value) == (
+                f"{argument}: {backend} moves values and {says}\n"
+                'got: [{"x"}], unreduced={"y"}\n'
+                f"expected: a {argument} without unreduced axes"
+            )
     huge = plan(make(mesh, (2**31,), '[{"x"}]', '[{"y"}]'))
     with pytest.raises(InputError, match="computes indices in 32 bits"):
-        BACKENDS["triton_gpu"].refuse(huge)
+        registry.backend("triton_gpu").refuse(huge)
 
 
 def test_axes_that_xla_cannot_name_are_refused() -> None:

@@ -11,11 +11,11 @@ import sys
 import pytest
 from places import ROOT
 
-from shardwright.codegen.backends.pallas_tpu.context import CHECKED
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.contract import TRANSFERS
 from shardwright.codegen.emit.check import check
 from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.verify import verify
-from shardwright.codegen.verify.pool import REQUIRES
 
 GENERATED = ROOT / "generated"
 SOURCES = ("reshards.toml", "examples.toml")
@@ -60,11 +60,11 @@ def test_every_function_of_a_tpu_module_is_used() -> None:
         text = path.read_text()
         for name in re.findall(r"^def (\w+)", text, re.MULTILINE):
             uses = len(re.findall(rf"\b{name}\b", text))
-            assert uses > 1 or name in CHECKED, f"{path}: {name}"
+            assert uses > 1 or name in TRANSFERS, f"{path}: {name}"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", REQUIRES)
+@pytest.mark.parametrize("backend", registry.NAMES)
 def test_generated_modules_equal_the_oracle(backend: str) -> None:
     reports = verify(GENERATED, backends=[backend])
     assert len(reports) == sum(backend in d.backends for d in DESCRIBED)

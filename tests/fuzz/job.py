@@ -30,7 +30,7 @@ class Job:
 
     def to_line(self) -> str:
         """A line that `from_line` reads back."""
-        return base64.b64encode(pickle.dumps(self)).decode() + "\n"
+        return base64.b64encode(pickle.dumps(self)).decode()
 
     @staticmethod
     def from_line(line: str) -> Job:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
-import subprocess
-import sys
-import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from shardwright.codegen.workers.worker import EndedError, LateError, Worker
+
 from .generate import DEVICES
 from .job import KINDS, Job, Verdict
 
-TIME_LIMIT = 120.0
+TIME_LIMIT = 300.0
 """Seconds that a case may take."""
 
 BATCH = 50
@@ -36,7 +35,7 @@ def run_all(
     lock = threading.Lock()
 
     def serve(number: int) -> None:
-        for kind in sorted(waiting, reverse=number % 2 == 1):
+        for kind in KINDS if number % 2 == 0 else reversed(KINDS):
             with _Seat(kind) as seat:
                 while (job := _next(waiting[kind])) is not None:
                     made = seat.run(job)
@@ -60,98 +59,45 @@ def _next(waiting: queue.SimpleQueue[Job]) -> Job | None:
 
 
 class _Seat:
-    """Runs jobs of a kind one after another, in a process that is replaced when it must be."""
+    """Runs jobs of a kind one after another, in a worker that is replaced now and then."""
 
     def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._process: _Process | None = None
+        self._worker = Worker(f"{__package__}.worker", kind, environment=_environment(kind))
         self._served = 0
 
     def __enter__(self) -> _Seat:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        self._worker.stop()
 
     def run(self, job: Job) -> Verdict:
         """The verdict on a job."""
-        if self._served == BATCH:
-            self._stop()
-        if self._process is None:
-            self._process, self._served = _Process(self._kind), 0
+        start = time.perf_counter()
+        answer = self._answer(job)
         self._served += 1
-        answer = self._process.ask(job)
-        if answer["fresh"]:
-            self._stop()
-        return Verdict(job.case, answer["verdict"], answer["detail"], answer["seconds"])
+        if answer["fresh"] or self._served % BATCH == 0:
+            self._worker.stop()
+        seconds = time.perf_counter() - start
+        return Verdict(job.case, answer["verdict"], answer["detail"], seconds)
 
-    def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.stop()
-
-
-class _Process:
-    """One worker."""
-
-    def __init__(self, kind: str) -> None:
-        with tempfile.NamedTemporaryFile(prefix="fuzz-log-", delete=False) as log:
-            self._log = Path(log.name)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.worker", kind, str(self._log)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=os.environ | _environment(kind),
-            cwd=_ROOT,
-            text=True,
-            bufsize=1,
-        )
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-        started = self._answer()
-        if "ready" not in started:
-            raise RuntimeError(f"a worker did not start: {started['detail']}")
-
-    def ask(self, job: Job) -> dict[str, Any]:
-        """The worker's answer about a job."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(job.to_line())
-        return self._answer()
-
-    def stop(self) -> None:
-        """End the process, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
-        self._log.unlink(missing_ok=True)
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                self._lines.put(line)
-        self._lines.put("")
-
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self, job: Job) -> dict[str, Any]:
         try:
-            line = self._lines.get(timeout=TIME_LIMIT)
-        except queue.Empty:
-            return _failed(f"no result after {TIME_LIMIT:g} s")
-        if line.startswith("{"):
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        said = [line.strip(), *self._log.read_text(errors="replace").split("\n")]
-        return _failed("the process ended: " + " ".join(text for text in said if text)[-300:])
-
-
-def _failed(detail: str) -> dict[str, Any]:
-    return {"verdict": "failed", "detail": detail, "fresh": True, "seconds": TIME_LIMIT}
+            return self._worker.ask(job.to_line(), TIME_LIMIT)
+        except (EndedError, LateError) as error:
+            return {"verdict": "failed", "detail": str(error), "fresh": True}
 
 
 def _environment(kind: str) -> dict[str, str]:
-    """What must be set before the runtime is imported."""
+    """What must be set before the runtime is imported, and where this package is."""
+    path = {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_set("PYTHONPATH")])}
     if kind == "torch":
-        return {"TRITON_INTERPRET": "1"}
+        return {**path, "TRITON_INTERPRET": "1"}
     forced = f"--xla_force_host_platform_device_count={DEVICES}"
     wide = str(int(kind == "jax_x64"))
-    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": forced, "JAX_ENABLE_X64": wide}
+    return {**path, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": forced, "JAX_ENABLE_X64": wide}
+
+
+def _set(name: str) -> list[str]:
+    """The value of a variable of the environment, if it has one."""
+    return [os.environ[name]] if os.environ.get(name) else []

@@ -195,6 +195,13 @@ def padded(array: Array, bits: Bits, rng: np.random.Generator, dtype: str) -> Bi
     return result
 
 
+def nans_alike(case: Case, bits: Bits) -> Bits:
+    """The bits, those of every NaN the same."""
+    nans = np.isnan(bits.view(numpy_dtype(case.dtype)).astype(np.float64))
+    one = np.array(np.nan).astype(numpy_dtype(case.dtype)).view(bits.dtype)
+    return np.where(nans, one, bits)
+
+
 def draws(case: Case) -> Iterator[int]:
     """The numbers of the draws that a case is run with: two, that equal elements be few."""
     del case

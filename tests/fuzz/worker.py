@@ -1,26 +1,22 @@
 """The process that emits and runs cases: one a line of standard input, a verdict a line of output.
 
-Started by `pool` with the arguments KIND LOG and the environment that the kind of backend needs.
-What modules and runtimes print goes to the file LOG.
+Started by `pool` with the argument KIND and the environment that the kind of backend needs. What
+modules and runtimes print goes to standard error.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
-import os
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import shardwright as sw
-from shardwright.codegen.verify.worker import _end_with, brief
-from shardwright.codegen.workers.process import own_stdout
+from shardwright.codegen.verify.worker import brief
+from shardwright.codegen.workers.serve import Answer, serve
 from shardwright.ir import InputError
 
 from .case import Case
@@ -29,16 +25,15 @@ from .refusals import verdict
 from .values import WrongError
 
 
-def main(kind: str, log: Path) -> None:
+def main(kind: str) -> None:
     """Serve cases until standard input ends."""
-    answers = own_stdout(log)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    serve(lambda: _running(kind))
+
+
+def _running(kind: str) -> Answer:
     runner = importlib.import_module(f".{'torch' if kind == 'torch' else 'jax'}_run", __package__)
-    answers.write(json.dumps({"ready": kind}) + "\n")
-    for line in sys.stdin:
-        start = time.perf_counter()
-        answer = _answer(runner, Job.from_line(line))
-        answers.write(json.dumps(answer | {"seconds": time.perf_counter() - start}) + "\n")
+
+    return lambda line: _answer(runner, Job.from_line(line))
 
 
 def _answer(runner: ModuleType, job: Job) -> dict[str, Any]:
@@ -97,4 +92,4 @@ def _load(path: Path) -> ModuleType:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+from elements import element_at, holders_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import exactly, held_by, meshes, message, shardings
 
 from shardwright.ir import Mesh, Sharding
-from shardwright.ir.elements import element_at, holders_of
 from shardwright.ir.layout import Layout
 
 

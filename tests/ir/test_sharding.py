@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import exactly, fields, held_by, meshes, message, shardings, values_of
 
-from shardwright.ir import AxisRef, Digit, DimSharding, Mesh, Sharding, places_equally
+from shardwright.ir import AxisRef, Digit, DimSharding, Mesh, Sharding
+from shardwright.ir.placement import places_equally
 
 SEED_MESH = Mesh({"x": 2, "y": 4, "z": 2})
 X, Y, Z = AxisRef("x"), AxisRef("y"), AxisRef("z")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.codegen.planner.network.collectives import Prices
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.presets import topology_of
 from shardwright.codegen.planner.xla import Collective
 from shardwright.codegen.planner.xla_cost import digits_of, seconds_of
 

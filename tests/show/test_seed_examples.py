@@ -12,6 +12,7 @@ import re
 
 import numpy as np
 import pytest
+from elements import element_at, holders_of
 from strategies import exactly, message
 
 from shardwright.codegen.planner import plan
@@ -20,7 +21,6 @@ from shardwright.codegen.show.formulas import layout_map
 from shardwright.codegen.show.maps import ReshardMaps
 from shardwright.codegen.show.pictures import element_lines, mesh_picture
 from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding
-from shardwright.ir.elements import element_at, holders_of
 from shardwright.ir.layout import Layout
 
 # A sharding as the notes write it: per dimension the numbers of its mesh axes.

@@ -27,7 +27,8 @@ import jax, numpy as np
 from hypothesis import given, settings, strategies as st
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 from shardwright.codegen.spec.interop import from_named_sharding, to_named_sharding
-from shardwright.ir import InputError, Mesh, Sharding, places_equally
+from shardwright.ir import InputError, Mesh, Sharding
+from shardwright.ir.placement import places_equally
 from strategies import fields, held_by
 
 answers = {}

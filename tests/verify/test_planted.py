@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 from test_verify import case
 
-from shardwright.codegen.verify import pool, run_batch
+from shardwright.codegen.backends import registry
+from shardwright.codegen.verify import run_batch
+from shardwright.codegen.workers import worker
 
 START = """
 import sys
-from pathlib import Path
 {broken}
 from shardwright.codegen.verify import worker
-worker.main(sys.argv[1], Path(sys.argv[2]))
+worker.main(sys.argv[1])
 """
 PALLAS = "from jax._src.pallas.mosaic.interpret import interpret_pallas_call as i, shared_memory\n"
-TRITON = "from shardwright.codegen.verify import memory\n"
+TRITON = "from shardwright.codegen.backends.triton_gpu.verify import memory\n"
 SAME = "a kernel without a fault is said to have one: "
 BROKEN = {
     "races are not looked for": (
@@ -39,7 +40,7 @@ BROKEN = {
     ),
     "memory is filled with something else": (
         "pallas_tpu",
-        "from shardwright.codegen.verify import poison\n"
+        "from shardwright.codegen.backends.pallas_tpu.verify import poison\n"
         "import numpy as np\n"
         "poison.utils.get_uninitialized_value = lambda dtype, _: np.asarray(1, dtype)",
         "fresh memory is not filled with nan; fresh memory is not filled with zero",
@@ -74,11 +75,11 @@ def test_what_cannot_be_checked_with(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     backend, broken, said = BROKEN[name]
-    requires, _ = pool.REQUIRES[backend]
+    requires = registry.runtime(backend).packages
     for package in requires:
         pytest.importorskip(package)
     start = START.format(broken=broken)
-    monkeypatch.setattr(pool, "command", lambda _, *words: [sys.executable, "-c", start, *words])
+    monkeypatch.setattr(worker, "command", lambda _, *words: [sys.executable, "-c", start, *words])
     mini = "triton_gpu" if backend == "triton_gpu" else "pallas_tpu"
     right = case(mini, "right", (), tmp_path)
     (report,) = run_batch(backend, [right])

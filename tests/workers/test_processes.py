@@ -6,14 +6,23 @@ import os
 import py_compile
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.compile.process import _epitaph
 from shardwright.codegen.verify import verify
-from shardwright.codegen.workers.process import command, ending
+from shardwright.codegen.workers import worker
+from shardwright.codegen.workers.worker import (
+    EndedError,
+    LateError,
+    Worker,
+    command,
+    epitaph,
+    with_own,
+)
 
 
 def test_another_package_of_the_name_is_not_taken(tmp_path: Path) -> None:
@@ -30,24 +39,84 @@ def test_another_package_of_the_name_is_not_taken(tmp_path: Path) -> None:
     assert result.stdout.startswith("shardwright ")
 
 
-def test_how_a_process_ended() -> None:
-    assert [ending(code) for code in (0, 3, -9)] == ["exit code 0", "exit code 3", "SIGKILL"]
-
-
 @pytest.mark.parametrize(
-    ("log", "why"),
+    ("code", "log", "how"),
     [
-        ("", ""),
-        ("one\n\n  two \n", ": two"),
+        (0, "", "exit code 0"),
+        (3, "one\n\n  two \n", "exit code 3: two"),
+        (-9, "", "SIGKILL"),
         (
+            -6,
             "F1121 07:25:11.04   18518 a.cc:60] Check failed: a != b \n@ 0x7f\n",
-            ": Check failed: a != b",
+            "SIGABRT: Check failed: a != b",
         ),
     ],
 )
-def test_why_a_compiler_ended(tmp_path: Path, log: str, why: str) -> None:
-    (tmp_path / "log").write_text(log)
-    assert _epitaph(-6, tmp_path, 5) == f"the compiler's process ended with SIGABRT{why}"
+def test_how_a_process_ended(code: int, log: str, how: str) -> None:
+    assert epitaph(code, log) == f"ended with {how}"
+
+
+SERVES = """
+import json, os, sys, time
+from shardwright.codegen.workers.serve import serve
+
+def answer(line):
+    what = json.loads(line)
+    print("asked", what, flush=True)
+    if what == "die":
+        os.abort()
+    if what == "wait":
+        time.sleep(1000)
+    if what == "babble":
+        os.write(answers, b"no JSON\\n")
+        time.sleep(1000)
+    return {"pid": os.getpid(), "argument": sys.argv[1]}
+
+answers = os.dup(1)
+serve(lambda: answer)
+"""
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """A worker that answers with its process id and its argument, dies, waits or babbles."""
+    start = [sys.executable, "-c", SERVES]
+    monkeypatch.setattr(worker, "command", lambda _, *words: [*start, *words])
+    made = Worker("unused", "word", environment={})
+    yield made
+    made.stop()
+
+
+def test_a_worker_answers_until_it_fails(answering: Worker) -> None:
+    first, second = (answering.ask('"who"', 60) for _ in range(2))
+    assert first == second
+    assert first["argument"] == "word"
+    with pytest.raises(EndedError, match=r"^ended with SIGABRT: asked die$"):
+        answering.ask('"die"', 60)
+    third = answering.ask('"who"', 60)
+    assert third["pid"] != first["pid"]
+    with pytest.raises(LateError, match=r"^no result after 0\.5 s$"):
+        answering.ask('"wait"', 0.5)
+    with pytest.raises(EndedError, match=r"^ended with SIGKILL: no JSON$"):
+        answering.ask('"babble"', 60)
+    assert answering.ask('"who"', 60)["pid"] not in (first["pid"], third["pid"])
+
+
+def test_a_worker_is_stopped_while_it_is_asked(answering: Worker) -> None:
+    answering.ask('"who"', 60)
+    timer = threading.Timer(0.5, answering.stop)
+    timer.start()
+    with pytest.raises(EndedError, match=r"^ended with SIGKILL"):
+        answering.ask('"wait"', 60)
+    timer.join()
+
+
+def test_what_must_not_be_set_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    found = with_own({"TRITON_INTERPRET": None, "JAX_PLATFORMS": "cpu"})
+    assert "TRITON_INTERPRET" not in found
+    assert found["JAX_PLATFORMS"] == "cpu"
+    assert found["PATH"] == os.environ["PATH"]
 
 
 def test_bytecode_of_an_earlier_text_is_not_run(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Boxes:
 
     @staticmethod
     def of(exchange: Exchange) -> Boxes:
-        moved = enumerate_transfers(exchange)
+        moved = exchange.once(enumerate_transfers)
         places = (
             positions_of(exchange.source.mesh, moved.sender),
             positions_of(exchange.target.mesh, moved.receiver),
@@ -73,8 +73,8 @@ class Boxes:
         return tuple(self.shape.max(axis=0).tolist())
 
     def grid(self, devices: int) -> tuple[int, ...] | None:
-        """How many windows of one shape make up the target shard of every device, per dimension;
-        None where they do not, or only with too much padding."""
+        """Return how many windows of one shape make up the target shard of every device, per
+        dimension; None where they do not, or only with too much padding."""
         if (self.full != self.full[0]).any() or self.padding() >= MOST_PADDING:
             return None
         cells, rest = np.divmod(self.write, self.window)
@@ -85,8 +85,8 @@ class Boxes:
         return tuple(counts.tolist())
 
     def padding(self) -> float:
-        """What windows of the full shapes take beyond the bytes, of the bytes: of all devices
-        together or of the busiest one, whichever is more."""
+        """Return what windows of the full shapes take beyond the bytes, of the bytes: of all
+        devices together or of the busiest one, whichever is more."""
         away = ~self.local
         if not away.any():
             return 0.0
@@ -98,7 +98,7 @@ class Boxes:
 
 
 def _full_shapes(exchange: Exchange, moved: Transfers, shards: list[list[Integers]]) -> Integers:
-    """The shapes of boxes if flat splits went on beyond the end of the tensor."""
+    """Return the shapes of boxes if flat splits went on beyond the end of the tensor."""
     shape = moved.tensor[:, :, 1] - moved.tensor[:, :, 0]
     for axis, dim in enumerate(exchange.dims):
         if not dim.is_flat or (exchange.rule.pieces > 1 and axis == exchange.rule.cut):
@@ -110,7 +110,7 @@ def _full_shapes(exchange: Exchange, moved: Transfers, shards: list[list[Integer
 
 
 def _number(own: Layout, other: Layout, shards: list[list[Integers]]) -> Integers:
-    """The row-major number of the other shard among those that meet the own one."""
+    """Return the row-major number of the other shard among those that meet the own one."""
     number = np.zeros(shards[0][0].shape, dtype=np.int64)
     for mine, peer, at, its in zip(own.dims, other.dims, *shards, strict=True):
         first, last = _owners(mine, peer, at)
@@ -130,7 +130,7 @@ def _pieces(
     shards: list[list[Integers]],
     places: tuple[Integers, Integers],
 ) -> Integers:
-    """The number of the piece that each transfer is; 0 for what stays."""
+    """Return the number of the piece that each transfer is; 0 for what stays."""
     number = np.zeros(len(moved), dtype=np.int64)
     for piece in range(1, exchange.rule.pieces):
         sender = exchange.holder(tuple(shards[0]), places[1], piece)
@@ -139,7 +139,7 @@ def _pieces(
 
 
 def largest(shapes: Integers, group: Integers) -> Integers:
-    """The elementwise largest shape of every group."""
+    """Return the elementwise largest shape of every group."""
     largest = np.zeros((int(group.max(initial=-1)) + 1, shapes.shape[1]), dtype=np.int64)
     np.maximum.at(largest, group, shapes)
     return largest
@@ -164,6 +164,6 @@ def ranks_by_shard(exchange: Exchange, layout: Layout) -> list[Integers]:
 
 
 def split_by(keys: Integers) -> list[Integers]:
-    """The places of each key, ascending, in the order of the keys."""
+    """Return the places of each key, ascending, in the order of the keys."""
     order = np.argsort(keys, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)

@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 from shardwright.codegen.planner.basis.digits import Digits
 
 
-class Change(Protocol):
+class DigitChange(Protocol):
     """The minor-most digits (stride, size) that a dimension has gained (`is_new`) or lost."""
 
     @property
@@ -29,11 +29,11 @@ class Change(Protocol):
     def is_new(self) -> bool: ...
 
 
-C = TypeVar("C", bound=Change)
+C = TypeVar("C", bound=DigitChange)
 
 
 @dataclass(frozen=True)
-class Moves(Generic[C]):
+class MatchedChanges(Generic[C]):
     """What one collective each carries out; pairs are (gained, lost)."""
 
     slices: tuple[C, ...]
@@ -41,8 +41,8 @@ class Moves(Generic[C]):
     all_gathers: tuple[C, ...]
 
     @staticmethod
-    def of(changes: Collection[C]) -> Moves[C] | None:
-        """The collectives that changes are, each kind in the order given.
+    def of(changes: Collection[C]) -> MatchedChanges[C] | None:
+        """Return the collectives that changes are, each kind in the order given.
 
         Return None where the digits of two of them are not apart, so that no order of them is
         right.
@@ -51,7 +51,7 @@ class Moves(Generic[C]):
         lost = {change.digits: change for change in changes if not change.is_new}
         if not all(itertools.starmap(_are_apart, itertools.combinations({**gained, **lost}, 2))):
             return None
-        return Moves(
+        return MatchedChanges(
             tuple(gained[digits] for digits in gained if digits not in lost),
             tuple((gained[digits], lost[digits]) for digits in gained if digits in lost),
             tuple(lost[digits] for digits in lost if digits not in gained),
@@ -59,7 +59,7 @@ class Moves(Generic[C]):
 
 
 def _are_apart(some: Digits, others: Digits) -> bool:
-    """Whether every digit of the one leaves every digit of the other as it is, however it changes:
-    the lower one of any two ends at a divisor of where the higher one begins."""
+    """Return whether every digit of the one leaves every digit of the other as it is, however it
+    changes: the lower one of any two ends at a divisor of where the higher one begins."""
     pairs = (sorted(pair) for pair in itertools.product(some, others))
     return all(high[0] % (low[0] * low[1]) == 0 for low, high in pairs)

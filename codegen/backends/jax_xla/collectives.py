@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shardwright.codegen.backends.jax_xla.changes import Moves
+from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.ir.axes import AxisRef, contains
 from shardwright.ir.exchange import Exchange
@@ -23,7 +23,7 @@ Refs = tuple[AxisRef, ...]
 
 
 @dataclass(frozen=True)
-class Change:
+class AxisChange:
     """The minor-most axes that one dimension has gained (`is_new`) or lost, and their digits."""
 
     axis: int
@@ -43,17 +43,17 @@ class Collectives:
 def collectives_of(
     reshard: Reshard, exchange: Exchange, named: Callable[[Refs], str]
 ) -> Collectives | None:
-    """The collectives that an exchange is, None where it is not a sequence of them.
+    """Return the collectives that an exchange is, None where it is not a sequence of them.
 
     `named`: axes of the refined source mesh as a Python expression.
     """
     changes = _changes(reshard)
     if changes is None or not _is_aligned(exchange, changes):
         return None
-    moves = Moves.of(changes)
+    moves = MatchedChanges.of(changes)
     if moves is None:
         return None
-    program = _Program(reshard, list(exchange.source.local_shape), named)
+    program = _Statements(reshard, list(exchange.source.local_shape), named)
     for change in moves.slices:
         program.slice(change.axis, change.refs)
     for new, gone in moves.all_to_alls:
@@ -68,8 +68,8 @@ def collectives_of(
     return Collectives((*first, last.replace("x = ", "y = ", 1)), wire)
 
 
-def _changes(reshard: Reshard) -> tuple[Change, ...] | None:
-    """The dimensions whose axes change; None where more changes than minor-most axes."""
+def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
+    """Return the dimensions whose axes change; None where more changes than minor-most axes."""
     mesh = reshard.source.mesh
     if mesh != reshard.target.mesh:
         return None
@@ -86,7 +86,7 @@ def _changes(reshard: Reshard) -> tuple[Change, ...] | None:
             longer = max(before, after, key=len)
             refs = longer[shared:]
             digits = tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
-            found.append(Change(axis, refs, digits, len(after) > len(before)))
+            found.append(AxisChange(axis, refs, digits, len(after) > len(before)))
     return tuple(found)
 
 
@@ -96,12 +96,12 @@ def _is_made_of(ref: AxisRef, refined: Refs, mesh: Mesh) -> bool:
 
 
 def _parts(refs: Refs, refined: Refs, mesh: Mesh) -> Refs:
-    """Axes as the refined ones that they consist of, major to minor."""
+    """Return axes as the refined ones that they consist of, major to minor."""
     return tuple(part for ref in refs for part in refined if contains(ref, part, mesh.sizes))
 
 
-def _is_aligned(exchange: Exchange, changes: tuple[Change, ...]) -> bool:
-    """Whether padded shards fit into one another: small ones at multiples of their size."""
+def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
+    """Return whether padded shards fit into one another: small ones at multiples of their size."""
     changed = {change.axis for change in changes}
     for axis, dims in enumerate(exchange.dims):
         small, large = sorted((dims.source, dims.target), key=lambda dim: dim.size)
@@ -115,7 +115,7 @@ def _is_aligned(exchange: Exchange, changes: tuple[Change, ...]) -> bool:
 
 
 @dataclass
-class _Program:
+class _Statements:
     """Collects the statements, the shape that `x` has after them, and what a device receives."""
 
     reshard: Reshard
@@ -128,7 +128,7 @@ class _Program:
         return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
 
     def slice(self, axis: int, refs: Refs) -> None:
-        """Every device keeps its part of a dimension."""
+        """Keep on every device its part of a dimension."""
         size = self.shape[axis] = self.shape[axis] // self._size(refs)
         start = f"lax.axis_index({self.named(refs)}) * {size}"
         self.lines.append(f"x = lax.dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
@@ -145,7 +145,7 @@ class _Program:
         self._reshape(self.shape)
 
     def all_gather(self, axis: int, refs: Refs) -> None:
-        """The parts of a dimension come together, whole ones along an axis of their own: parts
+        """Bring the parts of a dimension together, whole ones along an axis of their own: parts
         that XLA joins along a dimension within, it moves in smaller units."""
         count = self._size(refs)
         self.wire += math.prod(self.shape) * (count - 1)
@@ -160,7 +160,7 @@ class _Program:
         self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
 
     def cut(self, shape: tuple[int, ...]) -> None:
-        """What lies beyond the tensor's end goes."""
+        """Drop what lies beyond the tensor's end."""
         for axis, size in enumerate(shape):
             if self.shape[axis] > size:
                 self.lines.append(f"x = lax.slice_in_dim(x, 0, {size}, axis={axis})")

@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.jax_host import (
-    JaxText,
+    HostText,
     axis_names,
     host_text,
     quoted_names,
@@ -33,20 +34,27 @@ from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
 from shardwright.codegen.backends.jax_xla.steps.plan import (
     Steps,
     StepsText,
-    identity_text,
     is_stepwise,
     refuse_steps,
     steps_text,
 )
-from shardwright.codegen.emit.context import as_vectors, constant_lines, module_text, refuse_common
+from shardwright.codegen.emit.context import (
+    ModuleText,
+    as_vectors,
+    check_ascii,
+    check_extents,
+    constant_lines,
+    module_text,
+)
 from shardwright.codegen.emit.templates import render as render_template
-from shardwright.codegen.planner.network.presets import topology_of
+from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import Plan
 
+NAME = "jax_xla"
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
 TESTED = "Tested with jax 0.10.2 on CPU devices."
@@ -55,9 +63,11 @@ How = Collectives | Groups | Fetches | Rounds | Ragged | Steps
 
 
 @dataclass(frozen=True)
-class XlaText(JaxText):
-    """Everything the template prints."""
+class ProgramText:
+    """What is done within `shard_map`, in the place of a kernel."""
 
+    module: ModuleText
+    host: HostText
     how: How
     target_short: tuple[int, ...]
     program_axes: str
@@ -67,13 +77,11 @@ class XlaText(JaxText):
     round_lines: tuple[str, ...]
     is_kernel: bool = False
     settings: str = ""
-    jit: bool = False
-    tested: str = TESTED
 
     @property
-    def has_table(self) -> bool:
-        """No table of device orders: the tables of rounds are by rank."""
-        return False
+    def as_bits(self) -> bool:
+        """Whether elements move as integers of their width."""
+        return self.host.as_bits
 
     @property
     def names_axes(self) -> bool:
@@ -89,16 +97,6 @@ class XlaText(JaxText):
     def has_boxes(self) -> bool:
         """Whether the module goes through the boxes of the plan's holders."""
         return bool(self.round_lines)
-
-    @property
-    def uses_empty(self) -> bool:
-        """Whether terms without a value hold the constant EMPTY."""
-        return isinstance(self.how, Steps) and self.how.uses_empty
-
-    @property
-    def empty(self) -> str:
-        """The value of EMPTY."""
-        return identity_text(self.target_operator, self.dtype, as_bits=False)
 
     @property
     def has_step_boxes(self) -> bool:
@@ -131,7 +129,7 @@ class XlaText(JaxText):
     @property
     def me(self) -> str:
         """Where the receiver stands in the source mesh."""
-        return "receiver" if self.same_order else "me"
+        return "receiver" if self.module.same_order else "me"
 
     @property
     def needs_of_sender(self) -> bool:
@@ -144,15 +142,25 @@ class XlaText(JaxText):
         return isinstance(self.how, Rounds) and self.how.kind in ("shards", "turns")
 
 
+@dataclass(frozen=True)
+class XlaText:
+    """Everything the template prints."""
+
+    module: ModuleText
+    host: HostText
+    kernel: ProgramText
+
+
 def refuse(plan: Plan) -> None:
-    """Raises InputError for what this backend does not do."""
+    """Raise InputError for what this backend does not do."""
     if is_stepwise(plan):
         refuse_steps(plan)
         return
-    refuse_common(plan, "jax_xla", {})
-    refuse_wide(plan, as_vectors(plan.exchange), "jax_xla")
+    check_extents(plan, NAME)
+    check_ascii(plan.reshard)
+    refuse_wide(plan, as_vectors(plan.exchange), NAME)
     count = _transfers(plan.exchange)
-    if count > MOST_TRANSFERS and _collectives(plan) is None:
+    if count > MOST_TRANSFERS and plan.once(_collectives) is None:
         raise InputError(
             "jax_xla goes through all transfers when it is traced",
             argument="target",
@@ -161,14 +169,14 @@ def refuse(plan: Plan) -> None:
         )
 
 
-def render(plan: Plan, command: str) -> str:
-    """The text of `jax_xla.py`."""
-    return render_template("jax_xla/module.py.jinja", xla_text(plan, command))
+def render(request: Request) -> str:
+    """Return the text of a module."""
+    return render_template("jax_xla/module.py.jinja", xla_text(request))
 
 
 def how_of(plan: Plan) -> How:
-    """How the transfers of a direct plan travel."""
-    collectives = _collectives(plan)
+    """Return how the transfers of a direct plan travel."""
+    collectives = plan.once(_collectives)
     if collectives is not None:
         return collectives
     exchange = as_vectors(plan.exchange)
@@ -186,7 +194,7 @@ def how_of(plan: Plan) -> How:
 
 
 def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
-    """The ragged all-to-all that a plan is, where it is for a topology that has one."""
+    """Return the ragged all-to-all that a plan is, where it is for a topology that has one."""
     if plan.prediction is None or not plan.reshard.shape:
         return None
     row_bytes = topology_of(plan.prediction.topology).ragged
@@ -195,7 +203,7 @@ def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
 
 
 def _collectives(plan: Plan) -> Collectives | None:
-    """The collectives over axes that move a plan's bytes, if there are any."""
+    """Return the collectives over axes that move a plan's bytes, if there are any."""
     names = axis_names(plan.reshard.source)
 
     def named(refs: Refs) -> str:
@@ -206,7 +214,7 @@ def _collectives(plan: Plan) -> Collectives | None:
 
 
 def _exact(plan: Plan) -> tuple[int, int]:
-    """Elements that the busiest device receives, and all together."""
+    """Return elements that the busiest device receives, and all together."""
     size = DTYPES[plan.reshard.dtype]
     return plan.traffic.received_max // size, plan.traffic.received_total // size
 
@@ -221,45 +229,50 @@ def _transfers(exchange: Exchange) -> int:
     return tiles * exchange.target.replicas * exchange.rule.pieces
 
 
-def xla_text(plan: Plan, command: str) -> XlaText:
-    """The template's context."""
+def xla_text(request: Request) -> XlaText:
+    """Return the template's context."""
+    plan, command = request.plan, request.command
     if is_stepwise(plan):
-        return _of_steps(steps_text(plan, command))
+        return _of_steps(steps_text(plan, command, TESTED))
     exchange = as_vectors(plan.exchange)
-    how = how_of(plan)
-    common, host = module_text(plan, command, PYTHON), host_text(plan)
-    itemsize = DTYPES[plan.reshard.dtype]
-    return XlaText(
-        **vars(replace(common, facts=(*common.facts, "", *how_facts(how, plan)))),
-        **vars(host),
+    how = plan.once(how_of)
+    tested = RAGGED_TESTED if isinstance(how, Ragged) else TESTED
+    module = module_text(plan, command, PYTHON, tested, more=("", *how_facts(how, plan)))
+    host = host_text(plan, module)
+    program = ProgramText(
+        module=module,
+        host=host,
         how=how,
         target_short=() if _is_exact(how) else short_dims(exchange.target),
         program_axes=host.kernel_axes if exchange.same_order else '"device"',
         vector_target_shape=repr(exchange.target.local_shape),
-        wire_bytes=how.wire[0] * itemsize,
+        wire_bytes=how.wire[0] * DTYPES[plan.reshard.dtype],
         table_lines=_table_lines(how),
         round_lines=_round_lines(how, exchange),
-        tested=RAGGED_TESTED if isinstance(how, Ragged) else TESTED,
     )
+    return XlaText(module, host, program)
 
 
 def _of_steps(text: StepsText) -> XlaText:
-    """The context of a basis plan's module."""
-    return XlaText(
-        **vars(text.common),
-        **vars(replace(text.host, pieces=0)),
+    """Return the context of a basis plan's module."""
+    host = replace(text.host, pieces=0)
+    program = ProgramText(
+        module=text.module,
+        host=host,
         how=text.how,
         target_short=text.target_short,
-        program_axes=text.host.kernel_axes if text.common.same_order else '"device"',
+        program_axes=host.kernel_axes if text.module.same_order else '"device"',
         vector_target_shape="",
         wire_bytes=text.how.wire[0],
         table_lines=(),
         round_lines=(),
     )
+    return XlaText(text.module, host, program)
 
 
 def _is_exact(how: How) -> bool:
-    """Whether windows hold nothing but boxes, so that no padding of the result is written."""
+    """Return whether windows hold nothing but boxes, so that no padding of the result is
+    written."""
     return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
 
 
@@ -283,7 +296,8 @@ def _table_lines(how: How) -> tuple[str, ...]:
 
 
 def _grid(how: Fetches) -> tuple[str, ...]:
-    """How many boxes of a group follow one another along each dimension, if along several."""
+    """Return how many boxes of a group follow one another along each dimension, if along
+    several."""
     if len(how.dimensions) < 2:
         return ()
     return (
@@ -298,7 +312,8 @@ def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
 
 
 def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
-    """What a module does with a box of the plan's holders: its round, who sends it, its place."""
+    """Return what a module does with a box of the plan's holders: its round, who sends it, its
+    place."""
     if isinstance(how, Collectives | Fetches) or (isinstance(how, Rounds) and how.table):
         return ()
     pieces = exchange.rule.pieces
@@ -317,7 +332,7 @@ def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
 
 
 def _number_text(how: Rounds, giver: str, pieces: int) -> str:
-    """The round of a box from `giver` to `taker`, as a Python expression."""
+    """Return the round of a box from `giver` to `taker`, as a Python expression."""
     tiles = "_number(wanted, receivers(sender))"
     shards = "shard_number * PIECES + piece" if pieces > 1 else "shard_number"
     closed = {
@@ -331,7 +346,7 @@ def _number_text(how: Rounds, giver: str, pieces: int) -> str:
 
 
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
-    """How the boxes travel, and the bytes on the wire, for a module's docstring."""
+    """Return how the boxes travel, and the bytes on the wire, for a module's docstring."""
     match how:
         case Collectives():
             first = "Transport: collectives over axes." if how.wire[0] else "Nothing is sent."

@@ -74,8 +74,8 @@ class Fetches:
 
 
 def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
-    """The permutation and all-gather that do what an exchange does, None where none do; `boxes`:
-    whole tiles, from whichever holders."""
+    """Return the permutation and all-gather that do what an exchange does, None where none do;
+    `boxes`: whole tiles, from whichever holders."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all() or devices > MOST_LISTED:
         return None
@@ -96,7 +96,7 @@ def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
 
 
 def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
-    """A holder of every box of every device, itself if it can be: [devices, boxes]."""
+    """Return a holder of every box of every device, itself if it can be: [devices, boxes]."""
     cells = np.ravel_multi_index(tuple((boxes.write // boxes.window).T), grid)
     table = np.empty((boxes.receiver.size // math.prod(grid), math.prod(grid)), dtype=np.int64)
     table[boxes.receiver, cells] = boxes.sender
@@ -104,8 +104,8 @@ def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
 
 
 def _groups(exchange: Exchange, table: Integers) -> Integers:
-    """Groups [n, members] of devices with one target shard, each at a box that it holds if it can:
-    of several that hold the same box, each is in another group."""
+    """Return groups [n, members] of devices with one target shard, each at a box that it holds
+    if it can: of several that hold the same box, each is in another group."""
     found = []
     for wanting in ranks_by_shard(exchange, exchange.target):
         group = np.full((wanting.size // table.shape[1], table.shape[1]), -1, dtype=np.int64)

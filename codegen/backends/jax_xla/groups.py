@@ -27,7 +27,7 @@ class Groups:
 
 
 def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
-    """The all-to-all that an exchange is, None where it is not one."""
+    """Return the all-to-all that an exchange is, None where it is not one."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all():
         return None

@@ -55,7 +55,8 @@ class Join:
         return (*lines, *self.cut)
 
     def _interleaved(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The grid before the window, and the order in which each dimension's two are together."""
+        """Return the grid before the window, and the order in which each dimension's two are
+        together."""
         parts = (*(self.grid[axis] for axis in self._split), *self.window)
         order = []
         for axis in range(len(self.window)):

@@ -62,18 +62,18 @@ class Ragged:
         return tuple(lines)
 
     def _rows(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a shard as rows, flat so that no platform pads within them."""
+        """Return the shape of a shard as rows, flat so that no platform pads within them."""
         count = shape[self.axis] // self.unit
         width = math.prod(shape) // count
         return (count, width) if width > 1 or len(shape) > 1 else (count,)
 
     def _front(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape with the dimension of the slabs first."""
+        """Return a shape with the dimension of the slabs first."""
         return (shape[self.axis], *shape[: self.axis], *shape[self.axis + 1 :])
 
 
 def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -> Ragged | None:
-    """The ragged all-to-all that an exchange is, None where it is none.
+    """Return the ragged all-to-all that an exchange is, None where it is none.
 
     `row_bytes`: the bytes in whole multiples of which rows travel, 0 where there is no such
     collective. Rows are as wide as the offsets let them be where they would not fill those.
@@ -93,7 +93,7 @@ def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -
 
 
 def _slabs(exchange: Exchange, boxes: Boxes) -> int | None:
-    """The first dimension along which every box is a slab."""
+    """Return the first dimension along which every box is a slab."""
     full = np.full_like(boxes.shape, True, dtype=np.bool_)
     for layout in (exchange.source, exchange.target):
         full &= boxes.shape == np.array(layout.local_shape)
@@ -104,7 +104,7 @@ def _slabs(exchange: Exchange, boxes: Boxes) -> int | None:
 
 
 def _unit(boxes: Boxes, axis: int, extents: tuple[int, int]) -> int:
-    """The largest number that divides all offsets, sizes and extents along a dimension."""
+    """Return the largest number that divides all offsets, sizes and extents along a dimension."""
     numbers: tuple[Integers, ...] = (boxes.read, boxes.write, boxes.shape)
     return math.gcd(*extents, *(int(np.gcd.reduce(each[:, axis])) for each in numbers))
 

@@ -70,7 +70,8 @@ class Rounds:
 
 
 def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
-    """The rounds of an exchange of tensors of one dimension or more; `whole`: without pieces."""
+    """Return the rounds of an exchange of tensors of one dimension or more; `whole`: without
+    pieces."""
     devices = exchange.ranks.size
     turns = _turns(exchange, boxes, whole)
     away = ~turns.boxes.local
@@ -118,7 +119,7 @@ class _Turns:
 
 
 def _turns(exchange: Exchange, boxes: Boxes, whole: Boxes) -> _Turns:
-    """A closed form, or a table of fewer rounds."""
+    """Return a closed form, or a table of fewer rounds."""
     devices = exchange.ranks.size
     closed = _closed_form(boxes, devices)
     if closed is not None and devices > MOST_LISTED:
@@ -140,7 +141,7 @@ def _grouped(boxes: Boxes) -> _Grouped:
 
 
 def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
-    """The first closed form with the fewest rounds for these senders, if one has."""
+    """Return the first closed form with the fewest rounds for these senders, if one has."""
     grouped = _grouped(boxes)
     if grouped.several and not grouped.exact:
         return None
@@ -171,7 +172,7 @@ def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
 
 
 def _coloured(boxes: Boxes) -> _Turns:
-    """The fewest rounds for each shape of boxes."""
+    """Return the fewest rounds for each shape of boxes."""
     grouped = _grouped(boxes)
     number = np.zeros_like(grouped.group)
     for each in np.unique(grouped.group):
@@ -182,7 +183,7 @@ def _coloured(boxes: Boxes) -> _Turns:
 
 
 def _least(boxes: Boxes, group: Integers) -> int:
-    """The most boxes of a device, of each shape."""
+    """Return the most boxes of a device, of each shape."""
     return sum(
         max(_most(ends[group == each]) for ends in (boxes.sender, boxes.receiver))
         for each in np.unique(group)
@@ -210,7 +211,7 @@ def _closed(kind: Kind, moved: Boxes, devices: int, modulus: int) -> Integers:
 
 
 def _is_schedule(moved: Boxes, group: Integers, number: Integers) -> bool:
-    """Whether no device sends twice or receives twice in a round."""
+    """Return whether no device sends twice or receives twice in a round."""
     ends = (moved.sender, moved.receiver)
     return all(_count(group, number, end) == number.size for end in ends)
 
@@ -230,7 +231,7 @@ def _table(moved: Boxes, turn: Integers, devices: int) -> tuple[tuple[int, ...],
 
 
 def _wire(moved: Boxes, turn: Integers, devices: int) -> tuple[int, int]:
-    """Elements that arrive at the busiest device, and at all, from others."""
+    """Return elements that arrive at the busiest device, and at all, from others."""
     volume = largest(moved.shape, turn).prod(axis=1)[turn]
     received = np.zeros(devices, dtype=np.int64)
     np.add.at(received, moved.receiver[~moved.local], volume[~moved.local])

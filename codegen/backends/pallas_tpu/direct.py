@@ -45,7 +45,7 @@ class Direct:
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int, view: View) -> Direct | None:
-        """The form, None where a tile is not aligned."""
+        """Return the form, None where a tile is not aligned."""
         known = divisors(exchange)
         tiled = tuple(zip(view[-2:], _units(itemsize, len(view)), strict=True))
         if not all(known[a] % unit == 0 or _is_whole(exchange, a) for a, unit in tiled):
@@ -54,12 +54,12 @@ class Direct:
         return Direct(view, itemsize, tuple(known[axis] for axis in view), short)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """The index functions that this form needs beside those of every module: none."""
+        """Return the index functions that this form needs beside those of every module: none."""
         return ()
 
     def figures(self, sums: Sums) -> Figures:
-        """What it moves. Where target shards are short, XLA writes zeros over their padding, which
-        reads and writes them once more."""
+        """Return what it moves. Where target shards are short, XLA writes zeros over their
+        padding, which reads and writes them once more."""
         units = dict(zip(self.view[-2:], _units(self.itemsize, len(self.view)), strict=True))
 
         def padded(pieces: Pieces, axis: int) -> Integers:
@@ -79,7 +79,8 @@ class Direct:
 
 
 def _units(itemsize: int, rank: int) -> tuple[int, ...]:
-    """The tiling of memory over the last dimensions, the coarsest that there is for bytes."""
+    """Return the tiling of memory over the last dimensions, the coarsest that there is for
+    bytes."""
     rows = 32 if itemsize == 1 else 8
     return (FLAT_UNIT * rows // 8,) if rank == 1 else (rows, LANES)
 

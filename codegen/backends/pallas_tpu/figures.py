@@ -46,12 +46,12 @@ class Figures:
 
 
 def width(pieces: Pieces, _axis: int) -> Integers:
-    """The factor of volume."""
+    """Return the factor of volume."""
     return pieces.width
 
 
 def least_traffic(sums: Sums, itemsize: int) -> int:
-    """Bytes of reading every tile once and writing every target shard once.
+    """Return bytes of reading every tile once and writing every target shard once.
 
     A shard is written whole: one that is short or empty is returned as an array of the largest
     shard's shape, whose padding is zero.
@@ -62,8 +62,8 @@ def least_traffic(sums: Sums, itemsize: int) -> int:
 
 
 def relayout(exchange: Exchange, itemsize: int, view: View) -> int:
-    """Bytes of the copies, over all devices, that XLA makes of shards which it keeps by default in
-    another order of dimensions than a view's."""
+    """Return bytes of the copies, over all devices, that XLA makes of shards which it keeps by
+    default in another order of dimensions than a view's."""
     return sum(
         _copied(layout, itemsize, view) * layout.mesh.size
         for layout in (exchange.source, exchange.target)

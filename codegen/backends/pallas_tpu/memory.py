@@ -21,12 +21,13 @@ View = tuple[int, ...]
 
 
 def round_up(extent: int, unit: int) -> int:
-    """The least multiple of a unit that is not below an extent."""
+    """Return the least multiple of a unit that is not below an extent."""
     return -(-extent // unit) * unit
 
 
 def tile_rows(rows: int, itemsize: int) -> int:
-    """Rows of a tile of HBM, for arrays of so many rows; 64-bit elements count as two of 32 bits.
+    """Return rows of a tile of HBM, for arrays of so many rows; 64-bit elements count as two of 32
+    bits.
 
     >>> [tile_rows(rows, 4) for rows in (1, 2, 3, 4, 5, 100)]
     [1, 2, 4, 4, 8, 8]
@@ -40,7 +41,7 @@ def tile_rows(rows: int, itemsize: int) -> int:
 
 
 def padded_elements(shape: tuple[int, ...], view: View, itemsize: int) -> int:
-    """Elements that an array takes in memory when it is laid out in the order of a view."""
+    """Return elements that an array takes in memory when it is laid out in the order of a view."""
     if len(shape) == 1:
         return round_up(shape[0], FLAT_UNIT)
     *leading, rows, lanes = (shape[axis] for axis in view)
@@ -49,7 +50,8 @@ def padded_elements(shape: tuple[int, ...], view: View, itemsize: int) -> int:
 
 
 def views(rank: int) -> Iterator[View]:
-    """Every choice of rows and lanes, the array's own order first; other dimensions keep theirs."""
+    """Yield every choice of rows and lanes, the array's own order first; other dimensions keep
+    theirs."""
     if rank == 1:
         yield (0,)
     for lanes, rows in itertools.permutations(reversed(range(rank)), 2):
@@ -57,7 +59,7 @@ def views(rank: int) -> Iterator[View]:
 
 
 def default_view(shape: tuple[int, ...], itemsize: int) -> View:
-    """The order in which XLA keeps an array that it may lay out as it likes.
+    """Return the order in which XLA keeps an array that it may lay out as it likes.
 
     >>> default_view((4096, 3), 4), default_view((7, 300), 4), default_view((16, 5, 64), 4)
     ((1, 0), (0, 1), (1, 0, 2))

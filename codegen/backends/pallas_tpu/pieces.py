@@ -35,7 +35,8 @@ class Pieces:
 
     @staticmethod
     def of(exchange: Exchange, axis: int) -> Pieces:
-        """The pieces along a dimension; tiles are cut only along the one that the rule names."""
+        """Return the pieces along a dimension; tiles are cut only along the one that the rule
+        names."""
         tiles, rule = exchange.dims[axis], exchange.rule
         pairs = tiles.pairs
         count = rule.pieces if axis == rule.cut else 1
@@ -91,7 +92,7 @@ class Sums:
         return [factor(pieces, axis) for axis, pieces in enumerate(self.pieces)]
 
     def received(self, factor: Factor) -> Integers:
-        """The sum over what each target position gets from others: [target positions]."""
+        """Return the sum over what each target position gets from others: [target positions]."""
         target = self.exchange.target
         positions = np.arange(target.mesh.size, dtype=np.int64)
         total = np.ones(positions.size, dtype=np.int64)
@@ -105,7 +106,7 @@ class Sums:
         return total
 
     def kept(self, factor: Factor) -> Integers:
-        """What each device on both sides holds of its own: [devices on both sides]."""
+        """Return what each device on both sides holds of its own: [devices on both sides]."""
         receivers, holders = self._members
         total = np.ones(receivers.size, dtype=np.int64)
         for tiles, pieces, values in zip(
@@ -121,18 +122,18 @@ class Sums:
         return total
 
     def remote(self, factor: Factor) -> int:
-        """The sum over all transfers between two devices."""
+        """Return the sum over all transfers between two devices."""
         return int(self.received(factor).sum())
 
     def local(self, factor: Factor) -> int:
-        """The sum over all local copies."""
+        """Return the sum over all local copies."""
         return int(self.kept(factor).sum())
 
 
 def _of_pairs(
     pieces: Pieces, values: Integers, parts: int, source: Integers, target: Integers
 ) -> Integers:
-    """The sum over the pieces of each pair of shards asked for, 0 where they do not meet."""
+    """Return the sum over the pieces of each pair of shards asked for, 0 where they do not meet."""
     keys, group = np.unique(pieces.source * parts + pieces.target, return_inverse=True)
     sums = np.bincount(group, values, keys.size).astype(np.int64)
     wanted = source * parts + target
@@ -144,7 +145,8 @@ def _of_pairs(
 def cut(
     low: Integers, high: Integers, origin: Integers, step: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Ranges cut at `origin` plus multiples of a step: (number of the range, low, high) of each."""
+    """Return ranges cut at `origin` plus multiples of a step: (number of the range, low, high)
+    of each."""
     first, last = (low - origin) // step, (high - 1 - origin) // step
     count = last - first + 1
     number = np.repeat(np.arange(low.size, dtype=np.int64), count)
@@ -155,6 +157,6 @@ def cut(
 
 
 def covered(low: Integers, high: Integers, unit: int) -> Integers:
-    """Elements of the whole units that cover ranges."""
+    """Return elements of the whole units that cover ranges."""
     elements: Integers = -(-high // unit) * unit - low // unit * unit
     return elements

@@ -35,8 +35,8 @@ VMEM_BYTES = 16 * 2**20
 
 
 def check(form: Form, exchange: Exchange) -> None:
-    """Raises InternalError where a window of a form is wrong on some device."""
-    sums = Sums(exchange)
+    """Raise InternalError where a window of a form is wrong on some device."""
+    sums = exchange.once(Sums)
     if isinstance(form, Windows):
         _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
     if isinstance(form, Routed):
@@ -56,7 +56,7 @@ def check(form: Form, exchange: Exchange) -> None:
 def _check_routed(form: Routed, exchange: Exchange) -> None:
     wrong = fault(form.schedule, form.digits, spreads=form.spreads)
     _expect(not wrong, f"{form.name} form: {wrong}")
-    sender, receiver, widths = sent_tiles(exchange)
+    sender, receiver, widths = exchange.once(sent_tiles)
     offsets = np.array(form.schedule.offsets)
     over = offsets_of(sender, receiver, form.digits)
     numbers = np.minimum(np.searchsorted(offsets, over), offsets.size - 1)
@@ -96,7 +96,7 @@ def _check_windows(dim: WindowDim, stage: int, pieces: Pieces, tiles: DimTiles, 
 def _check_cuts(
     dim: WindowDim, pieces: Pieces, origin: Integers, start: Integers, room: int, about: str
 ) -> None:
-    """What is fetched of pieces that are cut from an origin lies in a window and in its buffer."""
+    """Check that what is fetched of cut pieces lies in a window and in its buffer."""
     number, low, high = cut(pieces.low, pieces.high, origin, dim.chunk)
     first = (low - start[number]) // dim.unit * dim.unit
     size = covered(low - start[number], high - start[number], dim.unit)

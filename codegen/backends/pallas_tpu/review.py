@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, choose
-from shardwright.codegen.emit.context import as_vectors
-from shardwright.ir.dtypes import DTYPES
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
 from shardwright.ir.plan import Plan
 
 WHAT = {
@@ -20,8 +17,8 @@ WHAT = {
 }
 
 
-def form_facts(choice: Choice) -> tuple[str, ...]:
-    """The lines of a module's docstring."""
+def form_facts(choice: FormChoice) -> tuple[str, ...]:
+    """Return the lines of a module's docstring."""
     figures = choice.figures
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
@@ -58,7 +55,7 @@ def _route_facts(form: Routed) -> list[str]:
 
 
 def _example(form: Routed) -> Iterator[str]:
-    """The way of a piece that makes most hops."""
+    """Yield the way of a piece that makes most hops."""
     schedule = form.schedule
     far = max(range(schedule.starts), key=lambda number: len(schedule.path(number)))
     yield f"What goes to the device {schedule.offsets[far]} farther on, digit by digit:"
@@ -74,13 +71,12 @@ Row = tuple[str, ...]
 
 
 def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
-    """The forms that can move the tiles of a plan, the best order of dimensions of each: a title, a
-    heading and rows; the chosen one first."""
-    exchange, itemsize = as_vectors(plan.exchange), DTYPES[plan.reshard.dtype]
-    grid = grid_of(plan)
-    chosen = choose(exchange, itemsize, grid=grid)
-    best = {chosen.form.name: chosen}
-    for choice in sorted(candidates(exchange, itemsize, grid), key=lambda choice: choice.cost):
+    """Return the forms that can move the tiles of a plan, the best order of dimensions of each:
+    a title, a heading and rows; the chosen one first."""
+    every = plan.once(choices)
+    taken = cheapest(every)
+    best = {taken.form.name: taken}
+    for choice in sorted(every, key=lambda choice: choice.cost):
         best.setdefault(choice.form.name, choice)
     headings = (
         "form",
@@ -92,18 +88,18 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
         "VMEM B",
         "cost",
     )
-    return TITLE, (headings, tuple(_row(choice, chosen) for choice in best.values()))
+    return TITLE, (headings, tuple(_row(choice, taken) for choice in best.values()))
 
 
-def _row(choice: Choice, chosen: Choice) -> Row:
+def _row(choice: FormChoice, taken: FormChoice) -> Row:
     figures = choice.figures
     return (
-        f"{choice.form.name} (chosen)" if choice is chosen else choice.form.name,
+        f"{choice.form.name} (chosen)" if choice is taken else choice.form.name,
         ", ".join(map(str, choice.form.view)),
         f"{figures.wire_padding:.3f}",
         f"{figures.hbm_factor:.2f}",
         f"{figures.relayout_bytes / figures.hbm_least:.2f}",
         f"{figures.staging_bytes:,}",
         f"{figures.vmem_bytes:,}",
-        f"{choice.cost / chosen.cost:.2f}" if chosen.cost else "-",
+        f"{choice.cost / taken.cost:.2f}" if taken.cost else "-",
     )

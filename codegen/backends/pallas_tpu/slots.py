@@ -47,7 +47,7 @@ class Slots:
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int) -> Slots:
-        """The form of an exchange."""
+        """Return the form of an exchange."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
         pieces = exchange.rule.pieces
@@ -76,12 +76,12 @@ class Slots:
         return math.prod(self.window) <= MAX_WINDOW
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """The index functions that this form needs beside those of every module: none."""
+        """Return the index functions that this form needs beside those of every module: none."""
         return ()
 
     def figures(self, sums: Sums) -> Figures:
-        """What it moves; XLA is taken to read and write each window and slot once, and to keep
-        shards and windows as it does by default."""
+        """Return what it moves; XLA is taken to read and write each window and slot once, and to
+        keep shards and windows as it does by default."""
         exchange, itemsize = sums.exchange, self.itemsize
         into = sums.received(self._sent)
         slot, window = self.granules * self.packed * LANES, self._padded(self.window)
@@ -115,7 +115,7 @@ class Slots:
 
 
 def widest(exchange: Exchange, axis: int) -> int:
-    """The extent of the widest piece along a dimension."""
+    """Return the extent of the widest piece along a dimension."""
     whole = exchange.dims[axis].max_width
     if not _is_cut(exchange, axis):
         return whole
@@ -124,7 +124,7 @@ def widest(exchange: Exchange, axis: int) -> int:
 
 
 def reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
-    """How far windows reach from the start of the source and of the target shard."""
+    """Return how far windows reach from the start of the source and of the target shard."""
     tiles = exchange.dims[axis]
     pairs = tiles.pairs
     from_source = pairs.low - tiles.source.intervals[0][pairs.source]

@@ -22,25 +22,28 @@ from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
-from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
+from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid, grid_of
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
+from shardwright.codegen.emit.context import as_vectors
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
+from shardwright.ir.plan import Plan
 
 Form = Direct | Windows | Slots | Routed
 
 HBM_OVER_LINKS = 8
 """How many bytes HBM moves while links carry one into a chip: 819 GB/s over two links of 50 on v5e,
 2,765 over three of 100 on v5p. That is half of a chip's links: small slices have no more, and a
-message over several hops takes several. Source: `codegen/planner/network/chips.py`."""
+message over several hops takes several. Source: `codegen/hardware/chips.py`."""
 CHUNK_BYTES = 1 << 13
 """What a chunk costs beside its bytes, as bytes of HBM: its DMAs take some 100 ns to start, most of
 which pass while others are under way. An estimate; nothing here has been timed on a TPU."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class FormChoice:
     """A form with its figures."""
 
     form: Form
@@ -54,13 +57,16 @@ class Choice:
         return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
 
 
-def choose(
-    exchange: Exchange, itemsize: int, like: Form | None = None, grid: Grid | None = None
-) -> Choice:
-    """The form of least cost; of equal ones the first in the order of the table above, and the
-    array's own order of dimensions before others. `like`: only forms such as this, if there are.
-    `grid`: where not all send directly to all."""
-    every = tuple(candidates(exchange, itemsize, grid))
+def choices(plan: Plan) -> tuple[FormChoice, ...]:
+    """Return every form that can move the tiles of a plan."""
+    itemsize = DTYPES[plan.reshard.dtype]
+    return tuple(candidates(as_vectors(plan.exchange), itemsize, plan.once(grid_of)))
+
+
+def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
+    """Return the form of least cost; of equal ones the first in the order of the table above, and
+    the array's own order of dimensions before others. `like`: only forms such as this, if there
+    are."""
     alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
     return min(alike or every, key=lambda choice: choice.cost)
 
@@ -71,20 +77,21 @@ def _kind(form: Form) -> tuple[object, ...]:
     return form.name, form.view, form.slot.order, form.slot.dense, form.part, form.is_padded
 
 
-def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[Choice]:
-    """Every form that can move the tiles of an exchange. 64-bit elements travel as two of 32."""
-    sums = Sums(exchange)
+def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[FormChoice]:
+    """Yield every form that can move the tiles of an exchange; `grid`: where not all send
+    directly to all. 64-bit elements travel as two of 32."""
+    sums = exchange.once(Sums)
     if grid is not None and not grid.is_direct(*grid.pairs(exchange)):
         for form in Routed.every(exchange, itemsize, grid):
-            yield Choice(form, form.figures(sums))
+            yield FormChoice(form, form.figures(sums))
         return
     for view in views(len(exchange.dims)):
         copied = relayout(exchange, itemsize, view)
         direct = Direct.of(exchange, itemsize, view)
         if direct is not None:
-            yield Choice(direct, replace(direct.figures(sums), relayout_bytes=copied))
+            yield FormChoice(direct, replace(direct.figures(sums), relayout_bytes=copied))
         windows = Windows.of(sums, itemsize, view)
-        yield Choice(windows, replace(windows.figures(sums), relayout_bytes=copied))
+        yield FormChoice(windows, replace(windows.figures(sums), relayout_bytes=copied))
     slots = Slots.of(exchange, itemsize)
     if slots.is_small:
-        yield Choice(slots, slots.figures(sums))
+        yield FormChoice(slots, slots.figures(sums))

@@ -67,8 +67,9 @@ class WindowDim:
     def of(
         tiles: DimTiles, pieces: Pieces, unit: int = 1, chunk: int = 1, more: int = 0
     ) -> WindowDim:
-        """A dimension that is cut into chunks; a window is wider by `more` where tiles are shifted:
-        where one does not start at whole units of its source, or at a block of its target."""
+        """Return a dimension that is cut into chunks; a window is wider by `more` where tiles
+        are shifted: where one does not start at whole units of its source, or at a block of its
+        target."""
         widest = int(pieces.width.max())
         into_source = (pieces.low - pieces.source_low) % unit
         into_target = (pieces.low - pieces.target_low) % unit
@@ -90,17 +91,19 @@ class WindowDim:
         )
 
     def sent(self) -> Integers:
-        """Elements that a sender reads of every piece: the whole units that its chunks reach."""
+        """Return elements that a sender reads of every piece: the whole units that its chunks
+        reach."""
         number, low, high = cut(self.pieces.low, self.pieces.high, self.pieces.low, self.chunk)
         start = self.pieces.source_low[number]
         return self._summed(number, covered(low - start, high - start, self.unit))
 
     def staged(self) -> Integers:
-        """Elements that every piece takes on the wire and in the staging area."""
+        """Return elements that every piece takes on the wire and in the staging area."""
         return covered(0 * self.pieces.low, self.pieces.width, self.unit)
 
     def unpacked(self, from_stage: bool) -> Integers:
-        """Elements that the blocks read of every piece, from the staging area or the source."""
+        """Return elements that the blocks read of every piece, from the staging area or the
+        source."""
         pieces = self.pieces
         number, low, high = cut(pieces.low, pieces.high, pieces.target_low, self.chunk)
         start = (pieces.low if from_stage else pieces.source_low)[number]
@@ -116,14 +119,14 @@ class WindowDim:
 
 
 def _ends(pieces: Pieces, unit: int, step: int) -> Integers:
-    """Where pieces end in the staging area."""
+    """Return where pieces end in the staging area."""
     into = (pieces.low - pieces.target_low) // unit * unit
     ends: Integers = into + pieces.band * step + covered(0 * pieces.low, pieces.width, unit)
     return ends
 
 
 def _meet(source: DimLayout, target: DimLayout, chunk: int) -> int:
-    """The most source shards that a block of a target shard meets."""
+    """Return the most source shards that a block of a target shard meets."""
     if chunk == 1 or source.parts == 1:
         return 1
     full = target.intervals[1] > target.intervals[0]
@@ -147,7 +150,7 @@ class Windows:
 
     @staticmethod
     def of(sums: Sums, itemsize: int, view: View) -> Windows:
-        """The form of an exchange."""
+        """Return the form of an exchange."""
         tiles = tuple(sums.exchange.dims[axis] for axis in view)
         pieces = tuple(sums.pieces[axis] for axis in view)
         widest = tuple(int(p.width.max()) for p in pieces)
@@ -178,7 +181,7 @@ class Windows:
         return Windows(view, itemsize, dims, source_rows - tiles[-2].source.size)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """The index functions that this form needs beside those of every module."""
+        """Return the index functions that this form needs beside those of every module."""
         return (source_at(exchange),)
 
     @property
@@ -265,7 +268,7 @@ class Windows:
         return 2 * (window + chunk) * min(self.itemsize, 4) + 4 * TEMPORARIES * window
 
     def figures(self, sums: Sums) -> Figures:
-        """What it moves."""
+        """Return what it moves."""
         dims = dict(zip(self.view, self.dims, strict=True))
         exchange, itemsize = sums.exchange, min(self.itemsize, 4)
         words = self.itemsize // itemsize
@@ -292,7 +295,7 @@ class Windows:
         )
 
     def _padded_rows(self, sums: Sums) -> int:
-        """The copies of arrays of few rows to arrays of more, over all devices."""
+        """Return the copies of arrays of few rows to arrays of more, over all devices."""
         if not self.few_rows:
             return 0
         layout, rows = sums.exchange.source, self.view[-2]

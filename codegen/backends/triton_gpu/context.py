@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import sympy
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
-from shardwright.codegen.backends.triton_gpu.dtensor import placements
+from shardwright.codegen.backends.triton_gpu.dtensor import Placements, placements
 from shardwright.codegen.backends.triton_gpu.row_text import FIELDS, Rows
-from shardwright.codegen.backends.triton_gpu.rows import Form, Moves
+from shardwright.codegen.backends.triton_gpu.rows import Moves
 from shardwright.codegen.emit.context import ModuleText, as_vectors, module_text, refuse_common
 from shardwright.codegen.emit.index_functions import index_functions
 from shardwright.codegen.emit.python_text import unpacked
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import TRITON
-from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 
@@ -49,63 +48,82 @@ class GroupText:
 
 
 @dataclass(frozen=True)
-class TritonText(ModuleText):
-    """Everything the template prints."""
+class Unpackings:
+    """Lines that take apart what index functions return, named by these."""
 
-    plan: str
+    senders: tuple[str, ...]
+    target: tuple[str, ...]
+    tile: tuple[str, ...]
+    source_range: tuple[str, ...]
+    target_box: tuple[str, ...]
+
+    @staticmethod
+    def of(rank: int) -> Unpackings:
+        """Return the lines for a tensor of so many dimensions."""
+        axes = range(rank)
+
+        def ends(low: str, high: str, call: str) -> tuple[str, ...]:
+            return unpacked([f"{name}{k}" for k in axes for name in (low, high)], call)
+
+        source = ", ".join(f"a{k}" for k in axes)
+        target = ", ".join(f"b{k}" for k in axes)
+        return Unpackings(
+            senders=ends("first", "count", "senders(receiver)"),
+            target=unpacked([f"b{k}" for k in axes], "target_shard(receiver)"),
+            tile=ends("lo", "hi", f"tile({source}, {target})"),
+            source_range=ends("from", "from_end", f"source_range({source})"),
+            target_box=ends("to", "to_end", "target_box(receiver)"),
+        )
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """The kernels, and the host's functions that know of tiles."""
+
     dims: tuple[DimText, ...]
     groups: tuple[GroupText, ...]
     groups_text: str
-    form: Form
+    moves: Moves
+    rows: Rows
     block: str
     aligned: str
     unaligned: str
-    unit_bytes: int
     pieces: int
     cut_axis: int
     replicas: int
     some_local: bool
     entry: int
-    unpack_program: tuple[str, ...]
     unpack_pull_program: tuple[str, ...]
     choose_comment: tuple[str, ...]
-    unpack_senders: tuple[str, ...]
+    unpack: Unpackings
     unpack_own: tuple[str, ...]
     choose_shard: tuple[str, ...]
-    unpack_target: tuple[str, ...]
-    unpack_tile: tuple[str, ...]
-    unpack_from: tuple[str, ...]
-    unpack_to: tuple[str, ...]
-    measure: tuple[str, ...]
-    load_outer: tuple[str, ...]
-    outer_lines: tuple[str, ...]
-    hints: tuple[str, ...]
-    all_hints: tuple[str, ...]
-    copy_call: tuple[str, ...]
     shard_args: str
     source_multiple: str
-    differentiable: bool
-    reverse: str
-    source_placements: str | None
-    target_placements: str | None
-    source_mesh_shape: str
-    target_mesh_shape: str
-
-    jit: bool = True
-    tested: str = TESTED
 
     @property
     def piece_arg(self) -> str:
         """How a call names the piece, where tiles are cut."""
         return ", piece" if self.pieces > 1 else ""
 
+
+@dataclass(frozen=True)
+class TorchHost:
+    """What host functions know of the plan as a whole, its reverse, and DTensor's words for it."""
+
+    plan: str
+    reverse: str
+    source_placements: Placements | None
+    target_placements: Placements | None
+    source_mesh_shape: str
+    target_mesh_shape: str
+
     @property
     def placement_names(self) -> str:
         """What a module imports to name placements."""
-        said = f"{self.source_placements} {self.target_placements}"
-        return ", ".join(
-            name for name in ("DTensor", "Replicate", "Shard") if name in said + "DTensor"
-        )
+        sides = (self.source_placements, self.target_placements)
+        names = {name for side in sides if side is not None for name in side.names}
+        return ", ".join(sorted({"DTensor", *names}))
 
     @property
     def has_placements(self) -> bool:
@@ -113,97 +131,75 @@ class TritonText(ModuleText):
         return self.source_placements is not None and self.target_placements is not None
 
 
+@dataclass(frozen=True)
+class TritonText:
+    """Everything the template prints."""
+
+    module: ModuleText
+    kernel: TritonKernel
+    host: TorchHost
+
+
 def refuse(plan: Plan) -> None:
-    """Raises InputError for what this backend does not do."""
-    refuse_common(plan, "triton_gpu", {})
-    refuse_wide(plan, as_vectors(plan.exchange), "triton_gpu")
+    """Raise InputError for what this backend does not do."""
+    refuse_common(plan, NAME, {})
+    refuse_wide(plan, as_vectors(plan.exchange), NAME)
 
 
-def render(plan: Plan, command: str) -> str:
-    """The text of `triton_gpu.py`."""
-    return render_template("triton_gpu/module.py.jinja", triton_text(plan, command))
+def render(request: Request) -> str:
+    """Return the text of a module; it and its backward name each other."""
+    context = triton_text(request.plan, request.command, backward=request.backward)
+    return render_template("triton_gpu/module.py.jinja", context)
 
 
-def render_backward(plan: Plan, command: str) -> str | None:
-    """The text of `triton_gpu_backward.py`, the gradient of the module beside it, from the plan of
-    the reverse reshard; None where there is none."""
-    try:
-        refuse(plan)
-    except InputError:
-        return None
-    text = replace(triton_text(plan, command), reverse=f"{NAME}.py")
-    return render_template("triton_gpu/module.py.jinja", text) if text.differentiable else None
-
-
-def triton_text(plan: Plan, command: str) -> TritonText:
-    """The template's context."""
-    exchange = as_vectors(plan.exchange)
-    common = module_text(plan, command, TRITON)
-    axes = range(len(common.axes))
-    moves = Moves(exchange, common.itemsize)
-    rows = Rows(moves, _widest_shard(exchange) * common.itemsize >= WIDE_BYTES)
-    counted = any(count != 1 for _, count in _met(exchange))
-    return TritonText(
-        **vars(common),
+def triton_text(plan: Plan, command: str, *, backward: bool = False) -> TritonText:
+    """Return the template's context."""
+    reshard = plan.reshard
+    host = TorchHost(
         plan=plan_hash(plan),
+        reverse=f"{NAME}.py" if backward else f"{NAME}_backward.py",
+        source_placements=placements(reshard.source, plan.exchange.source),
+        target_placements=placements(reshard.target, plan.exchange.target),
+        source_mesh_shape=repr(tuple(size for _, size in reshard.source.mesh.axes)),
+        target_mesh_shape=repr(tuple(size for _, size in reshard.target.mesh.axes)),
+    )
+    module = module_text(plan, command, TRITON, TESTED, jit=True)
+    return TritonText(module, _kernel_text(plan, module), host)
+
+
+def _kernel_text(plan: Plan, module: ModuleText) -> TritonKernel:
+    exchange, itemsize = as_vectors(plan.exchange), module.itemsize
+    axes = range(len(module.axes))
+    moves = Moves(exchange, itemsize)
+    rows = Rows(moves, _widest_shard(exchange) * itemsize >= WIDE_BYTES)
+    counted = any(count != 1 for _, count in _met(exchange))
+    numbered = counted or exchange.rule.pieces > 1
+    return TritonKernel(
         dims=tuple(DimText(axis, exchange.dims[axis].source.parts > 1) for axis in axes),
         groups=tuple(GroupText(group[0], repr(group)) for group in moves.groups),
         groups_text=repr(moves.groups),
-        form=moves.form,
+        moves=moves,
+        rows=rows,
         block=repr(moves.block),
         aligned=repr((moves.unit_elements, moves.lanes, *moves.blocks(moves.unit_elements))),
         unaligned=repr((1, 1, *moves.blocks(1))),
-        unit_bytes=moves.unit,
         pieces=exchange.rule.pieces,
         cut_axis=exchange.rule.cut,
         replicas=exchange.target.replicas,
         some_local=_some_local(plan),
         entry=FIELDS + 3 * len(rows.outer),
-        unpack_program=rows.program,
-        unpack_pull_program=rows.program
-        if counted or exchange.rule.pieces > 1
-        else rows.program[:1],
+        unpack_pull_program=rows.program if numbered else rows.program[:1],
         choose_comment=TURNS if counted else ("# The one source shard that it meets.",),
-        **_unpackings(exchange, _some_local(plan)),
-        measure=rows.measure,
-        load_outer=rows.load_outer,
-        outer_lines=rows.outer_lines,
-        hints=rows.hints,
-        all_hints=rows.all_hints,
-        copy_call=rows.copy_call,
+        unpack=Unpackings.of(len(axes)),
+        unpack_own=_unpack_own(exchange, _some_local(plan)),
+        choose_shard=_choose_shard(exchange),
         shard_args=", ".join(f"a{k}" for k in axes),
-        source_multiple="LANES * UNIT" + (f" * {common.itemsize}" if common.itemsize > 1 else ""),
-        differentiable=common.dtype.startswith(("float", "bfloat")),
-        reverse=f"{NAME}_backward.py",
-        source_placements=placements(plan.reshard.source, plan.exchange.source),
-        target_placements=placements(plan.reshard.target, plan.exchange.target),
-        source_mesh_shape=repr(tuple(size for _, size in plan.reshard.source.mesh.axes)),
-        target_mesh_shape=repr(tuple(size for _, size in plan.reshard.target.mesh.axes)),
+        source_multiple="LANES * UNIT" + (f" * {itemsize}" if itemsize > 1 else ""),
     )
 
 
-def _unpackings(exchange: Exchange, some_local: bool) -> dict[str, Any]:
-    """The lines that take apart what index functions return, by their names in the template."""
-    axes = range(len(exchange.dims))
-
-    def ends(low: str, high: str, call: str) -> tuple[str, ...]:
-        return unpacked([f"{name}{k}" for k in axes for name in (low, high)], call)
-
-    source = ", ".join(f"a{k}" for k in axes)
-    target = ", ".join(f"b{k}" for k in axes)
-    return {
-        "unpack_senders": ends("first", "count", "senders(receiver)"),
-        "unpack_own": _unpack_own(exchange, some_local),
-        "choose_shard": _choose_shard(exchange),
-        "unpack_target": unpacked([f"b{k}" for k in axes], "target_shard(receiver)"),
-        "unpack_tile": ends("lo", "hi", f"tile({source}, {target})"),
-        "unpack_from": ends("from", "from_end", f"source_range({source})"),
-        "unpack_to": ends("to", "to_end", "target_box(receiver)"),
-    }
-
-
 def plan_hash(plan: Plan) -> str:
-    """A text that two plans share only if they move the same; ranks compare it."""
+    """Return a text that two plans share only if they move the same; ranks compare it."""
     reshard = plan.reshard
     ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
     said = repr((reshard, ids, plan.strategy, plan.exchange.rule))
@@ -211,7 +207,7 @@ def plan_hash(plan: Plan) -> str:
 
 
 def _unpack_own(exchange: Exchange, some_local: bool) -> tuple[str, ...]:
-    """Lines that find the source shard of this device; none where nothing needs it."""
+    """Return lines that find the source shard of this device; none where nothing needs it."""
     counted = any(count != 1 for _, count in _met(exchange))
     if not counted and not some_local:
         return ()
@@ -220,7 +216,8 @@ def _unpack_own(exchange: Exchange, some_local: bool) -> tuple[str, ...]:
 
 
 def _choose_shard(exchange: Exchange) -> tuple[str, ...]:
-    """Lines that take the index of the source shard off the number of a tile, minor to major.
+    """Return lines that take the index of the source shard off the number of a tile, minor to
+    major.
 
     Along each dimension the first of `count` is the own one, modulo `count`: the remainder of
     `own - first`, with `first * (count - 1)` for `-first` so that nothing is negative.
@@ -240,16 +237,16 @@ def _choose_shard(exchange: Exchange) -> tuple[str, ...]:
 
 def _met(exchange: Exchange) -> tuple[tuple[sympy.Expr, sympy.Expr], ...]:
     """Per dimension the first and the count that `senders` returns."""
-    (senders,) = (f for f in index_functions(exchange) if f.name == "senders")
+    (senders,) = (f for f in exchange.once(index_functions) if f.name == "senders")
     return tuple(zip(senders.results[::2], senders.results[1::2], strict=True))
 
 
 def _some_local(plan: Plan) -> bool:
-    """Whether any device holds part of its own target shard."""
+    """Return whether any device holds part of its own target shard."""
     return plan.traffic.received_total < plan.target_bytes
 
 
 def _widest_shard(exchange: Exchange) -> int:
-    """Elements of the largest shard on either side."""
+    """Return elements of the largest shard on either side."""
     sides = (exchange.source, exchange.target)
     return max(math.prod(dim.size for dim in layout.dims) for layout in sides)

@@ -128,7 +128,7 @@ class Rows:
         return (told, *(f"{n} = tl.multiple_of(tl.cast({n}, {kind}), LANES)" for n in names))
 
     def _begin(self, name: str, end: str) -> list[str]:
-        """Where the tile begins: in the source (`from`) or target (`to`) shard."""
+        """Return where the tile begins: in the source (`from`) or target (`to`) shard."""
         terms = []
         for place, group in enumerate(self.moves.groups):
             axis, *whole = group
@@ -143,11 +143,12 @@ class Rows:
         return [*lines, *(f"{name} = {name} + {term}" for term in terms[1:])]
 
     def _stride(self, name: str, place: int) -> str:
-        """What tells how far apart the indices of a group are: the one of rows has a name."""
+        """Return what tells how far apart the indices of a group are: the one of rows has a
+        name."""
         return f"{name}_row" if place == len(self.axes) - 2 else f"{name}{self.axes[place]}"
 
     def _extent(self, group: tuple[int, ...], of: str) -> str:
-        """Elements along a group: of a tile, or of either shard."""
+        """Return elements along a group: of a tile, or of either shard."""
         number = self._number(group, of)
         if number is not None:
             return str(number)
@@ -157,7 +158,7 @@ class Rows:
         )
 
     def _number(self, group: tuple[int, ...], of: str) -> int | None:
-        """The extent, where it is the same for all."""
+        """Return the extent, where it is the same for all."""
         product = 1
         for axis in group:
             extent = self._fixed(axis, of if axis == group[0] else "tile")
@@ -178,7 +179,8 @@ class Rows:
         return f"tl.cast({high} - {low}, tl.int64)" if wide else f"({high} - {low})"
 
     def _fixed(self, axis: int, of: str) -> int | None:
-        """The extent along one dimension, where all tiles or all shards of a side have the same."""
+        """Return the extent along one dimension, where all tiles or all shards of a side have
+        the same."""
         tiles = self.moves.exchange.dims[axis]
         if of == "tile" and not self.moves.is_whole(axis):
             return None
@@ -187,5 +189,5 @@ class Rows:
 
 
 def _bare(text: str) -> str:
-    """An expression without the brackets around all of it."""
+    """Return an expression without the brackets around all of it."""
     return text[1:-1] if text.startswith("(") and text.find(")") == len(text) - 1 else text

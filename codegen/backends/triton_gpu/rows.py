@@ -81,7 +81,8 @@ class Moves:
         return "mixed" if self._is_alike().any() else "units"
 
     def is_whole(self, axis: int) -> bool:
-        """Whether every tile spans its source shard and its target shard along a dimension."""
+        """Return whether every tile spans its source shard and its target shard along a
+        dimension."""
         tiles, rule = self.exchange.dims[axis], self.exchange.rule
         if rule.pieces > 1 and rule.cut == axis:
             return False
@@ -149,7 +150,7 @@ class Moves:
         return math.prod(int(np.gcd.reduce(width)) for width in whole) * self.itemsize
 
     def _starts(self) -> tuple[Integers, Integers]:
-        """Where rows begin in their source and target shards, in bytes, by pair."""
+        """Return where rows begin in their source and target shards, in bytes, by pair."""
         pairs = self._row.pairs
         lows = self._row.source.intervals[0], self._row.target.intervals[0]
         return (
@@ -158,11 +159,11 @@ class Moves:
         )
 
     def _widths(self) -> Integers:
-        """The length of rows, in bytes, by pair."""
+        """Return the length of rows, in bytes, by pair."""
         return self._row.pairs.width * self._step
 
     def _distances(self) -> tuple[Integers, Integers]:
-        """How far apart rows are in their source and target shards, in bytes, by pair."""
+        """Return how far apart rows are in their source and target shards, in bytes, by pair."""
         pairs, found = self._row.pairs, []
         for side, index in ((self._row.source, pairs.source), (self._row.target, pairs.target)):
             low, high = side.intervals
@@ -170,7 +171,7 @@ class Moves:
         return found[0], found[1]
 
     def _row_divisor(self) -> int:
-        """Bytes that divide every start, width and distance of rows."""
+        """Return bytes that divide every start, width and distance of rows."""
         numbers = [*self._starts(), self._widths()]
         if len(self.groups) > 1:
             numbers += self._distances()
@@ -191,7 +192,7 @@ class Moves:
 
 
 def block_shape(rows: int, units: int, unit: int, lanes: int = 1) -> tuple[int, int]:
-    """The block of a program, rows and units of a row, for the largest tile; powers of two.
+    """Return the block of a program, rows and units of a row, for the largest tile; powers of two.
 
     As many units of a row as make a block, or fewer where that leaves more than one of IDLE units
     without work, but not fewer than ROW_BYTES; then as many rows as still fit. Where `lanes` units

@@ -12,14 +12,14 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Floats, Hierarchical
 from shardwright.codegen.planner.basis.digits import Digits, ordered, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of
 from shardwright.codegen.planner.basis.hosts import Hosts
 from shardwright.codegen.planner.basis.relaxation import Parts, Remaining
 from shardwright.codegen.planner.network.collectives import Prices
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.topology import Floats, Hierarchical
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
 
 # Devices of a host up to which what it lacks is told: by pairs of its devices.
@@ -73,27 +73,27 @@ class Estimates:
         return self._prices[key]
 
     def least_permute(self, state: State) -> float:
-        """The least that a permute within one order of devices costs: some device receives a whole
-        shard."""
+        """Return the least that a permute within one order of devices costs: some device
+        receives a whole shard."""
         return self._moving(product_of(state))
 
     def _moving(self, parts: Parts) -> float:
         return self._at_least(self.bytes_of(parts))
 
     def quick(self, state: State) -> float:
-        """A lower bound on the seconds from a state to the target, soon told."""
+        """Return a lower bound on the seconds from a state to the target, soon told."""
         return self.remaining.so_far(state) if self.basis.is_thorough else self.ahead(state)
 
     def ahead(self, state: State) -> float:
-        """A lower bound on the seconds from a state to the target: what is lacking, and, in an
-        exact search, what `relaxed` says."""
+        """Return a lower bound on the seconds from a state to the target: what is lacking, and,
+        in an exact search, what `relaxed` says."""
         lacking = self.lacking(state)
         return max(lacking, self.remaining.seconds(state)) if self.basis.is_thorough else lacking
 
     def lacking(self, state: State) -> float:
-        """A lower bound that is soon told: a device must receive all that it lacks of its target
-        shard, in a message at least, and no faster than over all its links together; and so must
-        a host."""
+        """Return a lower bound that is soon told: a device must receive all that it lacks of its
+        target shard, in a message at least, and no faster than over all its links together; and
+        so must a host."""
         if state not in self._lacks:
             nbytes, seconds = self._lacking(state)
             moves = nbytes >= 0.5  # less than a byte is rounding
@@ -113,8 +113,8 @@ class Estimates:
         return Hosts(self.basis, topology, tuple(prices.ids for prices in self.prices))
 
     def with_permute(self, state: State, whole: bool) -> float:
-        """A lower bound on the seconds from a state to the target if a permute is next; not
-        `whole`: without what `relaxed` says."""
+        """Return a lower bound on the seconds from a state to the target if a permute is next;
+        not `whole`: without what `relaxed` says."""
         if not whole and self.basis.layers > 1:  # it may move nothing
             return self.lacking(state)
         is_told = whole and self.basis.is_thorough and state.unreduced == self.basis.kept
@@ -153,8 +153,9 @@ class Estimates:
         return 1.0 / math.prod(self._goal_parts)
 
     def _lacking(self, state: State) -> tuple[float, float]:
-        """The most bytes that a device lacks of its target shard, and the seconds of the device
-        that they take longest to reach. Where sums are to be made, no device has any of it yet."""
+        """Return the most bytes that a device lacks of its target shard, and the seconds of the
+        device that they take longest to reach. Where sums are to be made, no device has any of
+        it yet."""
         held: Floats = np.zeros(self.basis.size)
         if state.unreduced == self.basis.kept:
             held += 1.0

@@ -23,7 +23,7 @@ def merged(digits: Digits) -> Digits:
 
 
 def ordered(digits: Digits) -> Digits:
-    """Digits by stride, major first, contiguous ones as one."""
+    """Return digits by stride, major first, contiguous ones as one."""
     return merged(tuple(sorted(digits, reverse=True)))
 
 
@@ -34,13 +34,13 @@ def parts_of(digits: Digits) -> int:
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """The divisors, ascending."""
+    """Return the divisors, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return tuple(sorted({*small, *(number // d for d in small)}))
 
 
 def primes(number: int) -> tuple[int, ...]:
-    """The prime factors, ascending, as often as they divide."""
+    """Return the prime factors, ascending, as often as they divide."""
     found, divisor = [], 2
     while divisor * divisor <= number:
         while number % divisor == 0:
@@ -51,7 +51,7 @@ def primes(number: int) -> tuple[int, ...]:
 
 
 def minus(digits: Digits, taken: Digits) -> Digits:
-    """What is left of digits when parts of them are taken out."""
+    """Return what is left of digits when parts of them are taken out."""
     left = []
     for stride, size in digits:
         at, top = stride, stride * size
@@ -66,7 +66,7 @@ def minus(digits: Digits, taken: Digits) -> Digits:
 
 
 def tail(digits: Digits, major: Digits) -> Digits | None:
-    """What digits have after the major-most ones; None where they do not begin with those.
+    """Return what digits have after the major-most ones; None where they do not begin with those.
 
     >>> tail(((1, 6),), ((2, 3),))
     ((1, 2),)

@@ -37,7 +37,7 @@ from shardwright.codegen.planner.basis.digits import (
     parts_of,
     primes,
 )
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import same_devices
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
@@ -112,7 +112,7 @@ class Basis:
         return self.goal.unreduced
 
     def meshes(self, layer: int) -> tuple[Mesh, ...]:
-        """The meshes whose axes name the digits of a layer."""
+        """Return the meshes whose axes name the digits of a layer."""
         both = (self.reshard.source.mesh, self.reshard.target.mesh)
         return tuple(dict.fromkeys(both)) if self.layers == 1 else (both[layer],)
 
@@ -148,7 +148,7 @@ class Basis:
         )
 
     def _cuts(self, layer: int) -> Iterator[Digits]:
-        """The digits of the sides that are of a layer."""
+        """Yield the digits of the sides that are of a layer."""
         for side in (self.start, self.goal):
             if side.layer == layer:
                 yield from (*side.dims, side.unreduced)
@@ -194,7 +194,7 @@ class Basis:
         return {}
 
     def index(self, digits: Digits) -> Integers:
-        """The number that digits (major to minor) make of every position; remembered."""
+        """Return the number that digits (major to minor) make of every position; remembered."""
         if digits not in self._indices:
             positions = np.arange(self.size, dtype=np.int64)
             index = np.zeros_like(positions)
@@ -204,7 +204,7 @@ class Basis:
         return self._indices[digits]
 
     def free(self, used: Digits) -> Digits:
-        """The maximal digits that are not used, minor to major."""
+        """Return the maximal digits that are not used, minor to major."""
         gaps, at = [], 1
         for stride, size in sorted(used):
             if stride > at:
@@ -215,7 +215,7 @@ class Basis:
         return tuple(gaps)
 
     def within(self, layer: int, spaces: Digits) -> Iterator[Pair]:
-        """The atoms inside any of the given digits."""
+        """Yield the atoms inside any of the given digits."""
         for stride, size in spaces:
             for atom in self.atoms[layer]:
                 top = atom[0] * atom[1]
@@ -223,14 +223,14 @@ class Basis:
                     yield atom
 
     def slices(self, state: State) -> Iterator[Move]:
-        """The slices over one atom."""
+        """Yield the slices over one atom."""
         used = (*itertools.chain.from_iterable(state.dims), *state.unreduced)
         for atom in self.within(state.layer, self.free(used)):
             for dim in range(len(state.dims)):
                 yield Move("slice", (atom,), _appended(state, dim, (atom,)))
 
     def _all_slices(self, state: State) -> Iterator[Move]:
-        """The slices over any atoms, each sharding once."""
+        """Yield the slices over any atoms, each sharding once."""
         found, ahead = {state}, [Move("slice", (), state)]
         while ahead:
             before = ahead.pop()
@@ -241,7 +241,7 @@ class Basis:
                     yield ahead[-1]
 
     def moves(self, state: State) -> Iterator[Move]:
-        """All steps from a state but permutes."""
+        """Yield all steps from a state but permutes."""
         yield from self._all_slices(state) if self.long_slices else self.slices(state)
         for dim in range(len(state.dims)):
             for kept, moved in self.tails(state, dim):
@@ -253,7 +253,8 @@ class Basis:
         yield from self._reductions(state)
 
     def tails(self, state: State, dim: int) -> Iterator[tuple[Digits, Digits]]:
-        """The ways to cut a dimension's digits in two: what stays, and the minor-most ones."""
+        """Yield the ways to cut a dimension's digits in two: what stays, and the minor-most
+        ones."""
         digits = state.dims[dim]
         for i in reversed(range(len(digits))):
             (stride, size), minor = digits[i], digits[i + 1 :]
@@ -276,7 +277,7 @@ class Basis:
                 yield Move("reduce_scatter", digits, _appended(reduced, dim, digits))
 
     def outside_kept(self, unreduced: Digits) -> Digits:
-        """The unreduced digits that the target does not have."""
+        """Return the unreduced digits that the target does not have."""
         return minus(unreduced, self.kept)
 
 

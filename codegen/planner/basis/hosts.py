@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Floats, Hierarchical
 from shardwright.codegen.planner.basis.digits import parts_of
 from shardwright.codegen.planner.basis.graph import Basis, State
-from shardwright.codegen.planner.network.topology import Floats, Hierarchical
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Hosts:
     ids: tuple[Integers, ...]
 
     def seconds(self, state: State) -> float:
-        """A lower bound on the seconds from a state to the target: what a host lacks of the target
-        shards of its devices has to come over its one link, once.
+        """Return a lower bound on the seconds from a state to the target: what a host lacks of the
+        target shards of its devices has to come over its one link, once.
 
         A step takes at least as long as that link is busy, so that this is no more than what a
         step brings and what is left after it.

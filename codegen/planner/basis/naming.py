@@ -31,7 +31,7 @@ class Naming:
     basis: Basis
 
     def steps(self, moves: Iterable[Move]) -> tuple[MoveStep | ReduceStep, ...]:
-        """The steps of a path from the source to the target."""
+        """Return the steps of a path from the source to the target."""
         reshard, moves = self.basis.reshard, tuple(moves)
         splits: tuple[Split, Split] = (
             split_of(reshard.source_split),
@@ -52,8 +52,8 @@ class Naming:
         return tuple(found)
 
     def _is_cut_otherwise(self, source: Named) -> bool:
-        """Whether the target has other shards, though its digits make the same state: a nested
-        split goes axis by axis, which may be others."""
+        """Return whether the target has other shards, though its digits make the same state: a
+        nested split goes axis by axis, which may be others."""
         goal: Named = (self.basis.goal, self.basis.reshard.target, source[2])
         pairs = zip(self._layout(source).dims, self._layout(goal).dims, strict=True)
         return any(
@@ -81,7 +81,8 @@ class Naming:
         return self.basis.reshard.source.operator
 
     def _layout(self, named: Named) -> Layout:
-        """The layout of a state under the digits of its sharding: a nested split goes by them."""
+        """Return the layout of a state under the digits of its sharding: a nested split goes by
+        them."""
         state, sharding, split = named
         hidden = tuple(DimLayout(digit.size, (digit,)) for digit in _places(state.unreduced))
         dims = tuple(
@@ -93,7 +94,7 @@ class Naming:
         return Layout(sharding.mesh, hidden + dims, free, len(hidden))
 
     def sharding(self, state: State) -> Sharding:
-        """A state on the first mesh whose sub-axes it is made of."""
+        """Return a state on the first mesh whose sub-axes it is made of."""
         for mesh in self._meshes(state.layer):
             found = [refs_of(mesh, digits) for digits in (*state.dims, state.unreduced)]
             named = [refs for refs in found if refs is not None]
@@ -103,7 +104,8 @@ class Naming:
         raise AssertionError("a mesh of one axis names every state")
 
     def axes(self, digits: Digits, mesh: Mesh, layer: int) -> tuple[AxisRef, ...]:
-        """The sub-axes that a step is about, on the mesh of its sharding where that has them."""
+        """Return the sub-axes that a step is about, on the mesh of its sharding where that has
+        them."""
         for candidate in (mesh, *self._meshes(layer)):
             refs = refs_of(candidate, digits)
             if refs is not None:
@@ -121,5 +123,5 @@ def _places(digits: Digits) -> tuple[Digit, ...]:
 
 
 def split_of(text: str) -> Split:
-    """The split of a name that a reshard has."""
+    """Return the split of a name that a reshard has."""
     return "nested" if text == "nested" else "flat"

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Floats
 from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.digits import Digits, merged, minus, ordered, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, State, product_of
 from shardwright.codegen.planner.basis.relaxation import Parts
-from shardwright.codegen.planner.network.topology import Floats
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Permutes:
     _choices: dict[tuple[Parts, Digits, range], Choice] = field(default_factory=dict)
 
     def all_of(self, state: State) -> Choice:
-        """Every state that a permute leads to, this one too."""
+        """Return every state that a permute leads to, this one too."""
         parts, layers = product_of(state), self._layers(state)
         key = parts, state.unreduced, layers
         if key not in self._choices:
@@ -49,8 +49,8 @@ class Permutes:
         return self._choices[key]
 
     def swaps(self, state: State) -> Choice:
-        """The target, if a permute leads there, and the states in which two sub-axes of one size,
-        or two neighbours of any size, have changed places."""
+        """Return the target, if a permute leads there, and the states in which two sub-axes of
+        one size, or two neighbours of any size, have changed places."""
         goal = self.basis.goal
         found: dict[State, None] = {}
         if goal.unreduced == state.unreduced and product_of(goal) == product_of(state):
@@ -64,7 +64,7 @@ class Permutes:
         return self._choice(found)
 
     def seconds(self, state: State, receivers: Integers) -> Floats:
-        """What permutes from a state cost, by the receivers [k, devices] of each."""
+        """Return what permutes from a state cost, by the receivers [k, devices] of each."""
         ids = self.estimates.prices[state.layer].ids
         have = self._number(state)
         order = np.argsort(have, kind="stable")
@@ -85,7 +85,7 @@ class Permutes:
         return Choice(found, layers, receivers)
 
     def digits(self, state: State, after: State) -> Digits:
-        """The digits that a permute moves: those of the dimensions that change."""
+        """Return the digits that a permute moves: those of the dimensions that change."""
         pairs = zip(state.dims, after.dims, strict=True)
         changed = [(a, b) for a, b in pairs if a != b or state.layer != after.layer]
         atoms = {
@@ -99,13 +99,14 @@ class Permutes:
         )  # fmt: skip
 
     def _layers(self, state: State) -> range:
-        """Where permutes lead: values that are still sums stay in their order of devices."""
+        """Return where permutes lead: values that are still sums stay in their order of devices."""
         if state.unreduced:
             return range(state.layer, state.layer + 1)
         return range(self.basis.layers)
 
     def _states(self, layer: int, unreduced: Digits, parts: Parts) -> list[State]:
-        """All states of a layer with so many parts of each dimension, for the exact search."""
+        """Return all states of a layer with so many parts of each dimension, for the exact
+        search."""
         found: list[tuple[tuple[Digits, ...], Digits]] = [((), self.basis.free(unreduced))]
         for count in parts:
             found = [
@@ -116,7 +117,8 @@ class Permutes:
         return sorted(State(layer, dims, unreduced) for dims, _ in found)
 
     def _digits(self, layer: int, free: Digits, count: int) -> tuple[Digits, ...]:
-        """All digits, in any order, that are made of atoms within free ones and so many parts."""
+        """Return all digits, in any order, that are made of atoms within free ones and so many
+        parts."""
         if count == 1:
             return ((),)
         key = (layer, free, count)
@@ -131,14 +133,14 @@ class Permutes:
         return self._arranged[key]
 
     def _number(self, state: State) -> Integers:
-        """A number of the shard, and of the sum, at every position."""
+        """Return a number of the shard, and of the sum, at every position."""
         number = self.basis.index(state.unreduced)
         for digits in state.dims:
             number = number * parts_of(digits) + self.basis.index(digits)
         return number
 
     def _fits(self, state: State, layer: int) -> bool:
-        """Whether the digits are sub-axes of the other order's meshes too."""
+        """Return whether the digits are sub-axes of the other order's meshes too."""
         borders = self.basis.borders[layer]
         return all(
             stride in borders and stride * size in borders
@@ -147,7 +149,7 @@ class Permutes:
         )
 
     def _pieces(self, layer: int, digits: Digits) -> Digits:
-        """Digits cut at every border, as far as one chain of borders goes."""
+        """Return digits cut at every border, as far as one chain of borders goes."""
         found: list[tuple[int, int]] = []
         for stride, size in digits:
             top, at = stride * size, stride
@@ -174,7 +176,7 @@ class Permutes:
 
 
 def _apart(digits: set[tuple[int, int]]) -> bool:
-    """Whether digits do not overlap, so that they name sub-axes side by side."""
+    """Return whether digits do not overlap, so that they name sub-axes side by side."""
     at = 1
     for stride, size in sorted(digits):
         if stride < at or stride % at:

@@ -27,7 +27,7 @@ from shardwright.ir.unreduced import Fate
 
 
 def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> Plan:
-    """The cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
+    """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
     No shard in between is larger than the larger one of source and target, or, with a limit, no
     step holds more before and after than that. Where the default cannot be met, the plan says why.
@@ -46,7 +46,7 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
 
 
 def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Plan:
-    """The plan of a reshard without new unreduced axes."""
+    """Return the plan of a reshard without new unreduced axes."""
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
     why = None
@@ -75,7 +75,7 @@ def _of(reshard: Reshard, steps: tuple[Step, ...], moved: Plan) -> Plan:
 
 
 def _placed(moved: Plan, reshard: Reshard, memory_limit: int | None) -> Plan:
-    """The plan with one step more: along new unreduced axes one holder keeps the value.
+    """Return the plan with one step more: along new unreduced axes one holder keeps the value.
 
     It comes last: along these axes devices are replicas until then, of which a step moves as much.
     """
@@ -108,7 +108,8 @@ def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None
 
 
 def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
-    """Whether steps are within a limit; without one, within the larger shard of the two sides."""
+    """Return whether steps are within a limit; without one, within the larger shard of the two
+    sides."""
     size, goal = estimates.shard_bytes, estimates.basis.goal
     largest = max(size(estimates.basis.start), size(goal))
     if memory_limit is None:
@@ -138,7 +139,8 @@ def _check_devices(reshard: Reshard) -> None:
 
 
 def _keeps_terms(reshard: Reshard) -> bool:
-    """Whether what stays unreduced is the same digits of a device's position on both sides."""
+    """Return whether what stays unreduced is the same digits of a device's position on both
+    sides."""
     sides, kept = (reshard.source.mesh, reshard.target.mesh), reshard.fate.kept
     digits = [tuple(map(mesh.digit, kept)) for mesh in sides]
     return not kept or (same_devices(*sides) and digits[0] == digits[1])

@@ -63,14 +63,14 @@ class Remaining:
         self._reach(self.relaxed(self.basis.goal), 0.0)
 
     def relaxed(self, state: State) -> Relaxed:
-        """What is kept of a sharding."""
+        """Return what is kept of a sharding."""
         if state not in self._kept:
             used = ordered(tuple(itertools.chain.from_iterable(state.dims)))
             self._kept[state] = Relaxed(state.layer, used, product_of(state))
         return self._kept[state]
 
     def seconds(self, state: State) -> float:
-        """The least from a state to the target; 0 where sums are still to be made."""
+        """Return the least from a state to the target; 0 where sums are still to be made."""
         if state.unreduced != self.basis.kept:
             return 0.0
         wanted = self.relaxed(state)
@@ -79,24 +79,24 @@ class Remaining:
         return self._settled[wanted]
 
     def so_far(self, state: State) -> float:
-        """What is known of `seconds` without looking further."""
+        """Return what is known of `seconds` without looking further."""
         if state.unreduced != self.basis.kept:
             return 0.0
         nearest = self._queue[0][0] if self._queue else 0.0  # what is not settled is no nearer
         return self._settled.get(self.relaxed(state), nearest)
 
     def stays(self, state: State) -> bool:
-        """Whether a permute to another order of devices may move nothing."""
+        """Return whether a permute to another order of devices may move nothing."""
         return self.basis.layers > 1 and bool(self._same[self.relaxed(state)[:2]])
 
     def of_parts(self, parts: Parts) -> float:
-        """The least from any state with so many parts."""
+        """Return the least from any state with so many parts."""
         while parts not in self._least:
             self._settle()
         return self._least[parts]
 
     def _settle(self) -> None:
-        """The nearest to the target that is not settled, and the steps that lead to it."""
+        """Settle the nearest to the target, and the steps that lead to it."""
         seconds, node = heapq.heappop(self._queue)
         if node in self._settled:
             return
@@ -117,7 +117,7 @@ class Remaining:
             heapq.heappush(self._queue, (seconds, node))
 
     def _before(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
-        """What one step leads to a node from, and its seconds."""
+        """Yield what one step leads to a node from, and its seconds."""
         layer, used, parts = node
         for digits, joined in self._outside[layer, used]:
             for i, count in enumerate(parts):
@@ -145,7 +145,7 @@ class Remaining:
                     yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
 
     def _exchange(self, layer: int, choice: tuple[Digits, ...], parts: Parts) -> float:
-        """The least that an all-to-all over some of these digits takes."""
+        """Return the least that an all-to-all over some of these digits takes."""
         key = layer, choice, self.nbytes(parts)
         if key not in self._exchanges:
             prices = (self.price("all_to_all", layer, digits, parts) for digits in choice)
@@ -174,7 +174,7 @@ class Remaining:
         }
 
     def _within(self, layer: int, space: Digits) -> list[Digits]:
-        """All digits, none too, that are made of atoms within the given ones."""
+        """Return all digits, none too, that are made of atoms within the given ones."""
         found: list[Digits] = [()]
         for some in found:
             for atom in self.basis.within(layer, minus(space, some)):

@@ -92,7 +92,7 @@ class Search:
         return TIE * self.estimates.network.topology.least_latency
 
     def run(self) -> Path | None:
-        """The cheapest path; None if no path fits in memory."""
+        """Return the cheapest path; None if no path fits in memory."""
         self._reach(self.basis.start, 0.0, None)
         while self._queue:
             entry = heapq.heappop(self._queue)
@@ -110,7 +110,7 @@ class Search:
         return None
 
     def _is_too_soon(self, entry: _Entry) -> bool:
-        """Whether the whole estimate says more than the entry; then it enters again."""
+        """Return whether the whole estimate says more than the entry; then it enters again."""
         ahead = self._ahead(entry.state, entry.permutes)
         if self._key(entry.cost, ahead) <= entry.key:
             return False
@@ -212,7 +212,7 @@ class Search:
 def _slices_joined(
     found: list[tuple[Move, float]],
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    """The steps with slices that follow each other as one."""
+    """Return the steps with slices that follow each other as one."""
     joined: list[tuple[Move, float]] = []
     for move, seconds in found:
         if joined and move.op == "slice" == joined[-1][0].op:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from shardwright.codegen.planner.holders import Loads
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.layout import Layout, read_digits
 from shardwright.ir.plan import Traffic
@@ -16,7 +16,7 @@ from shardwright.ir.steps import ReduceStep, Step
 
 
 def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
-    """Bytes of all steps together and the bounds, which hold for any plan.
+    """Return bytes of all steps together and the bounds, which hold for any plan.
 
     A sum of T terms for R devices takes T + R - 2 transfers at least: T - 1 until the first of them
     has it, one more to each other. Some device receives, and some sends, the average.
@@ -36,7 +36,7 @@ def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
 
 
 def moved(step: Step) -> tuple[tuple[Integers, Integers], tuple[Integers, Integers]]:
-    """Device ids and elements: what each receives from others, what each sends to others."""
+    """Return device ids and elements: what each receives from others, what each sends to others."""
     if isinstance(step, ReduceStep):
         return _reduced(step)
     exchange = step.exchange
@@ -60,7 +60,7 @@ def _reduced(step: ReduceStep) -> tuple[tuple[Integers, Integers], tuple[Integer
 
 
 def _bounds(reshard: Reshard) -> tuple[int, int, int]:
-    """Elements received by the busiest device, in total, and sent by the busiest."""
+    """Return elements received by the busiest device, in total, and sent by the busiest."""
     target = Layout.of(reshard.target, reshard.shape, reshard.target_split)
     if not reshard.adds:
         loads = Loads.of(reshard)

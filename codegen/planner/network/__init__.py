@@ -1,1 +1,1 @@
-"""The network: topologies, links, and what collectives and exchanges cost on them."""
+"""Prices: the load of links, and what collectives and exchanges cost on a topology."""

@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Torus
 from shardwright.codegen.planner.basis.digits import Pair, ordered, parts_of, primes
 from shardwright.codegen.planner.network.links import CHUNK, Flows, Load, Network
-from shardwright.codegen.planner.network.topology import Torus
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
 
@@ -40,28 +40,28 @@ MOST_CLASSES = 3
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseCost:
     """Seconds as a function of bytes: the largest of `latency + bytes * rate` over the links."""
 
     lines: tuple[tuple[float, float], ...]
 
     def seconds(self, nbytes: float) -> float:
-        """How long the busiest link is busy."""
+        """Return how long the busiest link is busy."""
         if len(self.lines) == 1:
             ((latency, rate),) = self.lines
             return latency + nbytes * rate
         return max(latency + nbytes * rate for latency, rate in self.lines)
 
-    def scaled(self, factor: float) -> Phase:
+    def scaled(self, factor: float) -> PhaseCost:
         """As many messages of `factor` times the bytes."""
-        return Phase(tuple((latency, rate * factor) for latency, rate in self.lines))
+        return PhaseCost(tuple((latency, rate * factor) for latency, rate in self.lines))
 
 
 @dataclass(frozen=True)
 class Price:
     """The cheapest of some ways to do a collective, each a sequence of phases."""
 
-    ways: tuple[tuple[Phase, ...], ...]
+    ways: tuple[tuple[PhaseCost, ...], ...]
 
     def seconds(self, nbytes: float) -> float:
         """Of a collective in which each device starts with `nbytes`."""
@@ -77,25 +77,26 @@ class Prices:
 
     network: Network
     ids: Integers
-    _rings: dict[tuple[Pair, ...], Phase] = field(default_factory=dict)
+    _rings: dict[tuple[Pair, ...], PhaseCost] = field(default_factory=dict)
     _gathers: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
-    _exchanges: dict[tuple[Pair, ...], Phase] = field(default_factory=dict)
+    _exchanges: dict[tuple[Pair, ...], PhaseCost] = field(default_factory=dict)
     _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
 
     def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Seconds in which every device of a group gets the shards (bytes) of all the others."""
+        """Return seconds in which every device of a group gets the shards (bytes) of all the
+        others."""
         return self._gather(ordered(digits)).seconds(shard)
 
     def reduce_scatter(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Seconds in which partial sums of `shard` bytes become sums of a part each."""
+        """Return seconds in which partial sums of `shard` bytes become sums of a part each."""
         return self.all_gather(digits, shard / parts_of(digits))
 
     def all_reduce(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Seconds in which partial sums of `shard` bytes become sums everywhere."""
+        """Return seconds in which partial sums of `shard` bytes become sums everywhere."""
         return 2 * self.reduce_scatter(digits, shard)
 
     def all_to_all(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Seconds in which every device sends each of a group its part of `shard` bytes."""
+        """Return seconds in which every device sends each of a group its part of `shard` bytes."""
         key = ordered(digits)
         if key not in self._exchanges:
             self._exchanges[key] = _phase(self.network, self._all_pairs(key))
@@ -116,7 +117,7 @@ class Prices:
             ways.append((_phase(self.network, self._in_turns(classes)),))
         return Price(_cheapest(ways))
 
-    def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[Phase, ...]:
+    def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[PhaseCost, ...]:
         """Gathers over some digits after another, of shards that grow."""
         sizes = [parts_of(part) for part in parts]
         before = itertools.accumulate(sizes, operator.mul, initial=1)
@@ -124,14 +125,15 @@ class Prices:
             self._ring(part).scaled(count) for part, count in zip(parts, before, strict=False)
         )
 
-    def _ring(self, digits: tuple[Pair, ...]) -> Phase:
-        """A gather as `_forwarding` has it, for a shard of one byte."""
+    def _ring(self, digits: tuple[Pair, ...]) -> PhaseCost:
+        """Return a gather as `_forwarding` has it, for a shard of one byte."""
         if digits not in self._rings:
             self._rings[digits] = _phase(self.network, self._forwarding(digits))
         return self._rings[digits]
 
     def _in_turns(self, classes: list[tuple[Pair, ...]]) -> Load:
-        """The load of all classes at once: equal parts of a shard, each starting with another."""
+        """Return the load of all classes at once: equal parts of a shard, each starting with
+        another."""
         loads = [self._forwarding(part) for part in classes]
         sizes = [parts_of(part) for part in classes]
         count, total = len(loads), self.network.nothing()
@@ -143,13 +145,14 @@ class Prices:
         return total
 
     def _groups(self, digits: tuple[Pair, ...]) -> Integers:
-        """Device ids, one row a group of devices that differ in these digits only: [groups, n]."""
+        """Return device ids, one row a group of devices that differ in these digits only:
+        [groups, n]."""
         found: Integers = self.ids[positions_of_groups(digits, self.ids.size)]
         return found
 
     def _classes(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
-        """The prime factors of digits, those that move devices along the same axes of the topology
-        together; cut in the order, small or large ones first, that leaves more classes."""
+        """Return the prime factors of digits, those that move devices along the same axes of the
+        topology together; cut in the order, small or large ones first, that leaves more classes."""
         cuts = {tuple(_cut(digits, large_first)): None for large_first in (False, True)}
         classes = max((self._joined(cut) for cut in cuts), key=len)
         if len(classes) > MOST_CLASSES:
@@ -169,7 +172,7 @@ class Prices:
         return [digits for _, digits in found]
 
     def _axes_of(self, digit: Pair) -> frozenset[int]:
-        """The axes of the topology along which a digit moves devices."""
+        """Return the axes of the topology along which a digit moves devices."""
         if digit not in self._axes:
             group = self._groups((digit,))
             place = self.network.topology.coordinates(group.ravel())
@@ -179,7 +182,8 @@ class Prices:
         return self._axes[digit]
 
     def _forwarding(self, digits: tuple[Pair, ...]) -> Load:
-        """The load of a gather within groups as a ring or a chain, for a shard of one byte."""
+        """Return the load of a gather within groups as a ring or a chain, for a shard of one
+        byte."""
         groups = self._in_order(self._groups(digits))
         n = groups.shape[1]
         step = np.arange(n)
@@ -195,7 +199,8 @@ class Prices:
         return min(loads, key=lambda load: float((load.nbytes * self.network.per_byte).max()))
 
     def _load_of(self, flows: Iterable[tuple[Any, ...]]) -> Load:
-        """The load of flows as (sender, receiver, weight, count of messages), a row a group."""
+        """Return the load of flows as (sender, receiver, weight, count of messages), a row a
+        group."""
         each = (np.broadcast_arrays(*arrays) for arrays in flows)
         columns = zip(*([array.ravel() for array in arrays] for arrays in each), strict=True)
         sender, receiver, weight, count = map(np.concatenate, columns)
@@ -203,13 +208,13 @@ class Prices:
         return self.network.load(Flows(sender, receiver, weight.astype(np.float64)), count * legs)
 
     def _in_order(self, groups: Integers) -> Integers:
-        """Each row ordered by the coordinates in the topology."""
+        """Return each row ordered by the coordinates in the topology."""
         place = self.network.topology.coordinates(groups.ravel()).reshape(*groups.shape, -1)
         order = np.lexsort(tuple(place[:, :, axis] for axis in reversed(range(place.shape[2]))))
         return np.take_along_axis(groups, order, axis=1)
 
     def _all_pairs(self, digits: tuple[Pair, ...]) -> Load:
-        """The load of one byte from every device of a group to every other.
+        """Return the load of one byte from every device of a group to every other.
 
         Routes go axis by axis, so that along the axes of one class of digits as much goes as if
         every device sent to each of its neighbours there once for every value of the other digits.
@@ -245,8 +250,8 @@ class Prices:
 
 
 def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
-    """The positions of a mesh of `count` devices, one row for those that differ in these digits
-    only: [groups, n]."""
+    """Return the positions of a mesh of `count` devices, one row for those that differ in these
+    digits only: [groups, n]."""
     place = tuple(Digit(*pair) for pair in digits)
     positions = np.arange(count, dtype=np.int64)
     bases = positions[read_digits(place, positions) == 0]
@@ -256,7 +261,7 @@ def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
 
 
 def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
-    """Digits cut into prime factors, minor to major."""
+    """Yield digits cut into prime factors, minor to major."""
     for stride, size in digits:
         for factor in sorted(primes(size), reverse=large_first):
             yield stride, factor
@@ -264,7 +269,8 @@ def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
 
 
 def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
-    """How many shards each class forwards as one, when classes are gathered in this order."""
+    """Return how many shards each class forwards as one, when classes are gathered in this
+    order."""
     found, product = {}, 1
     for c in order:
         found[c] = product
@@ -272,9 +278,9 @@ def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
     return found
 
 
-def _cheapest(ways: Iterable[tuple[Phase, ...]]) -> tuple[tuple[Phase, ...], ...]:
-    """The ways but for those that another is no dearer than for any number of bytes. Phases of one
-    line each, as on links that are all alike, are one together."""
+def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, ...], ...]:
+    """Return the ways but for those that another is no dearer than for any number of bytes.
+    Phases of one line each, as on links that are all alike, are one together."""
     lines, others = [], []
     for way in dict.fromkeys(ways):
         if all(len(phase.lines) == 1 for phase in way):
@@ -287,11 +293,11 @@ def _cheapest(ways: Iterable[tuple[Phase, ...]]) -> tuple[tuple[Phase, ...], ...
     for rate, latency in sorted(set(lines)):
         if not kept or latency < kept[-1][0]:
             kept.append((latency, rate))
-    return (*((Phase((line,)),) for line in kept), *others)
+    return (*((PhaseCost((line,)),) for line in kept), *others)
 
 
-def _phase(network: Network, load: Load) -> Phase:
-    """The distinct lines of all links that are not below another everywhere."""
+def _phase(network: Network, load: Load) -> PhaseCost:
+    """Return the distinct lines of all links that are not below another everywhere."""
     latency = load.messages * network.per_message
     rate = load.nbytes * network.per_byte
     lines = set(zip(latency.tolist(), rate.tolist(), strict=True))
@@ -299,4 +305,4 @@ def _phase(network: Network, load: Load) -> Phase:
     for fixed, slope in sorted(lines, reverse=True):
         if not kept or slope > kept[-1][1]:
             kept.append((fixed, slope))
-    return Phase(tuple(kept))
+    return PhaseCost(tuple(kept))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwright.codegen.planner.network.links import CHUNK, Flows
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
 
@@ -17,7 +17,7 @@ MOST_ROUTED = 1 << 28
 
 
 def flows(exchange: Exchange, itemsize: int) -> Iterator[Flows]:
-    """The transfers between different devices, in pieces of bounded size.
+    """Yield the transfers between different devices, in pieces of bounded size.
 
     Tiles are the product of the dimensions' pairs, receivers the replicas of their target shards.
     Raises InputError for more than MOST_ROUTED transfers.
@@ -51,7 +51,7 @@ def _sent(
     receiver: Integers,
     widths: list[Integers],
 ) -> Iterator[Flows]:
-    """Every piece of these tiles from its holder, where the receiver is no holder itself."""
+    """Yield every piece of these tiles from its holder, where the receiver is no holder itself."""
     own = exchange.source_position_of(receiver)
     held = own >= 0
     for dim, index in zip(exchange.source.dims, shard, strict=True):

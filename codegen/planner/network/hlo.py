@@ -20,7 +20,7 @@ import re
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 RAGGED = "ragged-all-to-all"
 COLLECTIVES = (
@@ -41,7 +41,7 @@ _PAIRS = re.compile(r"source_target_pairs=\{([\d,{}]*)\}")
 
 
 def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
-    """Bytes that each device receives in one of COLLECTIVES whose result has so many bytes.
+    """Return bytes that each device receives in one of COLLECTIVES whose result has so many bytes.
 
     `line` has its attributes. Raises ValueError for groups in a notation that is not known, and
     for RAGGED.
@@ -60,7 +60,8 @@ def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
 
 
 def ends(op: str, line: str, devices: int) -> list[list[int]]:
-    """Who takes part in a collective: the groups, or each sender and receiver of a permute."""
+    """Return who takes part in a collective: the groups, or each sender and receiver of a
+    permute."""
     return _pairs(line) if op == "collective-permute" else groups(line, devices)
 
 
@@ -80,7 +81,7 @@ def _pairs(line: str) -> list[list[int]]:
 
 
 def groups(line: str, devices: int) -> list[list[int]]:
-    """The groups of a collective: listed, as a transposed iota, or as axes of a mesh.
+    """Return the groups of a collective: listed, as a transposed iota, or as axes of a mesh.
 
     Raises ValueError for a form that is none of these.
     """
@@ -98,7 +99,7 @@ def groups(line: str, devices: int) -> list[list[int]]:
 
 
 def _axis_groups(axes: str, order: str | None, over: str) -> list[list[int]]:
-    """Devices that differ along some axes, or sub-axes `'x':(m)k`, of a mesh."""
+    """Return devices that differ along some axes, or sub-axes `'x':(m)k`, of a mesh."""
     sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
     ids = np.arange(math.prod(sizes.values()))
     if order:

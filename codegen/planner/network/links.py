@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.codegen.planner.network.topology import Floats, Topology
-from shardwright.ir.algebra.index import Integers
+from shardwright.codegen.hardware.topology import Floats, Topology
+from shardwright.ir.arrays import Integers
 
 # Transfers that are routed at once: bounds the memory, and is far beyond what a call costs.
 CHUNK = 1 << 21
@@ -30,7 +30,7 @@ class Flows:
     weight: Floats
 
     def chunks(self) -> Iterator[Flows]:
-        """The same in pieces of bounded size."""
+        """Yield the same in pieces of bounded size."""
         for start in range(0, self.sender.size, CHUNK):
             part = slice(start, start + CHUNK)
             yield Flows(self.sender[part], self.receiver[part], self.weight[part])
@@ -82,7 +82,7 @@ class Network:
         return self.topology.messages(*pairs).reshape(device.size, device.size)
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """How many messages each transfer takes."""
+        """Return how many messages each transfer takes."""
         if self.routes is None:
             return self.topology.messages(sender.ravel(), receiver.ravel()).reshape(sender.shape)
         legs: Floats = self._legs[sender, receiver]
@@ -93,7 +93,7 @@ class Network:
         return Load(np.zeros(self.per_byte.size), np.zeros(self.per_byte.size))
 
     def load(self, flows: Flows, messages: Floats | None = None) -> Load:
-        """The load of transfers all of which go to another device.
+        """Return the load of transfers all of which go to another device.
 
         `messages` [n]: how many each takes; by default one, or as many as the topology needs.
         """
@@ -109,7 +109,7 @@ class Network:
         return Load(carried[0], carried[-1])
 
     def total(self, parts: Iterable[Flows]) -> Load:
-        """The load of transfers that come in pieces."""
+        """Return the load of transfers that come in pieces."""
         load = self.nothing()
         for part in parts:
             for chunk in part.chunks():
@@ -119,7 +119,8 @@ class Network:
     def seconds_each(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
     ) -> Floats:
-        """Seconds of each of k steps [k, n] whose transfers carry `nbytes` where `moving` is 1."""
+        """Return seconds of each of k steps [k, n] whose transfers carry `nbytes` where `moving`
+        is 1."""
         if self.routes is None:
             rows = max(1, COPIED // self.per_byte.size)
             parts = (slice(first, first + rows) for first in range(0, len(sender), rows))
@@ -145,10 +146,10 @@ class Network:
         return busy
 
     def link_seconds(self, load: Load) -> Floats:
-        """How long every link is busy."""
+        """Return how long every link is busy."""
         busy: Floats = load.messages * self.per_message + load.nbytes * self.per_byte
         return busy
 
     def seconds(self, load: Load) -> float:
-        """How long the busiest link is."""
+        """Return how long the busiest link is."""
         return float(self.link_seconds(load).max(initial=0.0))

@@ -45,7 +45,7 @@ class Placement:
     operator: str = "sum"
 
     def parts(self) -> tuple[int, ...]:
-        """How many shards each dimension has."""
+        """Return how many shards each dimension has."""
         return tuple(math.prod(self.ref_size(ref) for ref in refs) for refs in self.dims)
 
     def ref_size(self, ref: Ref) -> int:
@@ -65,7 +65,7 @@ def chunk(indices: Sequence[int], pieces: int) -> list[Sequence[int]]:
 
 
 def shard_indices(extent: int, sizes: Sequence[int], split: str) -> list[Sequence[int]]:
-    """The tensor indices of each shard of one dimension, in the order of shards."""
+    """Return the tensor indices of each shard of one dimension, in the order of shards."""
     whole = range(extent)
     if split == "flat":
         return chunk(whole, math.prod(sizes))
@@ -150,12 +150,12 @@ def shards(placement: Placement, tensor: Bits) -> dict[int, Bits]:
 
 
 def largest(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]:
-    """The local shape of the largest shard."""
+    """Return the local shape of the largest shard."""
     return tuple(max(len(shard) for shard in along) for along in dimension_shards(placement, shape))
 
 
 def padded(placement: Placement, tensor: Bits, fill: int) -> Bits:
-    """The tensor with every shard padded at its end to the largest, shard after shard.
+    """Return the tensor with every shard padded at its end to the largest, shard after shard.
 
     Dimension d has parts*largest elements; the padding is filled with the pattern `fill`.
     """
@@ -166,7 +166,7 @@ def padded(placement: Placement, tensor: Bits, fill: int) -> Bits:
 
 
 def unpadded(placement: Placement, shape: Sequence[int], array: Bits) -> Bits:
-    """The tensor inside a padded array; the padding is dropped."""
+    """Return the tensor inside a padded array; the padding is dropped."""
     result = np.zeros(tuple(shape), dtype=array.dtype)
     slots, inside = _slots(placement, shape)
     result[_gather(inside)] = array[_gather(slots)]
@@ -174,7 +174,7 @@ def unpadded(placement: Placement, shape: Sequence[int], array: Bits) -> Bits:
 
 
 def padded_shard(shard: Bits, shape: Sequence[int]) -> Bits:
-    """A shard at the start of a local array of `shape` that is zero elsewhere."""
+    """Return a shard at the start of a local array of `shape` that is zero elsewhere."""
     result = np.zeros(tuple(shape), dtype=shard.dtype)
     result[tuple(slice(0, extent) for extent in shard.shape)] = shard
     return result
@@ -206,7 +206,7 @@ def _slots(placement: Placement, shape: Sequence[int]) -> tuple[list[list[int]],
 
 
 def _gather(indices: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], ...]:
-    """An index that picks the product of one list of indices a dimension."""
+    """Return an index that picks the product of one list of indices a dimension."""
     return np.ix_(*(np.asarray(along, dtype=np.int64) for along in indices))
 
 
@@ -247,12 +247,12 @@ _WIDTHS = {
 
 
 def storage(dtype: str) -> np.dtype[np.unsignedinteger]:
-    """The unsigned integer type that carries the bit patterns of `dtype`."""
+    """Return the unsigned integer type that carries the bit patterns of `dtype`."""
     return np.dtype(f"uint{_WIDTHS[dtype]}")
 
 
 def capacity(dtype: str) -> int:
-    """How many distinct safe patterns a dtype has."""
+    """Return how many distinct safe patterns a dtype has."""
     if dtype == "bool":
         return 2
     low, high = _MAGNITUDES[dtype]
@@ -260,7 +260,8 @@ def capacity(dtype: str) -> int:
 
 
 def patterns(dtype: str, numbers: npt.NDArray[np.uint64]) -> Bits:
-    """The safe pattern of each number below `capacity(dtype)`; distinct numbers, distinct bits."""
+    """Return the safe pattern of each number below `capacity(dtype)`; distinct numbers, distinct
+    bits."""
     if dtype == "bool":
         return numbers.astype(np.uint8)
     low, _ = _MAGNITUDES[dtype]
@@ -271,12 +272,12 @@ def patterns(dtype: str, numbers: npt.NDArray[np.uint64]) -> Bits:
 
 
 def _spread(dtype: str) -> int:
-    """The step between patterns: int64 moves both halves, so that a narrowed copy shows."""
+    """Return the step between patterns: int64 moves both halves, so that a narrowed copy shows."""
     return 0x0000_0001_0000_0001 if dtype == "int64" else 1
 
 
 def planes(shape: Sequence[int], dtype: str) -> Iterator[Bits]:
-    """Tensors of `shape`, as many as it takes that no two elements agree in all of them.
+    """Yield tensors of `shape`, as many as it takes that no two elements agree in all of them.
 
     Element number e has digit p of e, in base `capacity(dtype)`, in plane p.
     """
@@ -292,7 +293,7 @@ def planes(shape: Sequence[int], dtype: str) -> Iterator[Bits]:
 
 
 def random_bits(shape: Sequence[int], dtype: str, seed: int) -> Bits:
-    """A tensor of random bit patterns of a dtype, in which the rare ones are not rare.
+    """Return a tensor of random bit patterns of a dtype, in which the rare ones are not rare.
 
     A third of the elements have an exponent of zeros or of ones, if the dtype has one: zeros of
     either sign, subnormals, infinities and NaNs, signalling ones and those with payloads among
@@ -323,6 +324,6 @@ _EXPONENTS = {
 
 
 def fills(dtype: str) -> tuple[int, int]:
-    """Two patterns that differ, for padding that must not be read."""
+    """Return two patterns that differ, for padding that must not be read."""
     low, high = (int(bits) for bits in patterns(dtype, np.array([0, 1], dtype=np.uint64)))
     return low, high

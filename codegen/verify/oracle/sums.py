@@ -42,19 +42,20 @@ _SPREAD = {"int64": 2**32 + 1, "float64": 2**28 + 1}
 
 
 def array_of(placement: Placement) -> Placement:
-    """The placement of the array of terms: its first dimension is split by the unreduced axes."""
+    """Return the placement of the array of terms: its first dimension is split by the unreduced
+    axes."""
     if not placement.unreduced:
         return placement
     return replace(placement, dims=(placement.unreduced, *placement.dims), unreduced=())
 
 
 def array_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of the array of terms, that of the tensor where there are none."""
+    """Return the shape of the array of terms, that of the tensor where there are none."""
     return (terms_of(placement), *shape) if placement.unreduced else tuple(shape)
 
 
 def terms_of(placement: Placement) -> int:
-    """How many terms a tensor is the sum of."""
+    """Return how many terms a tensor is the sum of."""
     return math.prod(placement.ref_size(ref) for ref in placement.unreduced)
 
 
@@ -87,8 +88,8 @@ Part = tuple[str, int, int, int]
 
 
 def _parts(side: Placement, other: Placement) -> list[Part]:
-    """The unreduced axes of a side, cut wherever the other side begins or ends one on an axis of
-    that name and size."""
+    """Return the unreduced axes of a side, cut wherever the other side begins or ends one on an
+    axis of that name and size."""
     sizes = dict(side.axes)
     own = [_borders(ref, sizes) for ref in side.unreduced]
     others = [_borders(ref, dict(other.axes)) for ref in other.unreduced]
@@ -109,7 +110,7 @@ def _borders(ref: Ref, sizes: dict[str, int]) -> Part:
 
 
 def _coordinates(parts: Sequence[Part]) -> Iterator[dict[Part, int]]:
-    """The coordinates of every term along all parts, in the order of terms."""
+    """Yield the coordinates of every term along all parts, in the order of terms."""
     counts = (range(high // low) for _, _, low, high in parts)
     for each in itertools.product(*counts):
         yield dict(zip(parts, each, strict=True))
@@ -131,14 +132,14 @@ def reductions(
 
 
 def _groups(parts: Sequence[int]) -> list[list[int]]:
-    """The terms of every value."""
+    """Return the terms of every value."""
     return [[i for i, part in enumerate(parts) if part == n] for n in range(max(parts) + 1)]
 
 
 def _extrema(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Every term is the largest of some elements; all are negative in every other plane."""
+    """Yield every term is the largest of some elements; all are negative in every other plane."""
     groups = _groups(parts)
     top = min(_EXACT.get(dtype, _WIDE), _WIDE)
     signed = dtype != "bool" and not dtype.startswith("uint")
@@ -167,7 +168,8 @@ def _extrema(
 def _ends(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> tuple[Numbers, Numbers]:
-    """The lowest and the highest value of the dtype: all terms the one, the other, or mixed."""
+    """Return the lowest and the highest value of the dtype: all terms the one, the other, or
+    mixed."""
     ends = identity(dtype, "max"), identity(dtype, "min")
     kind = np.arange(math.prod(shape)).reshape(shape) % 3
     turn = np.arange(math.prod(shape)).reshape(shape) // 3
@@ -184,7 +186,8 @@ def _ends(
 
 
 def identity(dtype: str, operator: str) -> float | int:
-    """What leaves any other value as it is: zero, or the lowest or the highest value of the dtype.
+    """Return what leaves any other value as it is: zero, or the lowest or the highest value of the
+    dtype.
 
     >>> identity("int8", "max"), identity("float32", "min"), identity("float8_e4m3fn", "max")
     (-128, inf, -448.0)

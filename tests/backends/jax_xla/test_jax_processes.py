@@ -77,9 +77,11 @@ def answered(processes: int, cases: list[Case], folder: Path) -> list[list[str]]
     logs = [folder / f"{rank}.log" for rank in range(processes)]
     started = []
     for rank, log in enumerate(logs):
-        with asked.open() as lines:
-            command = [sys.executable, str(RANK), str(rank), *words, str(log)]
-            run = subprocess.Popen(command, stdin=lines, stdout=subprocess.PIPE, text=True)
+        with asked.open() as lines, log.open("w") as printed:
+            command = [sys.executable, str(RANK), str(rank), *words]
+            run = subprocess.Popen(
+                command, stdin=lines, stdout=subprocess.PIPE, stderr=printed, text=True
+            )
             started.append(run)
     try:
         answers = [run.communicate(timeout=300)[0].splitlines() for run in started]

@@ -21,6 +21,7 @@ from cases import all_pairs, describe, random_reshard
 from places import TESTS
 
 import shardwright as sw
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING, Boxes, ranks_by_shard
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
@@ -177,9 +178,13 @@ def check_pairs(reshard: Reshard, boxes: Boxes, pairs: list[tuple[int, int]]) ->
 
 def rounds_by_text(made: sw.Plan) -> list[tuple[list[tuple[int, int]], int]]:
     """The pairs and the window's elements of each round, by the module's own code."""
-    text = jax_xla.render(made, "shardwright emit")
+    text = jax_xla.render(Request(made, "shardwright emit"))
     start, end = text.index("# Device ids by mesh position."), text.index("def _exchange(x):")
-    lines = [line for line in text[start:end].splitlines() if "_SPEC = P(" not in line]
+    lines = [
+        line
+        for line in text[start:end].splitlines()
+        if not line.startswith(("SOURCE_SPEC", "TARGET_SPEC", "BITS"))
+    ]
     names: dict[str, Any] = {"np": np}
     exec("import collections, functools, itertools\n" + "\n".join(lines), names)
     found = names["_rounds"]()
@@ -256,7 +261,7 @@ def test_planted_faults(tmp_path: Path) -> None:
     )
     cases = []
     for number, (reshard, faults) in enumerate(planted):
-        text = jax_xla.render(plan(reshard), "shardwright emit")
+        text = jax_xla.render(Request(plan(reshard), "shardwright emit"))
         for name, (old, new) in {f"right {number}": ("", ""), **faults}.items():
             assert old in text, name
             path = tmp_path / f"{name.replace(' ', '_')}.py"
@@ -304,5 +309,5 @@ def test_the_tpu_compiler_takes_it(tmp_path: Path) -> None:
     assert [(report.verdict, report.detail) for report in reports] == [("ok", "")] * len(reshards)
     for report in reports:
         assert isinstance(report.code, TpuCode)
-        text = jax_xla.xla_text(plan(reshards[report.name]), "shardwright emit")
-        assert report.code.wire_bytes == text.wire_bytes, report.name
+        text = jax_xla.xla_text(Request(plan(reshards[report.name]), "shardwright emit"))
+        assert report.code.wire_bytes == text.kernel.wire_bytes, report.name

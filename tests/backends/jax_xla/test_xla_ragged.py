@@ -6,7 +6,6 @@ place, and the TPU compiler takes them ahead of time.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,18 +15,21 @@ import pytest
 from style import FORMATTED, LINTED
 
 import shardwright as sw
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.hlo import received_bytes
 from shardwright.codegen.compile.report import TpuCode
+from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.network import hlo
 from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.report import BY_DEFINITION
+from shardwright.codegen.workers.worker import with_own
 from shardwright.ir import Mesh, Reshard
 
 EIGHT, SIX = Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 3})
@@ -91,7 +93,8 @@ def written(names: tuple[str, ...], folder: Path) -> None:
 def test_it_takes_a_topology_that_has_it(topology: str | None, how: type) -> None:
     made = direct(nested((1001, 128), "float32"), topology)
     assert isinstance(jax_xla.how_of(made), how)
-    assert ("ragged_all_to_all" in jax_xla.render(made, "shardwright emit")) == (how is Ragged)
+    text = jax_xla.render(Request(made, "shardwright emit"))
+    assert ("ragged_all_to_all" in text) == (how is Ragged)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +213,7 @@ def test_its_text_does_not_say_what_it_moves() -> None:
 COMPILED = """
 import sys
 from shardwright.codegen.backends.pallas_tpu.compile import run as pallas_tpu
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 from pathlib import Path
 for path in sys.argv[1:]:
     module = load(Path(path))
@@ -230,12 +233,10 @@ def test_the_tpu_compiler_takes_it(tmp_path: Path) -> None:
         assert (report.verdict, report.detail) == ("ok", "")
         assert isinstance(report.code, TpuCode)
         assert report.code.wire_bytes == direct(*RESHARDS[report.name]).traffic.received_max
-    from shardwright.codegen.compile.process import _ENVIRONMENT
-
-    forced = {key: value for key, value in _ENVIRONMENT["pallas_tpu"].items() if value}
+    needed = with_own(compilers()["pallas_tpu"].environment(tmp_path))
     files = [str(tmp_path / name / "jax_xla.py") for name in names]
     line = [sys.executable, "-c", COMPILED, *files]
-    done = subprocess.run(line, env=os.environ | forced, capture_output=True, text=True)
+    done = subprocess.run(line, env=needed, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout == "1 0\n" * len(names)
 

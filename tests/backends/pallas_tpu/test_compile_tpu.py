@@ -17,9 +17,17 @@ import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, default_view, tile_rows
 from shardwright.codegen.cli.compile import _tpu
 from shardwright.codegen.cli.tables import LOG_WIDTH
-from shardwright.codegen.compile import Outcome, Report, TpuCode, compile_bundles, memory, targets
-from shardwright.codegen.compile.process import _environment
-from shardwright.codegen.planner.network.chips import CHIPS, GIB, torus_of
+from shardwright.codegen.compile import (
+    CompileReport,
+    Outcome,
+    TpuCode,
+    compile_bundles,
+    memory,
+    targets,
+)
+from shardwright.codegen.compile.targets import compilers
+from shardwright.codegen.hardware.chips import CHIPS, GIB, torus_of
+from shardwright.codegen.workers.worker import with_own
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 
@@ -92,7 +100,7 @@ NEWER = ("transpose", "primes", "row", "thin")  # also for v6e
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Report]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], CompileReport]:
     """Every case compiled for v5e, some for v6e too, in one process each."""
     skip_without_the_compiler()
     root = tmp_path_factory.mktemp("twelve")
@@ -124,7 +132,9 @@ def test_the_dozen_is_as_varied_as_it_says() -> None:
 
 
 @pytest.mark.parametrize(("name", "target"), ASKED)
-def test_it_compiles_small(reports: dict[tuple[str, str], Report], name: str, target: str) -> None:
+def test_it_compiles_small(
+    reports: dict[tuple[str, str], CompileReport], name: str, target: str
+) -> None:
     report = reports[name, target]
     assert report.verdict == "ok", report.detail
     assert isinstance(report.code, TpuCode)
@@ -166,7 +176,7 @@ def test_staging_counts_as_memory() -> None:
     )
 
 
-def shown(*reports: Report) -> list[list[str]]:
+def shown(*reports: CompileReport) -> list[list[str]]:
     """The cells of the command's table, on paper of the width of a log."""
     out = io.StringIO()
     Console(file=out, width=LOG_WIDTH).print(_tpu(list(reports)))
@@ -182,10 +192,10 @@ def test_the_table_sets_the_module_beside_xla() -> None:
     broken = Outcome(error="Received incompatible devices")
     cells = ["v5e:2x4", "ok", "1.75", "96K", "118M", "3312K"]
     assert shown(
-        Report(name, "v5e:2x4", *known, Outcome(theirs), 1_000),
-        Report("stays", "v5e:2x4", *known, Outcome(replace(theirs, wire_bytes=0)), 0),
-        Report("other", "v5e:2x4", *known, broken, 1_050),
-        Report("bad", "v5e:2x4", "pallas_tpu", "failed", "because", None, None, 7),
+        CompileReport(name, "v5e:2x4", *known, Outcome(theirs), 1_000),
+        CompileReport("stays", "v5e:2x4", *known, Outcome(replace(theirs, wire_bytes=0)), 0),
+        CompileReport("other", "v5e:2x4", *known, broken, 1_050),
+        CompileReport("bad", "v5e:2x4", "pallas_tpu", "failed", "because", None, None, 7),
     ) == [
         [name, *cells, "1.050", "20.25", "10K", "12"],
         ["stays", *cells, "1050", "20.25", "10K", "0"],
@@ -199,7 +209,7 @@ import sys
 from pathlib import Path
 import jax
 from shardwright.codegen.backends.pallas_tpu.compile.run import _argument, _meshes
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 there, back = (load(Path(path)) for path in sys.argv[1:])
 mesh, _ = _meshes(there, "v5e:2x4")
 def program(x):
@@ -228,7 +238,7 @@ def asked_of_the_compiler(program: str, folder: Path, *words: str) -> str:
     """What a Python program prints that the TPU compiler is there for."""
     result = subprocess.run(
         [sys.executable, "-P", "-c", program, *words],
-        env=_environment("pallas_tpu", folder),
+        env=with_own(compilers()["pallas_tpu"].environment(folder)),
         capture_output=True,
         text=True,
         timeout=120,

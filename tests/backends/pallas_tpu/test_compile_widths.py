@@ -10,12 +10,12 @@ import pytest
 from cases import describe, random_reshard
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED, _printed
+from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED, printed
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
 from shardwright.codegen.backends.pallas_tpu.strategy import candidates
 from shardwright.codegen.compile import compile_bundles, targets
 from shardwright.codegen.compile.job import Job, What
-from shardwright.codegen.compile.process import outcomes
+from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard
@@ -46,7 +46,7 @@ def texts(made: Plan) -> Iterator[tuple[str, str]]:
     """The name and the text of a plan's module in every form that it may have."""
     exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
     for number, choice in enumerate(candidates(exchange, itemsize, grid_of(made))):
-        yield f"{choice.form.name}{number}", _printed(made, "shardwright emit", choice)
+        yield f"{choice.form.name}{number}", printed(made, "shardwright emit", choice)
 
 
 def check_compile(plans: list[Plan], folder: Path) -> set[str]:
@@ -61,7 +61,7 @@ def check_compile(plans: list[Plan], folder: Path) -> set[str]:
             wide = DTYPES[made.reshard.dtype] == 8
             asked: tuple[What, ...] = ("x64",) if wide else ("module", "x64")
             for what in asked:
-                jobs.append(Job(what, "pallas_tpu", str(path), TOPOLOGY))
+                jobs.append(Job(what, "pallas_tpu", "pallas_tpu", str(path), TOPOLOGY))
                 said.append(f"{form} {what} {describe(made.reshard)}")
     done = zip(said, outcomes(jobs, 120), strict=True)
     failed = [f"{each}: {outcome.error}" for each, outcome in done if outcome.error]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cases import describe, random_reshard
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import (
@@ -20,7 +21,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
 )
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
 MESH = Mesh({"x": 2, "y": 4})
@@ -49,13 +50,13 @@ def events(
     """The events of the module of a reshard, after edits of its text, each of which must apply."""
     pytest.importorskip("jax")
     made = plan(reshard)
-    text = pallas_tpu.render(made, "shardwright emit")
+    text = pallas_tpu.render(Request(made, "shardwright emit"))
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
     path = folder / "pallas_tpu.py"
     path.write_text(text)
-    return trace(load(path), made.devices)
+    return trace(load(path), made.devices, sends=made.traffic.received_total > 0)
 
 
 def fault(reshard: Reshard, folder: Path, *edits: tuple[str, str]) -> str:

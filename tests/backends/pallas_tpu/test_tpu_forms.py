@@ -17,7 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import default_view, padded_
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, choose
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, candidates, cheapest
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
@@ -38,8 +38,8 @@ def exchange_of(reshard: Reshard) -> Exchange:
     return as_vectors(plan(reshard).exchange)
 
 
-def chosen(reshard: Reshard) -> Choice:
-    return choose(exchange_of(reshard), DTYPES[reshard.dtype])
+def chosen(reshard: Reshard) -> FormChoice:
+    return cheapest(tuple(candidates(exchange_of(reshard), DTYPES[reshard.dtype])))
 
 
 REPLICATED = Reshard((37, 53), "int8", MESH.sharding('[{"x"}, {}]'), MESH.sharding('[{}, {"y"}]'))
@@ -239,5 +239,5 @@ def test_the_cost_weighs_links_against_memory() -> None:
     other = dataclasses.replace(
         choice.figures, wire_bytes=0, hbm_bytes=700, relayout_bytes=101, chunks=0
     )
-    assert Choice(choice.form, figures).cost == 100 * tpu_forms.HBM_OVER_LINKS
-    assert Choice(choice.form, figures).cost < Choice(choice.form, other).cost
+    assert FormChoice(choice.form, figures).cost == 100 * tpu_forms.HBM_OVER_LINKS
+    assert FormChoice(choice.form, figures).cost < FormChoice(choice.form, other).cost

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
-    Schedule,
+    RoutedSchedule,
     digits_of,
     fault,
     offsets_of,
@@ -19,7 +19,9 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
 SCHEDULES = {"routed": routed, "spread": spread}
 
 
-def carried_out(schedule: Schedule, devices: int, *, spreads: bool) -> list[dict[int, object]]:
+def carried_out(
+    schedule: RoutedSchedule, devices: int, *, spreads: bool
+) -> list[dict[int, object]]:
     """What every device holds in the end: by place (sender, offset), or of whom it is the shard."""
     held: list[dict[int, object]] = [
         {0: me} if spreads else {n: (me, offset) for n, offset in enumerate(schedule.offsets)}

@@ -15,12 +15,13 @@ from types import SimpleNamespace
 import pytest
 
 import shardwright as sw
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, Schedule, routed
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, RoutedSchedule, routed
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.strategy import Choice, candidates, choose
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, candidates, cheapest
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, trace
@@ -29,14 +30,14 @@ from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InternalError
 from shardwright.ir.plan import Plan
 
 
-def broken(schedule: Schedule) -> Iterator[Schedule]:
+def broken(schedule: RoutedSchedule) -> Iterator[RoutedSchedule]:
     """A round too few, a round twice, a wrong move, a wrong place at the end, too few places."""
     first, *rest = schedule.rounds
     yield dataclasses.replace(schedule, rounds=tuple(rest))
@@ -90,7 +91,7 @@ def planned(
     return plan(Reshard(shape, dtype, *sides), "direct", topology=topology)
 
 
-def choices(made: Plan) -> list[Choice]:
+def choices(made: Plan) -> list[FormChoice]:
     exchange = as_vectors(made.exchange)
     return list(candidates(exchange, DTYPES[made.reshard.dtype], grid_of(made)))
 
@@ -135,7 +136,7 @@ CASES = {
 
 def written(made: Plan, path: Path, *edits: tuple[str, str]) -> Path:
     """The module of a plan, after edits of its text, each of which must apply."""
-    text = pallas_tpu.render(made, "shardwright emit")
+    text = pallas_tpu.render(Request(made, "shardwright emit"))
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
@@ -150,9 +151,9 @@ def test_modules_move_what_they_should(tmp_path: Path) -> None:
     for number, (name, made) in enumerate(CASES.items()):
         path = written(made, tmp_path / f"case{number}.py")
         cases.append(Case.of(made.reshard, name, "pallas_tpu", path))
-        chosen = pallas_tpu._choice(made).form
-        assert isinstance(chosen, Routed), name
-        kinds.add((chosen.name, chosen.slot.dense))
+        form = pallas_tpu.choice_of(made).form
+        assert isinstance(form, Routed), name
+        kinds.add((form.name, form.slot.dense))
     assert {name for name, _ in kinds} == {"routed", "spread"}
     failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
@@ -180,7 +181,7 @@ def test_every_form_of_thin_and_wide_tiles(
         check(choice.form, as_vectors(made.exchange))
         parts.add((choice.form.name, choice.form.slot.dense, bool(choice.form.part)))
         path = tmp_path / f"case{number}.py"
-        path.write_text(pallas_tpu._printed(made, "shardwright emit", choice))
+        path.write_text(pallas_tpu.printed(made, "shardwright emit", choice))
         cases.append(Case.of(made.reshard, str(choice.form.slot), "pallas_tpu", path))
     assert len(parts) == 4
     assert ("routed", False, in_parts) in parts
@@ -282,18 +283,18 @@ def test_the_fewest_bytes_are_chosen() -> None:
     """An all-to-all forwards its pieces; a gather spreads shards, for half of the bytes."""
     made = CASES["gather"]
     exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
-    best = choose(exchange, itemsize, grid=grid_of(made))
+    best = cheapest(tuple(candidates(exchange, itemsize, grid_of(made))))
     assert best.form.name == "spread"
     assert best.figures.wire_padding < 1.2
     forwarded = [c.figures.wire_bytes for c in choices(made) if c.form.name == "routed"]
     assert min(forwarded) > 1.7 * best.figures.wire_bytes
-    assert pallas_tpu._choice(ALL_TO_ALL).form.name == "routed"
+    assert pallas_tpu.choice_of(ALL_TO_ALL).form.name == "routed"
 
 
 def test_where_all_are_in_reach_tiles_go_straight(tmp_path: Path) -> None:
     """Along one axis of two devices: the forms of other chips, but the devices are looked up."""
     made = planned(MESH_8, (512, 256), "float32", '[{"x"}, {}]', '[{}, {"x"}]')
-    assert pallas_tpu._choice(made).form.name == "direct"
+    assert pallas_tpu.choice_of(made).form.name == "direct"
     text = written(made, tmp_path / "module.py").read_text()
     assert "raise ValueError(" in text
     assert "import warnings" not in text
@@ -343,7 +344,7 @@ import sys
 from pathlib import Path
 import jax, numpy as np
 from jax.sharding import Mesh
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 there, back = (load(Path(path)) for path in sys.argv[1:])
 mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
 tensor = np.arange(np.prod(there.SHAPE), dtype=there.DTYPE).reshape(there.SHAPE)
@@ -385,7 +386,7 @@ def test_v5e_compiles_what_is_forwarded(tmp_path: Path) -> None:
         pytest.skip(" ".join(str(error).split()))
     mesh = CASES["transpose"].reshard.source.mesh
     wide = planned(mesh, (1031, 2050), "bfloat16", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
-    assert isinstance(form := pallas_tpu._choice(wide).form, Routed)
+    assert isinstance(form := pallas_tpu.choice_of(wide).form, Routed)
     assert form.part
     # In 64 bits Python's integers are 64 wide, which a kernel's must not be.
     for name, made in {**CASES, "wide": wide}.items():

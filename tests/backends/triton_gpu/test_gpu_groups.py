@@ -13,12 +13,13 @@ from test_distributed import run_group
 from test_gpu_processes import sides
 from typer.testing import CliRunner
 
+from shardwright.codegen.backends.triton_gpu.group import group_files
 from shardwright.codegen.cli import app
 from shardwright.codegen.emit.check import check
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.group import Group
-from shardwright.codegen.verify.worker import load
+from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 
 pytest.importorskip("torch")
@@ -34,7 +35,7 @@ def written(reshards: dict[str, Reshard], folder: Path) -> Path:
         emit(reshard, ("triton_gpu",), "direct").write(folder / name)
     group = Group("layer", tuple(reshards))
     (folder / "layer").mkdir()
-    for name, text in group.files({name: plan(r) for name, r in reshards.items()}).items():
+    for name, text in group_files(group, {n: plan(r) for n, r in reshards.items()}).items():
         (folder / "layer" / name).write_text(text)
     return folder / "layer" / "triton_gpu.py"
 
@@ -221,7 +222,7 @@ def test_modules_are_formatted(refits: Refits) -> None:
 def test_members_on_other_devices() -> None:
     plans = {"a": plan(layer(*APART)["norm1"]), "b": plan(layer(*AMONG)["norm1"])}
     with pytest.raises(InputError) as caught:
-        Group("both", ("a", "b")).files(plans)
+        group_files(Group("both", ("a", "b")), plans)
     assert str(caught.value) == (
         "members: the members of a group are on the same devices in the same order\n"
         "got: the target mesh of b on devices 2, 3, 0, 1\n"

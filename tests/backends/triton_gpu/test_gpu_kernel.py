@@ -15,7 +15,8 @@ from cases import random_reshard
 from gpu_cases import CASES, FORMS, make
 from style import FORMATTED, LINTED
 
-from shardwright.codegen.backends.registry import BACKENDS
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
@@ -28,7 +29,9 @@ pytest.importorskip("triton")
 def written(reshard: Reshard, folder: Path, name: str = "case") -> Path:
     """The module of a reshard, on disk."""
     path = folder / f"{name}.py"
-    path.write_text(BACKENDS["triton_gpu"].render(plan(reshard), "shardwright emit"))
+    path.write_text(
+        registry.backend("triton_gpu").render(Request(plan(reshard), "shardwright emit"))
+    )
     return path
 
 

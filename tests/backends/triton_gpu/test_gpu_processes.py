@@ -14,6 +14,7 @@ from cases import devices
 from gpu_cases import make
 from test_distributed import RANK, check_exchange, run_group
 
+from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.case import placement
@@ -41,7 +42,7 @@ def sides(reshard: Reshard) -> tuple[dict[str, str], dict[int, str]]:
 def written(reshard: Reshard, folder: Path, name: str = "triton_gpu") -> str:
     """The module of a reshard, on disk."""
     path = folder / f"{name}.py"
-    path.write_text(triton_gpu.render(plan(reshard), "shardwright emit"))
+    path.write_text(triton_gpu.render(Request(plan(reshard), "shardwright emit")))
     return str(path)
 
 
@@ -223,5 +224,5 @@ def test_dtensors(
     ],
 )
 def test_what_placements_cannot_say(source: str, target: str, split: str) -> None:
-    text = triton_gpu.render(plan(make({"x": 4, "y": 2}, (5, 3), source, target)), "")
+    text = triton_gpu.render(Request(plan(make({"x": 4, "y": 2}, (5, 3), source, target)), ""))
     assert "reshard_dtensor" not in text

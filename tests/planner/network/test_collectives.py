@@ -7,11 +7,11 @@ import time
 import numpy as np
 import pytest
 
+from shardwright.codegen.hardware.topology import Hierarchical, Switch, Topology, Torus
 from shardwright.codegen.planner.basis.digits import Pair
 from shardwright.codegen.planner.network.collectives import Prices
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.topology import Hierarchical, Switch, Topology, Torus
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.transfers import enumerate_transfers

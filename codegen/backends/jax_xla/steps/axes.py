@@ -29,7 +29,8 @@ class ProgramAxes:
 
     @staticmethod
     def of(source: Sharding, cuts: Iterable[Digits]) -> ProgramAxes:
-        """The coarsest axes that name the source's axes and the digits of all cuts, if any do."""
+        """Return the coarsest axes that name the source's axes and the digits of all cuts, if
+        any do."""
         mesh = source.mesh
         own = mesh.refine((*source.used(), *source.unreduced))
         digits = tuple((mesh.digit(ref).stride, mesh.digit(ref).size) for ref in own)
@@ -37,7 +38,7 @@ class ProgramAxes:
         return _named(mesh, digits if cut is None else cut)
 
     def over(self, digits: Digits) -> tuple[str, ...] | None:
-        """The axes that digits are, major to minor; None where some are none."""
+        """Return the axes that digits are, major to minor; None where some are none."""
         found: list[str] = []
         for stride, size in digits:
             inside = [
@@ -52,13 +53,14 @@ class ProgramAxes:
 
 
 def _borders(all_digits: Iterable[Digits], size: int) -> list[int]:
-    """Where digits begin and end, ascending, the whole position included."""
+    """Return where digits begin and end, ascending, the whole position included."""
     pairs = itertools.chain.from_iterable(all_digits)
     return sorted({1, size, *(end for low, count in pairs for end in (low, low * count))})
 
 
 def _between(borders: list[int]) -> Digits | None:
-    """The digits between borders, major to minor; None where a border does not divide the next."""
+    """Return the digits between borders, major to minor; None where a border does not divide the
+    next."""
     pairs = list(itertools.pairwise(borders))
     if any(high % low for low, high in pairs):
         return None
@@ -66,7 +68,8 @@ def _between(borders: list[int]) -> Digits | None:
 
 
 def _named(mesh: Mesh, digits: Digits) -> ProgramAxes:
-    """The digits with the names of axes, or sub-axes, of the mesh; others are of `devices`."""
+    """Return the digits with the names of axes, or sub-axes, of the mesh; others are of
+    `devices`."""
     names = []
     for low, count in digits or ((1, 1),):
         refs = refs_of(mesh, ((low, count),))

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING
-from shardwright.codegen.backends.jax_xla.changes import Moves
+from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.codegen.planner.basis.digits import Digits, tail
@@ -31,9 +32,11 @@ from shardwright.ir.steps import ReduceStep, Step
 
 _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
 
+OwnName = Literal["_number", "_groups", "EMPTY"]
+
 
 @dataclass(frozen=True)
-class Change:
+class StepChange:
     """The minor-most digits that a dimension has gained (`is_new`) or lost."""
 
     axis: int
@@ -48,7 +51,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Boxes:
+class StepBoxes:
     """What a step by boxes is said to be: constants of the module, by the name they begin with.
 
     `before`, `after`: per dimension (extent, cuts), a cut the digits of a position that it goes by.
@@ -67,18 +70,41 @@ class Boxes:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """`x = function(arguments)`, or `x = x` without a function; `uses`: the module's own functions
+    and constants that stand in the arguments."""
+
+    function: str
+    arguments: tuple[str, ...]
+    uses: tuple[OwnName, ...] = ()
+
+    def lines(self, name: str) -> list[str]:
+        """Return the statement with another name in the place of the first `x`."""
+        if not self.function:
+            return [f"{name} = x"]
+        return called(f"{name} = {self.function}", list(self.arguments))
+
+
+@dataclass(frozen=True)
 class Block:
     """The statements of one step that make `x` of `x`; `received`: bytes by rank."""
 
-    lines: tuple[str, ...]
+    statements: tuple[Statement, ...]
     received: Integers
-    boxes: Boxes | None = None
+    boxes: StepBoxes | None = None
     is_padded: bool = True  # whether what boxes leave of a shard, its padding, is zero
 
     @property
-    def uses_groups(self) -> bool:
-        """Whether its collective goes by groups of devices."""
-        return "_groups(" in "".join(self.lines)
+    def uses(self) -> frozenset[OwnName]:
+        """The module's own functions and constants that it needs."""
+        return frozenset(name for statement in self.statements for name in statement.uses)
+
+    def lines(self, result: str = "x") -> Iterator[str]:
+        """Yield the statements; the last one makes `result`."""
+        *first, last = self.statements
+        for statement in first:
+            yield from statement.lines("x")
+        yield from last.lines(result)
 
 
 @dataclass(frozen=True)
@@ -94,72 +120,73 @@ class Blocks:
     empty: str = "0"  # what terms hold that have no value, as a Python expression
 
     def of(self, number: int, step: Step) -> Block:
-        """The block of a plan's step, which is the number-th."""
+        """Return the block of a plan's step, which is the number-th."""
         if isinstance(step, ReduceStep):
             return self._summed(number, step)
         before, after = step.exchange.source, step.exchange.target
         if self.axes is not None and _only_places(before, after):
-            return Block(tuple(self._placed(before, after)), self._everywhere(0))
+            return Block((self._placed(before, after),), self._everywhere(0))
         moves = None if self.axes is None else _moves(before, after)
         if moves is None:
             return self._by_boxes(number, step)
-        lines, received = self._collectives(before, after, moves)
-        lines = lines or ["x = x"]
-        return self._tight(number, step, lines, received * self.itemsize, step.is_even)
+        made, received = self._collectives(before, after, moves)
+        made = made or [Statement("", ())]
+        return self._tight(number, step, made, received * self.itemsize, step.is_even)
 
-    def _placed(self, before: Layout, after: Layout) -> list[str]:
-        """Replicas become terms: that of coordinate 0 keeps what it holds."""
+    def _placed(self, before: Layout, after: Layout) -> Statement:
+        """Make terms of replicas: that of coordinate 0 keeps what it holds."""
         digits = pairs_of(tuple(digit for dim in _new(before, after) for digit in dim.digits))
-        if not digits:
-            return ["x = x"]
-        index = self._index(digits)
-        return called("x = jnp.where", [f"{index} == 0", "x", self.empty])
+        index, uses = self._index(digits)
+        arguments = (f"{index} == 0", "x", self.empty)
+        return Statement("jnp.where", arguments, (*uses, *_empty_of(self.empty)))
 
-    def _index(self, digits: Digits) -> str:
-        """The number that digits of this device's position make."""
+    def _index(self, digits: Digits) -> tuple[str, tuple[OwnName, ...]]:
+        """Return the number that digits of this device's position make, and what it uses."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is None:
-            return f"_number({digits}, lax.axis_index(AXES))"
-        return f"lax.axis_index({quoted(names)})"
+            return f"_number({digits}, lax.axis_index(AXES))", ("_number",)
+        return f"lax.axis_index({quoted(names)})", ()
 
     def _collectives(
-        self, before: Layout, after: Layout, moves: Moves[Change]
-    ) -> tuple[list[str], int]:
-        """Statements and the elements that arrive at a device."""
-        shape, lines, received = list(before.local_shape), [], 0
+        self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
+    ) -> tuple[list[Statement], int]:
+        """Return statements and the elements that arrive at a device."""
+        shape, made, received = list(before.local_shape), list[Statement](), 0
         for change in moves.slices:
             shape[change.axis] //= change.count
-            lines += self._slice(change, shape[change.axis])
+            made.append(self._slice(change, shape[change.axis]))
         for new, old in moves.all_to_alls:
             received += math.prod(shape) // new.count * (new.count - 1)
             shape[new.axis] //= new.count
             shape[old.axis] *= new.count
             how = [f"split_axis={new.axis}", f"concat_axis={old.axis}", "tiled=True"]
-            lines += self._collective("all_to_all", new.digits, how)
+            made.append(self._collective("all_to_all", new.digits, how))
         for change in moves.all_gathers:
             received += math.prod(shape) * (change.count - 1)
             shape[change.axis] *= change.count
             how = [f"axis={change.axis}", "tiled=True"]
-            lines += self._collective("all_gather", change.digits, how)
+            made.append(self._collective("all_gather", change.digits, how))
         for axis, size in enumerate(after.local_shape):
             if shape[axis] > size:
-                lines += called("x = lax.slice_in_dim", ["x", "0", str(size), f"axis={axis}"])
-        return lines, received
+                cut = ("x", "0", str(size), f"axis={axis}")
+                made.append(Statement("lax.slice_in_dim", cut))
+        return made, received
 
-    def _slice(self, change: Change, size: int) -> list[str]:
-        how = ["x", f"{self._index(change.digits)} * {size}", str(size), f"axis={change.axis}"]
-        return called("x = lax.dynamic_slice_in_dim", how)
+    def _slice(self, change: StepChange, size: int) -> Statement:
+        index, uses = self._index(change.digits)
+        how = ("x", f"{index} * {size}", str(size), f"axis={change.axis}")
+        return Statement("lax.dynamic_slice_in_dim", how, uses)
 
-    def _collective(self, op: str, digits: Digits, how: list[str]) -> list[str]:
-        """`lax.op` over the axes that digits are, or among the groups that they make."""
+    def _collective(self, op: str, digits: Digits, how: list[str]) -> Statement:
+        """Return `lax.op` over the axes that digits are, or among the groups that they make."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
-            return called(f"x = lax.{op}", ["x", quoted(names), *how])
+            return Statement(f"lax.{op}", ("x", quoted(names), *how))
         inside = [str(pair) for pair in digits]
         if self.axes is None:
             inside = ["SOURCE_IDS", *inside]
         groups = f"axis_index_groups=_groups({', '.join(inside)})"
-        return called(f"x = lax.{op}", ["x", "AXES", *how, groups])
+        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("_groups",))
 
     def _summed(self, number: int, step: ReduceStep) -> Block:
         before, after = step.reduction.before, step.reduction.after
@@ -168,44 +195,46 @@ class Blocks:
         changes = changes_of(before, after)
         if changes == ():
             op = f"p{step.reduction.operator}"
-            lines = self._collective(op, pairs_of(step.reduction.terms), [])
-            return Block(tuple(lines), self._everywhere(2 * (size * (count - 1) // count)))
+            made = self._collective(op, pairs_of(step.reduction.terms), [])
+            return Block((made,), self._everywhere(2 * (size * (count - 1) // count)))
         if changes is None or self.axes is None or not all(change.fits for change in changes):
             return self._by_boxes(number, step)
         (change,) = changes
-        lines = self._scattered(step.reduction, change)
-        return self._tight(number, step, lines, size * (count - 1), step.is_even)
+        scattered = self._scattered(step.reduction, change)
+        return self._tight(number, step, scattered, size * (count - 1), step.is_even)
 
-    def _scattered(self, reduction: Reduction, change: Change) -> list[str]:
-        """A reduce-scatter: one collective for sums; for the others every device gets all terms of
-        its shard, one after the other along a new dimension, and reduces them."""
+    def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
+        """Return a reduce-scatter: one collective for sums; for the others every device gets all
+        terms of its shard, one after the other along a new dimension, and reduces them."""
         axis = change.axis
         if reduction.operator == "sum":
             how = [f"scatter_dimension={axis}", "tiled=True"]
-            return self._collective("psum_scatter", change.digits, how)
+            return [self._collective("psum_scatter", change.digits, how)]
         shape = list(reduction.after.local_shape)
-        extents = ", ".join(map(str, [*shape[:axis], change.count, *shape[axis:]]))
+        extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
         how = [f"split_axis={axis}", f"concat_axis={axis}"]
         return [
-            f"x = x.reshape({extents})",
-            *self._collective("all_to_all", change.digits, how),
-            f"x = jnp.{reduction.operator}(x, axis={axis})",
+            Statement("x.reshape", extents),
+            self._collective("all_to_all", change.digits, how),
+            Statement(f"jnp.{reduction.operator}", ("x", f"axis={axis}")),
         ]
 
-    def _tight(self, number: int, step: Step, lines: list[str], nbytes: int, even: bool) -> Block:
-        """The collective, unless it moves so much padding that boxes are better."""
+    def _tight(
+        self, number: int, step: Step, made: list[Statement], nbytes: int, even: bool
+    ) -> Block:
+        """Return the collective, unless it moves so much padding that boxes are better."""
         if not even:
             exact = self._received(step)
             total = exact.sum() * (1 + MOST_PADDING)
             if nbytes > exact.max() * (1 + MOST_PADDING) or nbytes * self.ids.size > total:
                 return self._by_boxes(number, step)
-        return Block(tuple(lines), self._everywhere(nbytes))
+        return Block(tuple(made), self._everywhere(nbytes))
 
     def _everywhere(self, nbytes: int) -> Integers:
         return np.full(self.ids.size, nbytes, dtype=np.int64)
 
     def _received(self, step: Step) -> Integers:
-        """The bytes that a step brings to every rank."""
+        """Return the bytes that a step brings to every rank."""
         (devices, elements), _ = moved(step)
         total = np.zeros(self.ids.size, dtype=np.int64)
         np.add.at(total, np.searchsorted(self.ids, devices), elements)
@@ -222,39 +251,41 @@ class Blocks:
         elif _new(step.exchange.source, step.exchange.target):
             empty = self.empty
         named += [f"empty={empty}"] if empty != "0" else []
-        lines = called("x = _moved", named)
-        return Block(tuple(lines), self._received(step), boxes, empty == "0")
+        moved = Statement("_moved", tuple(named), _empty_of(empty))
+        return Block((moved,), self._received(step), boxes, empty == "0")
+
+
+def _empty_of(value: str) -> tuple[OwnName, ...]:
+    """Return the constant that a value is, if it is one."""
+    return ("EMPTY",) if value == "EMPTY" else ()
 
 
 def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:
-    """The hidden dimensions after a step along which one device has a value, and all before it."""
+    """Return the hidden dimensions after a step along which one device has a value, and all before
+    it."""
     pairs = zip(before.dims[: before.hidden], after.dims[: after.hidden], strict=True)
     return tuple(new for old, new in pairs if old.extent < new.extent)
 
 
 def _only_places(before: Layout, after: Layout) -> bool:
-    """Whether a step makes terms of replicas and leaves everything else where it is."""
-    new, hidden = _new(before, after), before.hidden
-    kept = [d for d in after.dims[:hidden] if d not in new] == [
-        d
-        for d, other in zip(before.dims[:hidden], after.dims[:hidden], strict=True)
-        if other not in new
-    ]
-    return bool(new) and kept and before.dims[hidden:] == after.dims[hidden:]
+    """Return whether a step makes terms of replicas and leaves everything else where it is."""
+    pairs = zip(before.dims, after.dims, strict=True)
+    stays = all(old == new or old.extent < new.extent for old, new in pairs)
+    return stays and bool(_new(before, after))
 
 
-def _moves(before: Layout, after: Layout) -> Moves[Change] | None:
-    """The collectives that an exchange is; None where shards do not fit into one another, or where
-    terms of sums change places too."""
+def _moves(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
+    """Return the collectives that an exchange is; None where shards do not fit into one another,
+    or where terms of sums change places too."""
     changes = changes_of(before, after)
     terms = before.dims[: before.hidden], after.dims[: after.hidden]
     if changes is None or terms[0] != terms[1] or not all(change.fits for change in changes):
         return None
-    return Moves.of(changes)
+    return MatchedChanges.of(changes)
 
 
-def changes_of(before: Layout, after: Layout) -> tuple[Change, ...] | None:
-    """The tensor dimensions that are cut otherwise, in order.
+def changes_of(before: Layout, after: Layout) -> tuple[StepChange, ...] | None:
+    """Return the tensor dimensions that are cut otherwise, in order.
 
     None where more changes than minor-most digits.
     """
@@ -268,32 +299,32 @@ def changes_of(before: Layout, after: Layout) -> tuple[Change, ...] | None:
     return tuple(found)
 
 
-def _change(axis: int, before: DimLayout, after: DimLayout) -> Change | None:
+def _change(axis: int, before: DimLayout, after: DimLayout) -> StepChange | None:
     is_new = after.parts > before.parts
     large, small = (before, after) if is_new else (after, before)
     digits = tail(pairs_of(small.digits), pairs_of(large.digits))
     if digits is None:
         return None
     if not digits:
-        return Change(axis, (), is_new, fits=True) if small.levels == large.levels else None
+        return StepChange(axis, (), is_new, fits=True) if small.levels == large.levels else None
     whole = large.parts == 1 and not is_new
     count = small.parts // large.parts
     flat = small.is_flat and large.is_flat
-    return Change(axis, digits, is_new, flat and (whole or small.size * count == large.size))
+    return StepChange(axis, digits, is_new, flat and (whole or small.size * count == large.size))
 
 
-def boxes_of(step: Step, source: Mesh) -> Boxes:
-    """A step in boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
+def boxes_of(step: Step, source: Mesh) -> StepBoxes:
+    """Return a step in boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
     if isinstance(step, ReduceStep):
         before, after = step.reduction.before, step.reduction.after
         own = pairs_of((*before.free, *step.reduction.kept))
         sides = _cuts(before.dims[before.hidden :]), _cuts(after.dims[after.hidden :])
-        return Boxes(*sides, (own, own, 1, 0, 1), _ids_of(before, after, source))
+        return StepBoxes(*sides, (own, own, 1, 0, 1), _ids_of(before, after, source))
     before, after, rule = step.exchange.source, step.exchange.target, step.exchange.rule
     own = pairs_of(before.free)
     receiver = own if rule.kind == "own" else pairs_of(after.free)
     senders = own, receiver, rule.pieces, rule.cut, rule.unit
-    return Boxes(_cuts(before.dims), _cuts(after.dims), senders, _ids_of(before, after, source))
+    return StepBoxes(_cuts(before.dims), _cuts(after.dims), senders, _ids_of(before, after, source))
 
 
 def _ids_of(before: Layout, after: Layout, source: Mesh) -> tuple[str, str]:
@@ -309,7 +340,7 @@ def _cuts(dims: tuple[DimLayout, ...]) -> tuple[tuple[int, tuple[Digits, ...]], 
 
 
 def _levels(dim: DimLayout) -> Iterator[Digits]:
-    """The digits of each cut, the outermost first."""
+    """Yield the digits of each cut, the outermost first."""
     if dim.is_flat:
         yield pairs_of(dim.digits)
         return
@@ -319,25 +350,25 @@ def _levels(dim: DimLayout) -> Iterator[Digits]:
 
 
 def layouts_of(step: Step) -> tuple[Layout, Layout]:
-    """The layouts before and after a step."""
+    """Return the layouts before and after a step."""
     if isinstance(step, ReduceStep):
         return step.reduction.before, step.reduction.after
     return step.exchange.source, step.exchange.target
 
 
 def pairs_of(digits: tuple[Digit, ...]) -> Digits:
-    """Digits as pairs (stride, size)."""
+    """Return digits as pairs (stride, size)."""
     return tuple((digit.stride, digit.size) for digit in digits)
 
 
 def quoted(names: tuple[str, ...] | None) -> str:
-    """Axis names as a Python expression."""
+    """Return axis names as a Python expression."""
     texts = [f'"{name}"' for name in names or ()]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 def called(function: str, arguments: list[str]) -> list[str]:
-    """A call for one indentation, as a formatter breaks it."""
+    """Return a call for one indentation, as a formatter breaks it."""
     room = WIDTH - len(INDENT)
     joined = ", ".join(arguments)
     if len(f"{function}({joined})") <= room:

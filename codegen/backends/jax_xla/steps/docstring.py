@@ -17,7 +17,7 @@ TERMS = "Dimension 0 of the {} stands for its unreduced axes, in the order of th
 def step_facts(
     plan: Plan, ends: Exchange, said: Sequence[str], received: Sequence[int]
 ) -> tuple[str, ...]:
-    """Lines that state layouts, terms, steps, traffic, memory and the devices' ranges.
+    """Return lines that state layouts, terms, steps, traffic, memory and the devices' ranges.
 
     `ends`: both sides as arrays have them. `said`, `received`: every step in words, and the bytes
     that it brings to the busiest device.
@@ -36,7 +36,7 @@ def step_facts(
 
 
 def _term_lines(reshard: Reshard) -> list[str]:
-    """What the terms of either side are."""
+    """Return what the terms of either side are."""
     source, target = reshard.source, reshard.target
     if reshard.transposed:
         return _transposed_lines(reshard)
@@ -55,7 +55,7 @@ def _term_lines(reshard: Reshard) -> list[str]:
 
 
 def _source_lines(reshard: Reshard) -> list[str]:
-    """What becomes of the terms of the source."""
+    """Return what becomes of the terms of the source."""
     if not reshard.adds:
         return ["elements are the terms, and those of the target."]
     operator = reshard.source.operator
@@ -73,7 +73,7 @@ def _source_lines(reshard: Reshard) -> list[str]:
 
 
 def _transposed_lines(reshard: Reshard) -> list[str]:
-    """What the terms of cotangents are."""
+    """Return what the terms of cotangents are."""
     lines = [""] if reshard.source.unreduced or reshard.target.unreduced else []
     if reshard.source.unreduced:
         lines += [
@@ -107,7 +107,7 @@ def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """What a device holds of the tensor at once, and why that is more than it should be."""
+    """Return what a device holds of the tensor at once, and why that is more than it should be."""
     expected = plan.prediction
     if expected is None:
         return []

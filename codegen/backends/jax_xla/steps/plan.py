@@ -63,7 +63,8 @@ class Steps:
     """The blocks of a plan's steps. `wire`: bytes into the busiest device, and into all.
 
     `takes_term`, `gives_term`: whether the shards of the source, of the target, have a dimension of
-    terms. `axes`: None where the meshes list their devices in different orders.
+    terms. `axes`: None where the meshes list their devices in different orders. `empty`: the value
+    of the constant EMPTY, which terms without a value hold; "" where there is none.
     """
 
     blocks: tuple[Block, ...]
@@ -72,21 +73,18 @@ class Steps:
     axes: ProgramAxes | None
     takes_term: bool
     gives_term: bool
+    empty: str
 
     @property
     def uses_groups(self) -> bool:
         """Whether some collective goes by groups of devices."""
-        return any(block.uses_groups for block in self.blocks)
+        return any("_groups" in block.uses for block in self.blocks)
 
     @property
     def uses_numbers(self) -> bool:
         """Whether positions are read digit by digit."""
-        return self.uses_groups or bool(self.boxes) or "_number(" in "".join(self.lines)
-
-    @property
-    def uses_empty(self) -> bool:
-        """Whether terms without a value hold the constant EMPTY."""
-        return "EMPTY" in "".join(self.lines)
+        numbered = any("_number" in block.uses for block in self.blocks)
+        return self.uses_groups or self.boxes or numbered
 
     @property
     def boxes(self) -> bool:
@@ -100,11 +98,7 @@ class Steps:
         last = len(self.blocks) - 1
         for number, (block, said) in enumerate(zip(self.blocks, self.said, strict=True)):
             found += _comment(f"{number + 1}. {said}")
-            lines = list(block.lines)
-            if number == last:
-                start = max(i for i, line in enumerate(lines) if line.startswith("x = "))
-                lines[start] = "y" + lines[start][1:]
-            found += lines
+            found += block.lines("y" if number == last else "x")
         return (*(found or ["y = x"]), *(["y = y[None]"] if self.gives_term else []))
 
     @property
@@ -121,15 +115,16 @@ class Steps:
 
 
 def steps_of(plan: Plan) -> Steps:
-    """How a plan is carried out, step by step."""
-    reshard = plan.reshard
+    """Return how a plan is carried out, step by step."""
+    reshard, operator = plan.reshard, plan.reshard.target.operator
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
     started = identity_text(reshard.source.operator, reshard.dtype, as_bits=False)
-    empty = identity_text(reshard.target.operator, reshard.dtype, as_bits=not reshard.adds)
+    empty = identity_text(operator, reshard.dtype, as_bits=not reshard.adds)
     make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, started, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
+    uses_empty = any("EMPTY" in block.uses for block in blocks)
     received = sum((block.received for block in blocks), np.zeros(ids.size, dtype=np.int64))
     return Steps(
         blocks,
@@ -138,12 +133,13 @@ def steps_of(plan: Plan) -> Steps:
         axes,
         bool(reshard.source.unreduced),
         bool(reshard.target.unreduced),
+        identity_text(operator, reshard.dtype, as_bits=False) if uses_empty else "",
     )
 
 
 def identity_text(operator: Operator, dtype: str, as_bits: bool) -> str:
-    """What changes nothing under an operator, as a Python expression; `as_bits`: where elements are
-    integers of the dtype's width, the constant EMPTY."""
+    """Return what changes nothing under an operator, as a Python expression; `as_bits`: where
+    elements are integers of the dtype's width, the constant EMPTY."""
     if operator == "sum":
         return "0"
     lowest = operator == "max"
@@ -159,13 +155,13 @@ def identity_text(operator: Operator, dtype: str, as_bits: bool) -> str:
 
 
 def _digits(step: Step) -> Digits:
-    """All digits of a step's layouts, before and after it."""
+    """Return all digits of a step's layouts, before and after it."""
     dims = (dim for layout in layouts_of(step) for dim in layout.dims)
     return tuple(pair for dim in dims for pair in pairs_of(dim.digits))
 
 
 def said_of(plan: Plan, step: Step) -> str:
-    """A step in words: what, over which axes, from which sharding to which."""
+    """Return a step in words: what, over which axes, from which sharding to which."""
     if isinstance(step, ExchangeStep):
         return f"exchange: {plan.reshard.source} -> {plan.reshard.target}"
     ends = step.ends
@@ -185,7 +181,8 @@ def _comment(text: str) -> list[str]:
 
 
 def with_terms(layout: Layout) -> Layout:
-    """A layout whose hidden dimensions are one dimension of the tensor, the first: the terms."""
+    """Return a layout whose hidden dimensions are one dimension of the tensor, the first: the
+    terms."""
     if not layout.hidden:
         return layout
     digits = tuple(digit for dim in layout.dims[: layout.hidden] for digit in dim.axis_digits)
@@ -194,7 +191,7 @@ def with_terms(layout: Layout) -> Layout:
 
 
 def ends_of(plan: Plan) -> Exchange:
-    """Both ends of a plan as arrays have them, terms included; no exchange in itself."""
+    """Return both ends of a plan as arrays have them, terms included; no exchange in itself."""
     reshard = plan.reshard
     return Exchange(
         with_terms(Layout.of(reshard.source, reshard.shape, reshard.source_split)),
@@ -207,7 +204,7 @@ def ends_of(plan: Plan) -> Exchange:
 class StepsText:
     """The parts of a module's context that are those of a basis plan."""
 
-    common: ModuleText
+    module: ModuleText
     host: HostText
     how: Steps
     ends: Exchange
@@ -221,25 +218,26 @@ class StepsText:
         return short_dims(self.ends.target)
 
 
-def steps_text(plan: Plan, command: str) -> StepsText:
-    """The texts of a plan that is emitted step by step."""
-    ends, how = ends_of(plan), steps_of(plan)
+def steps_text(plan: Plan, command: str, tested: str) -> StepsText:
+    """Return the texts of a plan that is emitted step by step."""
+    ends, how = ends_of(plan), plan.once(steps_of)
     received = [int(block.received.max()) for block in how.blocks]
     facts = (
         *step_facts(plan, ends, how.said, received),
         "",
         f"On the wire {how.wire[0]} bytes into the busiest device.",
     )
-    said = Said(title(plan), facts)
+    said = Said(title(plan), facts, tested)
     functions = box_functions(as_vectors(ends))
-    host = host_text(plan, ends)
+    module = text_of(plan, command, PYTHON, functions, said, ends)
+    host = host_text(plan, module, ends)
     if how.axes is not None:
         host = replace(host, **_program_text(plan, how.axes, host))
-    return StepsText(text_of(plan, command, PYTHON, functions, said, ends), host, how, ends)
+    return StepsText(module, host, how, ends)
 
 
 def _program_text(plan: Plan, axes: ProgramAxes, host: HostText) -> dict[str, Any]:
-    """The source's side on the axes of the program."""
+    """Return the source's side on the axes of the program."""
     source = plan.reshard.source
     sizes = [(name, size) for name, (_, size) in zip(axes.names, axes.digits, strict=True)]
     others = host.axes_lines[len(axes_line("SOURCE_AXES", axes_of(source))) :]
@@ -253,20 +251,20 @@ def _program_text(plan: Plan, axes: ProgramAxes, host: HostText) -> dict[str, An
 
 
 def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> str:
-    """An entry of a PartitionSpec."""
+    """Return an entry of a PartitionSpec."""
     names = axes.over(tuple((d.stride, d.size) for d in map(sharding.mesh.digit, refs)))
     assert names is not None
     return quoted(names) if names else "None"
 
 
 def is_stepwise(plan: Plan) -> bool:
-    """Whether a plan is emitted step by step: several, or one exchange of terms."""
+    """Return whether a plan is emitted step by step: several, or one exchange of terms."""
     sides = plan.reshard.source, plan.reshard.target
     return plan.strategy == "basis" or any(side.unreduced for side in sides)
 
 
 def refuse_steps(plan: Plan) -> None:
-    """Raises InputError for a plan that no module carries out step by step."""
+    """Raise InputError for a plan that no module carries out step by step."""
     reshard = plan.reshard
     check_ascii(reshard)
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):
@@ -295,7 +293,7 @@ def _refuse_size(plan: Plan) -> None:
             expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
         )
     devices = reshard.source.mesh.size
-    boxes = [block.boxes for block in steps_of(plan).blocks if block.boxes is not None]
+    boxes = [block.boxes for block in plan.once(steps_of).blocks if block.boxes is not None]
     most = max((each.looked_at(devices) for each in boxes), default=0)
     if most > MOST_BOXES:
         raise InputError(

@@ -39,7 +39,7 @@ def _defined(
     *,
     axis_name: Any,
 ) -> Any:
-    """`output` with the rows that every device sends this one, one slice from each.
+    """Return `output` with the rows that every device sends this one, one slice from each.
 
     A slice that its receiver expects to be of another size, or that does not lie within both
     arrays, is undefined: it leaves the rows as they are.

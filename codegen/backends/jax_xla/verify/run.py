@@ -18,7 +18,8 @@ CHECKS = ("values", "padding", "pad", "unpad")
 
 
 def missed() -> Iterator[str]:
-    """What is wrong with how faults are found, nothing if they are: one bit of one element."""
+    """Yield what is wrong with how faults are found, nothing if they are: one bit of one
+    element."""
     right = np.arange(4, dtype=np.uint32)
     wrong = to_bits(jax.jit(lambda x: x.at[3].add(1))(right))
     try:
@@ -42,6 +43,6 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """What can be told without moving anything: nothing more than of every module."""
+    """Return what can be told without moving anything: nothing more than of every module."""
     del module, case
     return ()

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,7 +34,7 @@ class _Program:
     result: NamedSharding | None = None
 
     def jit(self) -> Any:
-        """The function as JAX compiles it."""
+        """Return the function as JAX compiles it."""
         if self.result is None:
             return jax.jit(self.function)
         shardings = {"in_shardings": self.argument.sharding, "out_shardings": self.result}
@@ -43,9 +42,9 @@ class _Program:
 
 
 def compile_module(module: ModuleType, job: Job) -> TpuCode:
-    """What the compiler makes of `reshard`; with `job.files`, the program is saved too."""
+    """Return what the compiler makes of `reshard`; with `job.files`, the program is saved too."""
     # A module in plain JAX has no staging areas of its own.
-    is_kernel = Path(job.module).stem.startswith(job.backend)
+    is_kernel = job.emitted == job.backend
     memory.check(module, job.target, module.STAGING_BYTES if is_kernel else 0)
     _set_widths(module, job)
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
@@ -60,17 +59,17 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
 
 
 def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:
-    """The code with what only the module says: what its kernels move, beside XLA's collectives, of
-    which a module should have none, or all where these do not say what they move."""
+    """Return the code with what only the module says: what its kernels move, beside XLA's
+    collectives, of which a module should have none, or all where these do not say what they
+    move."""
     if is_kernel:
         return replace(code, wire_bytes=module.WIRE_BYTES + (code.wire_bytes or 0))
-    # In plain JAX the collectives are all that moves; some modules state it.
-    stated = getattr(module, "WIRE_BYTES", None)
-    return code if code.wire_bytes is not None else replace(code, wire_bytes=stated)
+    # In plain JAX the collectives are all that moves.
+    return code if code.wire_bytes is not None else replace(code, wire_bytes=module.WIRE_BYTES)
 
 
 def compile_xla(module: ModuleType, job: Job) -> TpuCode:
-    """What the compiler makes of XLA's own reshard between the same padded arrays."""
+    """Return what the compiler makes of XLA's own reshard between the same padded arrays."""
     if job.nested:
         raise InputError("XLA knows no nested split")
     memory.check(module, job.target, 0)
@@ -89,7 +88,7 @@ def compile_xla(module: ModuleType, job: Job) -> TpuCode:
 
 
 def _whole(module: ModuleType, topology: str) -> _Program:
-    """`reshard` on the padded global array."""
+    """Return `reshard` on the padded global array."""
     mesh, target_mesh = _meshes(module, topology)
     return _Program(
         lambda x: module.reshard(x, mesh, target_mesh=target_mesh),
@@ -99,8 +98,8 @@ def _whole(module: ModuleType, topology: str) -> _Program:
 
 
 def _inner(module: ModuleType, topology: str) -> _Program:
-    """What `reshard` runs between two lists of devices, which one jit cannot have: the program on
-    the union of both meshes, its shards stacked by rank."""
+    """Return what `reshard` runs between two lists of devices, which one jit cannot have: the
+    program on the union of both meshes, its shards stacked by rank."""
     ranks = _ranks(module)
     union = Mesh(np.array(_placed(module, topology)), ("device",))
     shape = (len(ranks), *module.LOCAL_SOURCE_SHAPE)
@@ -137,7 +136,7 @@ def _compiled(program: _Program) -> TpuCode:
 
 
 def _artifacts(module: ModuleType, job: Job, program: _Program) -> dict[str, bytes]:
-    """The exported program, and what it takes to call it, by ending of the file's name.
+    """Return the exported program, and what it takes to call it, by ending of the file's name.
 
     `device_ids[r]` is the logical id of rank r, the topology's r-th device; the mesh is what the
     argument is sharded over, `mesh_devices` its devices by position, as numbers in the topology.
@@ -163,12 +162,12 @@ def _same_devices(module: ModuleType) -> bool:
 
 
 def _ranks(module: ModuleType) -> list[int]:
-    """The device with the r-th of these ids is the topology's r-th."""
+    """Return the device with the r-th of these ids is the topology's r-th."""
     return sorted({*module.SOURCE_IDS, *module.TARGET_IDS})
 
 
 def _meshes(module: ModuleType, topology: str) -> tuple[Mesh, Mesh]:
-    """The source and the target mesh over the first devices of a topology."""
+    """Return the source and the target mesh over the first devices of a topology."""
     by_id = dict(zip(_ranks(module), _placed(module, topology), strict=True))
     return (
         _mesh(module.SOURCE_AXES, [by_id[i] for i in module.SOURCE_IDS]),
@@ -182,7 +181,8 @@ def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
 
 
 def _placed(module: ModuleType, topology: str) -> list[Any]:
-    """The topology's devices that the ranks are. Raises InputError where there are too few."""
+    """Return the topology's devices that the ranks are. Raises InputError where there are too
+    few."""
     devices, wanted = _devices(topology), len(_ranks(module))
     if wanted > len(devices):
         raise InputError(
@@ -195,8 +195,8 @@ def _placed(module: ModuleType, topology: str) -> list[Any]:
 
 @cache
 def _devices(topology: str) -> list[Any]:
-    """The devices of a topology by id (they are listed host by host), whose compiler has been
-    started, so that the first program's seconds are its own."""
+    """Return the devices of a topology by id (they are listed host by host), whose compiler has
+    been started, so that the first program's seconds are its own."""
     listed = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     devices = sorted(listed, key=lambda device: device.id)
     one = NamedSharding(Mesh(np.array(devices[:1]), ("device",)), PartitionSpec())

@@ -16,8 +16,8 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
     steps,
 )
 from shardwright.codegen.emit.context import as_vectors
-from shardwright.codegen.planner.network.presets import topology_of
-from shardwright.codegen.planner.network.torus import Torus
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.hardware.torus import Torus
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
@@ -35,7 +35,7 @@ class Grid:
 
     @staticmethod
     def of(exchange: Exchange, torus: Torus) -> Grid:
-        """The devices of an exchange on a torus."""
+        """Return the devices of an exchange on a torus."""
         return Grid(torus, _numbered(exchange))
 
     @property
@@ -44,26 +44,26 @@ class Grid:
         return digits_of(self.ids.size)
 
     def pairs(self, exchange: Exchange) -> tuple[Integers, Integers]:
-        """The numbers of senders and receivers, each pair once."""
-        sender, receiver, _ = sent_tiles(exchange)
+        """Return the numbers of senders and receivers, each pair once."""
+        sender, receiver, _ = exchange.once(sent_tiles)
         pairs = np.unique(np.stack([sender, receiver]), axis=1)
         return pairs[0], pairs[1]
 
     def widths(self, exchange: Exchange) -> dict[int, tuple[int, ...]]:
-        """The offsets that occur, ascending, with the widest extents of their tiles."""
-        sender, receiver, widths = sent_tiles(exchange)
+        """Return the offsets that occur, ascending, with the widest extents of their tiles."""
+        sender, receiver, widths = exchange.once(sent_tiles)
         offsets, group = np.unique(offsets_of(sender, receiver, self.digits), return_inverse=True)
         widest = np.zeros((offsets.size, widths.shape[1]), dtype=np.int64)
         np.maximum.at(widest, group, widths)
         return dict(zip(offsets.tolist(), map(tuple, widest.tolist()), strict=True))
 
     def is_direct(self, sender: Integers, receiver: Integers) -> bool:
-        """Whether all these pairs may send."""
+        """Return whether all these pairs may send."""
         messages = self.torus.messages(self.ids[sender], self.ids[receiver])
         return bool((messages == 1).all())
 
     def reaches(self) -> bool:
-        """Whether hops may be sent and lead everywhere."""
+        """Return whether hops may be sent and lead everywhere."""
         if not is_routed(self.digits):
             return False
         device = np.arange(self.ids.size)
@@ -74,8 +74,9 @@ class Grid:
 
 
 def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
-    """The numbers of sender and receiver of every tile that is sent, and its extents [n, dims]."""
-    moved, ids = enumerate_transfers(exchange), _numbered(exchange)
+    """Return the numbers of sender and receiver of every tile that is sent, and its extents [n,
+    dims]."""
+    moved, ids = exchange.once(enumerate_transfers), _numbered(exchange)
     remote = ~moved.is_local
     order = np.argsort(ids)
     sender, receiver = (
@@ -85,13 +86,13 @@ def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
 
 
 def _numbered(exchange: Exchange) -> Integers:
-    """Device ids by the numbers that devices have in a kernel."""
+    """Return device ids by the numbers that devices have in a kernel."""
     return ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
 
 
 def grid_of(plan: Plan) -> Grid | None:
-    """The devices of a plan on the topology that it is for; None where that says of no restriction
-    to powers of two."""
+    """Return the devices of a plan on the topology that it is for; None where that says of no
+    restriction to powers of two."""
     topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
     if not isinstance(topology, Torus) or not topology.powers_of_two:
         return None
@@ -99,8 +100,8 @@ def grid_of(plan: Plan) -> Grid | None:
 
 
 def refuse_unreached(plan: Plan) -> None:
-    """Raises InputError where tiles are to go farther than directly and hops do not lead there."""
-    grid = grid_of(plan)
+    """Raise InputError where tiles are to go farther than directly and hops do not lead there."""
+    grid = plan.once(grid_of)
     if grid is None or grid.reaches():
         return
     if not grid.is_direct(*grid.pairs(as_vectors(plan.exchange))):

@@ -30,7 +30,7 @@ Digits = tuple[tuple[int, int], ...]
 
 
 def digits_of(devices: int) -> Digits:
-    """The digits of the numbers below a count, of prime extents.
+    """Return the digits of the numbers below a count, of prime extents.
 
     >>> digits_of(12)
     ((1, 2), (2, 2), (4, 3))
@@ -43,7 +43,7 @@ def digits_of(devices: int) -> Digits:
 
 
 def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers:
-    """How much farther on receivers are, digit by digit."""
+    """Return how much farther on receivers are, digit by digit."""
     offset = 0 * sender
     for stride, extent in digits:
         offset = offset + (receiver // stride - sender // stride) % extent * stride
@@ -59,7 +59,7 @@ class Hop:
     by: int
 
     def to(self, device: Integers) -> Integers:
-        """The receivers of devices."""
+        """Return the receivers of devices."""
         digit = device // self.stride % self.extent
         return device + ((digit + self.by) % self.extent - digit) * self.stride
 
@@ -78,7 +78,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RoutedSchedule:
     """What devices do in which order. `starts`: how many places are filled at first, place n with
     what offset n takes or, if one, with the source shard; `arrives`: the place of what came over
     each of the offsets."""
@@ -101,7 +101,7 @@ class Schedule:
         return tuple(found)
 
     def path(self, number: int) -> tuple[tuple[Hop, tuple[int, int]], ...]:
-        """The hops and moves of what was in a place at first."""
+        """Return the hops and moves of what was in a place at first."""
         moves = [(each.hop, move) for each in self.rounds for move in each.moves]
         pairs = zip(moves, self.carried, strict=True)
         return tuple(move for move, carried in pairs if carried == number)
@@ -125,7 +125,7 @@ def steps(extent: int) -> tuple[int, ...]:
 
 
 def times(extent: int, value: int) -> tuple[int, int]:
-    """The step, and how often it is made, that changes a digit by a value: the fewest times.
+    """Return the step, and how often it is made, that changes a digit by a value: the fewest times.
 
     >>> times(5, 2), times(5, 3), times(3, 2)
     ((1, 2), (4, 2), (2, 1))
@@ -141,12 +141,12 @@ def times(extent: int, value: int) -> tuple[int, int]:
 
 
 def is_routed(digits: Digits) -> bool:
-    """Whether hops lead from every device to every other."""
+    """Return whether hops lead from every device to every other."""
     return all(steps(extent) for _, extent in digits)
 
 
-def routed(offsets: Sequence[int], digits: Digits) -> Schedule:
-    """The schedule in which each piece goes its own way."""
+def routed(offsets: Sequence[int], digits: Digits) -> RoutedSchedule:
+    """Return the schedule in which each piece goes its own way."""
     offsets = tuple(sorted(offsets))
     at = list(range(len(offsets)))
     free: list[int] = []
@@ -161,11 +161,11 @@ def routed(offsets: Sequence[int], digits: Digits) -> Schedule:
         free = sorted([*free, *(at[number] for number in moving)])
         for number, place in zip(moving, landing, strict=True):
             at[number] = place
-    return Schedule(offsets, tuple(rounds), len(offsets), places, tuple(at))
+    return RoutedSchedule(offsets, tuple(rounds), len(offsets), places, tuple(at))
 
 
 def _own_ways(offsets: Sequence[int], digits: Digits) -> Iterator[tuple[Hop, list[int]]]:
-    """Every round with the numbers of the offsets whose pieces move in it."""
+    """Yield every round with the numbers of the offsets whose pieces move in it."""
     for stride, extent in digits:
         needs = [
             times(extent, digit) if digit else (0, 0)
@@ -178,8 +178,8 @@ def _own_ways(offsets: Sequence[int], digits: Digits) -> Iterator[tuple[Hop, lis
                     yield Hop(stride, extent, by), moving
 
 
-def spread(offsets: Sequence[int], digits: Digits) -> Schedule:
-    """The schedule in which source shards go, copied wherever their ways part."""
+def spread(offsets: Sequence[int], digits: Digits) -> RoutedSchedule:
+    """Return the schedule in which source shards go, copied wherever their ways part."""
     offsets = tuple(sorted(offsets))
     place, rounds = {0: 0}, []
     for hop, turn, goals in _shared_ways(offsets, digits):
@@ -191,12 +191,12 @@ def spread(offsets: Sequence[int], digits: Digits) -> Schedule:
             moves.append((place[here], place[there]))
         rounds.append(Round(hop, tuple(moves)))
     arrives = tuple(place[offset] for offset in offsets)
-    return Schedule(offsets, tuple(rounds), 1, len(place), arrives)
+    return RoutedSchedule(offsets, tuple(rounds), 1, len(place), arrives)
 
 
 def _shared_ways(offsets: Sequence[int], digits: Digits) -> Iterator[tuple[Hop, int, list[int]]]:
-    """Every round: its hop, how often it was made before, and the offsets, but for that digit, of
-    the shards that make it."""
+    """Yield every round: its hop, how often it was made before, and the offsets, but for that
+    digit, of the shards that make it."""
     for stride, extent in digits:
         ways: dict[int, dict[int, int]] = {}
         for offset in offsets:
@@ -214,9 +214,10 @@ def _shared_ways(offsets: Sequence[int], digits: Digits) -> Iterator[tuple[Hop, 
                 )
 
 
-def fault(schedule: Schedule, digits: Digits, *, spreads: bool) -> str:
-    """What is wrong with a schedule, or the empty string: carried out, each offset's piece or shard
-    is where it arrives, nothing comes to a place that is in use, and what goes was there."""
+def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
+    """Return what is wrong with a schedule, or the empty string: carried out, each offset's
+    piece or shard is where it arrives, nothing comes to a place that is in use, and what goes
+    was there."""
     held = {0: (0, 0)} if spreads else {n: (offset, 0) for n, offset in enumerate(schedule.offsets)}
     for each in schedule.rounds:
         leaves = {here for here, _ in each.moves}

@@ -37,7 +37,7 @@ class Slot:
 
     @staticmethod
     def every(held: Shape, itemsize: int, widths: Sequence[Shape] = ()) -> Iterator[Slot]:
-        """The slots that can hold what has these extents; `widths`: those that offsets take.
+        """Yield the slots that can hold what has these extents; `widths`: those that offsets take.
 
         XLA can be asked to put the rows of little one after another, and those of a vector.
         """
@@ -73,12 +73,12 @@ class Slot:
         return self._taken(self.shape)
 
     def sent(self, number: int) -> int:
-        """How many elements links carry of what the offset of a number takes."""
+        """Return how many elements links carry of what the offset of a number takes."""
         return self._taken(self.sizes[number]) if self.sizes else self.elements
 
     def fits(self, numbers: Integers, widths: Integers) -> bool:
-        """Whether tiles [n] that go over the offsets of these numbers, of these extents [n, dims],
-        lie in what is sent of a slot."""
+        """Return whether tiles [n] that go over the offsets of these numbers, of these extents
+        [n, dims], lie in what is sent of a slot."""
         sizes = np.array(self.sizes or [self.shape])[numbers if self.sizes else 0 * numbers]
         if self.dense:
             inner = math.prod(self.held[1:])

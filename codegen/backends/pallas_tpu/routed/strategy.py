@@ -12,7 +12,7 @@ from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traff
 from shardwright.codegen.backends.pallas_tpu.memory import View, default_view, padded_elements
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import Digits, Schedule
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Digits, RoutedSchedule
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
@@ -33,7 +33,7 @@ class Routed:
     view: View
     itemsize: int
     digits: Digits
-    schedule: Schedule
+    schedule: RoutedSchedule
     window: Shape
     slot: Slot
     pack_padding: str
@@ -44,7 +44,7 @@ class Routed:
 
     @staticmethod
     def every(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-        """The forms of an exchange."""
+        """Yield the forms of an exchange."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
         ends = [reach(exchange, axis, window[axis]) for axis in axes]
@@ -94,6 +94,11 @@ class Routed:
             else:
                 slices.append("slice(None)")
         return f"({', '.join(slices)},)" if len(slices) == 1 else f"({', '.join(slices)})"
+
+    @property
+    def is_hinted(self) -> bool:
+        """Whether the compiler is told what divides the sizes of moves."""
+        return any(self.slot.units[axis] > 1 for axis in self.slot.sized)
 
     @property
     def held_shape(self) -> Shape:
@@ -151,12 +156,12 @@ class Routed:
         return sum(self.slot.sent(number) for number in self.schedule.carried)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """The index functions that this form needs beside those of every module: none."""
+        """Return the index functions that this form needs beside those of every module: none."""
         return ()
 
     def figures(self, sums: Sums) -> Figures:
-        """What it moves: every hop reads and writes a slot, on every device. XLA is taken to read
-        and write windows and slots once."""
+        """Return what it moves: every hop reads and writes a slot, on every device. XLA is taken
+        to read and write windows and slots once."""
         exchange, itemsize, schedule = sums.exchange, self.itemsize, self.schedule
         slot, devices = self.slot.elements, exchange.ranks.size
         source, target = exchange.source, exchange.target

@@ -9,36 +9,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import CodeType, ModuleType
 
+from shardwright.codegen.backends.pallas_tpu.contract import KERNELS
 from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import MismatchError, named
+from shardwright.codegen.verify.compare import MismatchError, named, names
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir.errors import one_of
 
-
-@dataclass(frozen=True)
-class Contract:
-    """`kernels` and `constants` that a module of a form has; `sending`: those that it has besides
-    where anything is sent."""
-
-    kernels: tuple[str, ...]
-    constants: tuple[str, ...]
-    sending: tuple[str, ...] = ()
-
-
-ALWAYS = ("SOURCE_IDS", "TARGET_IDS", "VIEW", "pl", "pltpu", "lax")
-_FORWARDED = ("SLOT", "SLOTS", "MOVES", "OFFSETS", "ARRIVES", "DIGITS")
-CONTRACTS = {
-    "direct": Contract(("_kernel",), ()),
-    "windows": Contract(
-        ("_unpack_kernel",), ("UNIT", "CHUNK", "WINDOW", "BLOCKS"), ("_kernel", "STAGE")
-    ),
-    "slots": Contract(("_kernel",), ("SLOT", "OUT_SLOTS", "IN_SLOTS")),
-    "routed": Contract(("_kernel",), _FORWARDED),
-    "spread": Contract(("_kernel",), (*_FORWARDED, "HELD")),
-}
 Held = tuple[Sequence[int], ...]
 """The tensor indices that a device holds, for each dimension."""
 
@@ -47,19 +25,18 @@ DIVIDE = {"div": "_div", "rem": "_rem"}
 
 
 def form_of(module: ModuleType) -> str:
-    """The form that a module states. MismatchError if it is none."""
+    """Return the form that a module states. MismatchError if it is none."""
     form: str = named(module, "FORM")
-    if form not in CONTRACTS:
-        raise MismatchError(f"FORM: got: {form!r}, expected: {one_of(CONTRACTS)}")
+    if form not in KERNELS:
+        raise MismatchError(f"FORM: got: {form!r}, expected: {one_of(KERNELS)}")
     return form
 
 
 def check_names(module: ModuleType, case: Case) -> None:
-    """Raises MismatchError where a name is missing that checks of kernels rely on."""
-    contract = CONTRACTS[form_of(module)]
-    sending = contract.sending if any(lacking(case).values()) else ()
-    for name in (*ALWAYS, *contract.kernels, *contract.constants, *sending):
-        named(module, name)
+    """Raise MismatchError where a name is missing that checks of kernels rely on."""
+    kernels = KERNELS[form_of(module)]
+    sending = kernels.sending if any(lacking(case).values()) else ()
+    names(module, (*kernels.kernels, *kernels.constants, *sending))
     for name, function in inspect.getmembers(module, inspect.isfunction):
         if function.__module__ != module.__name__:
             continue
@@ -92,6 +69,6 @@ def _shared(some: Sequence[int], others: Sequence[int]) -> int:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that code, and functions within it, looks up."""
+    """Return the names that code, and functions within it, looks up."""
     inner = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*inner)

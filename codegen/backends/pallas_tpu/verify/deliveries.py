@@ -13,7 +13,7 @@ from shardwright.codegen.verify.compare import MismatchError
 
 
 def check_received(traces: Traces, case: Case) -> None:
-    """Raises MismatchError where a device gets fewer elements than it lacks of its target shard."""
+    """Raise MismatchError where a device gets fewer elements than it lacks of its target shard."""
     received: Counter[int] = Counter()
     for rank, own in enumerate(traces):
         for event in own:
@@ -28,8 +28,8 @@ def check_received(traces: Traces, case: Case) -> None:
 
 
 def check_deliveries(module: ModuleType, traces: Traces) -> None:
-    """Raises MismatchError where, in the end, a slot does not hold what another device had for this
-    one. Modules that forward nothing have no such slots."""
+    """Raise MismatchError where, in the end, a slot does not hold what another device had for
+    this one. Modules that forward nothing have no such slots."""
     form = form_of(module)
     if form not in ("routed", "spread"):
         return
@@ -61,5 +61,5 @@ def _held(traces: Traces, slots: int) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _farther(device: int, offset: int, digits: tuple[tuple[int, int], ...]) -> int:
-    """The device that is so much farther on, digit by digit modulo the digit's extent."""
+    """Return the device that is so much farther on, digit by digit modulo the digit's extent."""
     return sum((device // stride + offset // stride) % extent * stride for stride, extent in digits)

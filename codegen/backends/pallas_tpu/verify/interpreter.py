@@ -57,7 +57,7 @@ def _printed_size() -> int:
 
 
 def _race(printed: str) -> str:
-    """The first race in one line: who writes what, and what it collides with."""
+    """Return the first race in one line: who writes what, and what it collides with."""
     lines = printed.partition("RACE DETECTED")[2].splitlines()
     words = (line.split(" from ")[0].strip() for line in lines if "clock:" not in line)
     return " against ".join([word for word in words if word][:2])
@@ -147,13 +147,13 @@ class _Wait:
     core: int
 
     def blocked(self) -> bool:
-        """Whether no copy that is under way could end it."""
+        """Return whether no copy that is under way could end it."""
         low: bool = self.semaphore.count_by_core[self.core] < self.value
         return low and not self.semaphore.tasks[self.core]
 
 
 def _all_blocked(waits: Sequence[_Wait]) -> bool:
-    """Whether every core waits, or has ended, and none can go on."""
+    """Return whether every core waits, or has ended, and none can go on."""
     if not waits:
         return False
     memory = waits[0].semaphore.shared_memory

@@ -15,7 +15,7 @@ Counts = Counter[tuple[int, str]]
 
 
 def carry_out(traces: Traces, step: Callable[[int, Event], bool]) -> list[int]:
-    """Calls `step` with ranks and their next events, each device as far as it comes at a time; it
+    """Call `step` with ranks and their next events, each device as far as it comes at a time; it
     says whether the event can be carried out yet. How many events each device got through."""
     at, moved = [0] * len(traces), True
     while moved:
@@ -28,7 +28,7 @@ def carry_out(traces: Traces, step: Callable[[int, Event], bool]) -> list[int]:
 
 
 def count(counts: Counts, rank: int, event: Event) -> bool:
-    """Carries out an event on the semaphores if it can be; whether it was."""
+    """Carry out an event on the semaphores if it can be; whether it was."""
     match event:
         case Signal(semaphore, to, amount):
             counts[to, semaphore] += amount

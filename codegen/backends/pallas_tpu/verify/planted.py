@@ -29,7 +29,7 @@ ROW = (8, 128)
 
 
 def missed() -> Iterator[str]:
-    """What is wrong with how faults are found, nothing if they are."""
+    """Yield what is wrong with how faults are found, nothing if they are."""
     for mode, fresh in zip(poison.MODES, (np.isnan, np.logical_not), strict=True):
         poison.choose(mode)
         result, fault = _ran()
@@ -44,7 +44,8 @@ def missed() -> Iterator[str]:
 
 
 def _ran(race: bool = False, signals: int = 0) -> tuple[Any, str]:
-    """What every device has in the end, [device, slot, *ROW], and the fault that was found."""
+    """Return what every device has in the end, [device, slot, *ROW], and the fault that was
+    found."""
     mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("device",))
     one = partial(_one, race=race, signals=signals)
     mapped = jax.shard_map(
@@ -63,7 +64,7 @@ def _ran(race: bool = False, signals: int = 0) -> tuple[Any, str]:
 
 
 def _one(shard: Any, race: bool, signals: int) -> Any:
-    """One device's program."""
+    """Return one device's program."""
     kernel: Any = pl.pallas_call(
         partial(_push, race=race, signals=signals),
         out_shape=jax.ShapeDtypeStruct((DEVICES + 1, *ROW), shard.dtype),

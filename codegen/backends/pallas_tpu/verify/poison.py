@@ -33,12 +33,13 @@ _current = [MODES[0]]
 
 
 def choose(mode: Mode) -> None:
-    """The mode of the kernels that run from now on."""
+    """Choose the mode of the kernels that run from now on."""
     _current[0] = mode
 
 
 def interpret_params() -> Any:
-    """The parameters to compile a kernel with; its mode is whatever was chosen when it runs."""
+    """Return the parameters to compile a kernel with; its mode is whatever was chosen when it
+    runs."""
     _install()
     return pltpu.InterpretParams(detect_races=True)
 

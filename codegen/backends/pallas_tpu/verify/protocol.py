@@ -28,7 +28,7 @@ RESULTS = ("y", "stage")
 
 
 def check_protocol(traces: Traces) -> None:
-    """Raises MismatchError where the events of the devices (by rank) break a rule."""
+    """Raise MismatchError where the events of the devices (by rank) break a rule."""
     _check_barrier(traces)
     _check_balance(traces)
     _check_overlaps(traces)
@@ -64,7 +64,7 @@ def _check_write(rank: int, peer: int, waited: int, signals: Counter[int]) -> No
 
 
 def _check_balance(traces: Traces) -> None:
-    """Every semaphore of every device is back at zero."""
+    """Check that every semaphore of every device is back at zero."""
     counts: Counter[tuple[int, str]] = Counter()
     for rank, events in enumerate(traces):
         for event in events:
@@ -99,7 +99,7 @@ def _check_overlaps(traces: Traces) -> None:
 
 
 def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
-    """Two windows that share an element, or None; one row of comparisons at a time."""
+    """Return two windows that share an element, or None; one row of comparisons at a time."""
     full = [window for window in windows if window.elements]
     if len(full) < 2:
         return None
@@ -115,7 +115,7 @@ def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
 
 
 def _check_progress(traces: Traces) -> None:
-    """All devices come to their end."""
+    """Check that all devices come to their end."""
     counts = Counts()
     ends = carry_out(traces, lambda rank, event: count(counts, rank, event))
     for rank, (end, events) in enumerate(zip(ends, traces, strict=True)):

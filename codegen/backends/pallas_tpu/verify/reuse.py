@@ -47,8 +47,8 @@ class _Semaphore:
 
 
 def check_reuse(traces: Traces) -> None:
-    """Raises MismatchError where a place is used while another use of it may go on. The events have
-    to come to their end in some order: see `protocol`."""
+    """Raise MismatchError where a place is used while another use of it may go on. The events
+    have to come to their end in some order: see `protocol`."""
     carry_out(traces, _Run(len(traces)).step)
 
 
@@ -63,7 +63,7 @@ class _Run:
         self.uses: dict[tuple[int, str], list[_Use]] = defaultdict(list)
 
     def step(self, rank: int, event: Event) -> bool:
-        """Carries out an event if it can be; whether it was."""
+        """Carry out an event if it can be; whether it was."""
         if isinstance(event, Wait) and self.semaphores[rank, event.semaphore].count < event.amount:
             return False
         self.clocks[rank, rank] += 1

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -80,7 +81,7 @@ Event = Signal | Wait | Copy
 
 
 def trace(module: ModuleType, devices: int, sends: bool = True) -> tuple[tuple[Event, ...], ...]:
-    """The events of every device (by rank), in the order of its program.
+    """Return the events of every device (by rank), in the order of its program.
 
     `sends`: whether any device lacks part of its target shard. Raises MismatchError for a false
     hint of divisibility, a window outside its buffer, an index that 32 bits do not hold, a negative
@@ -98,10 +99,10 @@ def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
             unpacks = form_of(module) == "windows"
             if sends or not unpacks:
-                module._kernel(**_arguments(module, module._kernel))
+                module._kernel(**_arguments(module, module._kernel, sends))
             for block in np.ndindex(module.BLOCKS) if unpacks else ():
                 recorder.block = block
-                module._unpack_kernel(**_arguments(module, module._unpack_kernel))
+                module._unpack_kernel(**_arguments(module, module._unpack_kernel, sends))
     except (AttributeError, TypeError, ValueError) as error:
         raise MismatchError(f"the kernel's events cannot be read: {error}") from error
     except (FloatingPointError, OverflowError) as error:
@@ -109,9 +110,10 @@ def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
     return tuple(recorder.events)
 
 
-def _arguments(module: ModuleType, kernel: Callable[..., None]) -> dict[str, Any]:
-    """What stands for each parameter of a kernel: buffers, the table of ranks, semaphores."""
-    shapes = _shapes(module)
+def _arguments(module: ModuleType, kernel: Callable[..., None], sends: bool) -> dict[str, Any]:
+    """Return what stands for each parameter of a kernel: buffers, the table of ranks,
+    semaphores."""
+    shapes = _shapes(module, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
         given[name] = _Ref(name, shapes[name]) if name in shapes else _Semaphores(name)
@@ -122,8 +124,8 @@ def _arguments(module: ModuleType, kernel: Callable[..., None]) -> dict[str, Any
     return given
 
 
-def _shapes(module: ModuleType) -> dict[str, tuple[int, ...]]:
-    """The shapes of the kernels' buffers; of those in HBM what memory has room for."""
+def _shapes(module: ModuleType, sends: bool) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the kernels' buffers; of those in HBM what memory has room for."""
     form = form_of(module)
     if form in ("routed", "spread"):
         return dict.fromkeys(("x", "slots"), (module.SLOTS, *module.SLOT))
@@ -139,7 +141,7 @@ def _shapes(module: ModuleType) -> dict[str, tuple[int, ...]]:
     return {
         "x": tuple(-(-extent // unit) * unit for extent, unit in units),
         "y": module.CHUNK,
-        "stage": getattr(module, "STAGE", ()),  # there is none where nothing is sent
+        "stage": module.STAGE if sends else (),
         "windows": _two(module.WINDOW),
         "chunks": _two(module.CHUNK),
     }
@@ -154,7 +156,7 @@ class _Span:
 
 
 def _two(extents: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of two windows or chunks; those of a vector lie one after the other."""
+    """Return the shape of two windows or chunks; those of a vector lie one after the other."""
     return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
 
 
@@ -220,14 +222,15 @@ class _Recorder:
         self.events.append(Wait(_named(semaphore), int(amount)))
 
     def divided(self, number: int) -> int:
-        """A dividend. Raises MismatchError where it is negative, which kernels do not floor, unless
-        it comes from a position that there is not: what follows from one is not used."""
+        """Return a dividend. Raises MismatchError where it is negative, which kernels do not
+        floor, unless it comes from a position that there is not: what follows from one is not
+        used."""
         if number < 0 and not self.outside:
             raise MismatchError(f"a negative number is divided: {number}")
         return number
 
     def start(self, copy: Copy) -> None:
-        """A copy as an event. Raises MismatchError if its windows are wrong."""
+        """Record a copy as an event. Raises MismatchError if its windows are wrong."""
         if copy.read.checked().elements != copy.write.checked().elements:
             raise MismatchError(f"copy between windows of two sizes: {copy.read} and {copy.write}")
         self.events.append(copy)
@@ -283,7 +286,7 @@ def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> A
 
 @contextmanager
 def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """The module with its names for jax bound to stand-ins, and back."""
+    """Yield the module with its names for jax bound to stand-ins, and back."""
     jnp = SimpleNamespace(
         int32=np.int32,
         where=lambda condition, a, b: a if condition else b,
@@ -316,12 +319,5 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         "_pass": lambda *_: None,
         "_merge": lambda *_: None,
     }
-    stand_ins = {name: one for name, one in stand_ins.items() if hasattr(module, name)}
-    before = {name: getattr(module, name) for name in stand_ins}
-    for name, stand_in in stand_ins.items():
-        setattr(module, name, stand_in)
-    try:
+    with patch.dict(vars(module), stand_ins):
         yield
-    finally:
-        for name, own in before.items():
-            setattr(module, name, own)

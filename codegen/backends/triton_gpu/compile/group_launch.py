@@ -32,12 +32,13 @@ _FIELDS = (
 
 
 def constants(module: ModuleType) -> dict[str, int]:
-    """The other arguments, which are compiled in, with the values that the module passes."""
+    """Return the other arguments, which are compiled in, with the values that the module passes."""
     return {"UNIT": module.UNIT, "ROWS": module.ROWS, "COLUMNS": module.COLUMNS}
 
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
-    """The launches of every device, as JSON; the arguments are those of `launch.launch_json`."""
+    """Return the launches of every device, as JSON; the arguments are those of
+    `launch.launch_json`."""
     about = {
         **kernel_facts(target, metadata, resources),
         "constants": constants(module),
@@ -51,7 +52,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
 
 
 def _launches(module: ModuleType) -> list[dict[str, Any]]:
-    """The launch of each device that holds something of a target shard, by device id."""
+    """Return the launch of each device that holds something of a target shard, by device id."""
     found = []
     for device_id in sorted(module.TARGET_IDS):
         receiver = module.TARGET_IDS.index(device_id)

@@ -35,14 +35,14 @@ def types(module: ModuleType) -> dict[str, str]:
 
 
 def constants(module: ModuleType) -> dict[str, int]:
-    """The other arguments, which are compiled in, with the values that the module passes."""
+    """Return the other arguments, which are compiled in, with the values that the module passes."""
     names = [name for name in module.pull_kernel.arg_names if name not in types(module)]
     unit, lanes, *blocks = module.ALIGNED
     return dict(zip(names, (unit, lanes, *module.BLOCK, *blocks), strict=True))
 
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
-    """The launches of every device, as JSON.
+    """Return the launches of every device, as JSON.
 
     `metadata`: Triton's; `resources`: what else to state of the kernel.
     """
@@ -57,7 +57,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
 
 
 def kernel_facts(target: str, metadata: Any, resources: dict[str, Any]) -> dict[str, Any]:
-    """What to state of any kernel: its target, its entry, the threads of a program."""
+    """Return what to state of any kernel: its target, its entry, the threads of a program."""
     return {
         "target": target,
         "entry": metadata.name,
@@ -68,13 +68,13 @@ def kernel_facts(target: str, metadata: Any, resources: dict[str, Any]) -> dict[
 
 
 def arguments(kinds: dict[str, str], meaning: dict[str, str]) -> list[dict[str, str]]:
-    """The arguments of a launch, in order, Triton's own last."""
+    """Return the arguments of a launch, in order, Triton's own last."""
     own = [{"name": name, "type": kind, "value": meaning[name]} for name, kind in kinds.items()]
     return own + [{"name": name, "type": "*i8", "value": "null"} for name in _SCRATCH]
 
 
 def _launches(module: ModuleType) -> list[dict[str, Any]]:
-    """The launch of each device whose target shard is not empty, by device id."""
+    """Return the launch of each device whose target shard is not empty, by device id."""
     by_id = sorted((device_id, place) for place, device_id in enumerate(module.TARGET_IDS))
     sources = {device_id: place for place, device_id in enumerate(module.SOURCE_IDS)}
     return [

@@ -38,7 +38,7 @@ Kind = Literal["ld", "st"]
 
 
 def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
-    """Bytes of each instruction that loads from (`ld`) or stores to (`st`) global memory.
+    """Return bytes of each instruction that loads from (`ld`) or stores to (`st`) global memory.
 
     In PTX the load of the peer's address is one of the former.
     """
@@ -49,12 +49,12 @@ def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
 
 
 def wide(bytes_each: tuple[int, ...]) -> tuple[int, int]:
-    """How many of these instructions take WIDE bytes or more, and how many there are."""
+    """Return how many of these instructions take WIDE bytes or more, and how many there are."""
     return sum(size >= WIDE for size in bytes_each), len(bytes_each)
 
 
 def divisions(assembly: str) -> tuple[int, int]:
-    """How many divisions of integers stand in loops, and how many at all.
+    """Return how many divisions of integers stand in loops, and how many at all.
 
     A loop is what lies between a label and a branch back to it.
     """
@@ -70,14 +70,14 @@ def divisions(assembly: str) -> tuple[int, int]:
 
 
 def of_assembly(assembly: str) -> Used:
-    """What an AMD kernel uses: its assembly ends with metadata."""
+    """Return what an AMD kernel uses: its assembly ends with metadata."""
     return _number(r"\.vgpr_count:\s+(\d+)", assembly), _number(
         r"\.private_segment_fixed_size:\s+(\d+)", assembly
     )
 
 
 def of_cubin(entry: str, cubin: bytes, cuobjdump: str) -> Used:
-    """What an NVIDIA kernel uses, by the tool of this path that reads its binary."""
+    """Return what an NVIDIA kernel uses, by the tool of this path that reads its binary."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)

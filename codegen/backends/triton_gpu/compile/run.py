@@ -18,16 +18,17 @@ from shardwright.codegen.compile.saving import save
 
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:
-    """What Triton makes of the kernel; with `job.files`, binary and assembly are saved too.
+    """Return what Triton makes of the kernel; with `job.files`, binary and assembly are saved too.
 
     A device's positions are arguments, so one binary serves all devices.
     """
     start = time.perf_counter()
-    kernel = compiled(module, job.target)
+    grouped = job.what == "group"
+    kernel = compiled(module, job.target, grouped=grouped)
     code = code_of(kernel, time.perf_counter() - start)
     if job.files is not None:
         binary, assembly = kinds(kernel)
-        described = (group_launch if _is_group(module) else launch).launch_json
+        described = (group_launch if grouped else launch).launch_json
         used = {
             "shared_bytes": code.shared_bytes,
             "registers": code.registers,
@@ -42,13 +43,14 @@ def compile_module(module: ModuleType, job: Job) -> GpuCode:
     return code
 
 
-def compiled(module: ModuleType, target: str) -> Any:
-    """What Triton makes of the kernel for an architecture, as the module's launches call it."""
-    return triton.compile(_source(module), target=_gpu(target))
+def compiled(module: ModuleType, target: str, *, grouped: bool = False) -> Any:
+    """Return what Triton makes of the kernel for an architecture, as the module's launches call
+    it; `grouped`: the module is that of a group, whose kernel is another."""
+    return triton.compile(_source(module, grouped), target=_gpu(target))
 
 
 def code_of(kernel: Any, seconds: float) -> GpuCode:
-    """The figures of a compiled kernel."""
+    """Return the figures of a compiled kernel."""
     binary, assembly = (kernel.asm[kind] for kind in kinds(kernel))
     if "cubin" in kernel.asm:
         cuobjdump = triton.knobs.nvidia.cuobjdump.path
@@ -74,7 +76,7 @@ def code_of(kernel: Any, seconds: float) -> GpuCode:
 
 
 def kinds(kernel: Any) -> tuple[str, str]:
-    """What Triton calls the binary and the assembly."""
+    """Return what Triton calls the binary and the assembly."""
     return ("cubin", "ptx") if "cubin" in kernel.asm else ("hsaco", "amdgcn")
 
 
@@ -84,14 +86,9 @@ def _gpu(name: str) -> GPUTarget:
     return GPUTarget("hip", name, 64)
 
 
-def _is_group(module: ModuleType) -> bool:
-    """Whether a module is that of a group, whose kernel is another."""
-    return hasattr(module, "MEMBERS")
-
-
-def _source(module: ModuleType) -> ASTSource:
-    """The kernel as the module's launches call it."""
-    if _is_group(module):
+def _source(module: ModuleType, grouped: bool) -> ASTSource:
+    """Return the kernel as the module's launches call it."""
+    if grouped:
         kernel, given = module.copy_kernel, group_launch.TYPES
         values = group_launch.constants(module)
     else:

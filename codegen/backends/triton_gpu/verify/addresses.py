@@ -15,20 +15,20 @@ Addresses = npt.NDArray[np.uint64]
 
 
 def accessed(ptrs: Any, mask: Any) -> tuple[Addresses, npt.NDArray[np.bool_]]:
-    """The address of every element of an access, and which of them the mask enables."""
+    """Return the address of every element of an access, and which of them the mask enables."""
     pointers, enabled = np.broadcast_arrays(ptrs.data, np.asarray(mask.data, dtype=bool))
     return pointers.astype(np.uint64), enabled
 
 
 def spread(ptrs: Any, addresses: Addresses) -> Addresses:
-    """The address of every byte of the elements that begin at `addresses`, in order."""
+    """Return the address of every byte of the elements that begin at `addresses`, in order."""
     width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
     bytes_of: Addresses = addresses[:, None] + np.arange(width, dtype=np.uint64)
     return bytes_of.reshape(-1)
 
 
 def extent_of(tensor: Any) -> tuple[int, int]:
-    """The address of the first byte of a tensor, and the one past its last."""
+    """Return the address of the first byte of a tensor, and the one past its last."""
     start = int(tensor.data_ptr())
     if tensor.numel() == 0:
         return start, start

@@ -73,7 +73,7 @@ class Memory:
             raise MismatchError(self._fault) from None
 
     def check(self, results: Mapping[str, Any]) -> None:
-        """Every byte of every result was stored exactly once, and no input was stored to."""
+        """Check that every byte of every result was stored once, and none of an input."""
         stored = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *self._stored]))
         for name, tensor in self._inputs.items():
             if _counts(stored, tensor).any():
@@ -133,7 +133,7 @@ class Memory:
         self._bounds = np.array(self._known, dtype=np.uint64).T
 
     def _require(self, does: str, touched: Addresses) -> None:
-        """Every address lies in memory that the kernel was given."""
+        """Check that every address lies in memory that the kernel was given."""
         starts, stops = self._bounds
         which = np.searchsorted(starts, touched, side="right") - 1
         outside = (which < 0) | (touched >= stops[which])
@@ -148,7 +148,7 @@ _GUARD = 4096
 
 
 def guarded(tensor: Any) -> Any:
-    """The tensor, moved to memory of its own in which nobody's else begins where it ends.
+    """Return the tensor, moved to memory of its own in which nobody's else begins where it ends.
 
     So that an access past it is seen, and does no harm.
     """
@@ -158,13 +158,13 @@ def guarded(tensor: Any) -> Any:
 
 
 def _touched(ptrs: Any, mask: Any) -> Addresses:
-    """The address of every byte that an access touches."""
+    """Return the address of every byte that an access touches."""
     addresses, enabled = accessed(ptrs, mask)
     return spread(ptrs, addresses[enabled])
 
 
 def _counts(stored: Addresses, tensor: Any) -> npt.NDArray[np.int64]:
-    """How often each byte of a tensor was stored to; `stored` is ascending."""
+    """Return how often each byte of a tensor was stored to; `stored` is ascending."""
     start, stop = extent_of(tensor)
     low, high = np.searchsorted(stored, np.array([start, stop], dtype=np.uint64))
     counts = np.bincount((stored[low:high] - np.uint64(start)).astype(np.int64))

@@ -29,7 +29,7 @@ def _halves(x, out, size, shift, SIZE: tl.constexpr):  # type: ignore[no-untyped
 
 
 def missed() -> Iterator[str]:
-    """What is wrong with how faults are found, nothing if they are."""
+    """Yield what is wrong with how faults are found, nothing if they are."""
     fault = _fault()
     if fault:
         yield f"a kernel without a fault is said to have one: {fault}"
@@ -52,7 +52,7 @@ def _fault(
     into_input: bool = False,
     fresh: bool = False,
 ) -> str:
-    """What is found of one launch."""
+    """Return what is found of one launch."""
     x = guarded(torch.arange(SIZE, dtype=torch.int32))
     memory = Memory(POISON, {"x": x})
     try:

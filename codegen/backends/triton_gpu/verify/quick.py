@@ -31,7 +31,8 @@ def quick_launches() -> Iterator[None]:
 
 
 def _once_a_launch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`original` for the outermost call; inside its scope, scopes with nothing to restore."""
+    """Return `original` for the outermost call; inside its scope, scopes with nothing to
+    restore."""
     outermost: list[Any] = []
 
     def prepare(function: Any) -> Any:

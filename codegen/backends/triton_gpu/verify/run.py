@@ -88,11 +88,11 @@ class _Move:
         )
 
     def named(self, tensors: Mapping[int, Any]) -> dict[str, Any]:
-        """Tensors by what to call them."""
+        """Return tensors by what to call them."""
         return {f"{self.label}device {device}": tensor for device, tensor in tensors.items()}
 
     def results(self, outputs: Sequence[Any]) -> dict[int, Any]:
-        """What the module returned, by device."""
+        """Return what the module returned, by device."""
         compare.expect(f"{self.label}results", len(outputs), len(self.expected))
         return dict(zip(sorted(self.expected), outputs, strict=True))
 
@@ -119,7 +119,7 @@ def _run_once(module: ModuleType, case: Case, execution: Run) -> None:
 
 
 def _move_at_once(moves: Sequence[_Move], reshard: Reshard) -> None:
-    """Moves tensors under observation and judges results, inputs and memory."""
+    """Move tensors under observation and judges results, inputs and memory."""
     inputs = {name: t for move in moves for name, t in move.named(move.inputs).items()}
     dtypes = {move.case.dtype for move in moves}
     dtype = "bool" if "bool" in dtypes else moves[0].case.dtype
@@ -137,7 +137,7 @@ def _move_at_once(moves: Sequence[_Move], reshard: Reshard) -> None:
 
 
 def _transpose(module: ModuleType, case: Case, execution: Run) -> None:
-    """The gradient of the target shards moves back to the source."""
+    """Move the gradient of the target shards back to the source."""
     given = oracle.shards(case.target, execution.tensor)
     shards = [
         torch.zeros(module.source_shape(device), dtype=getattr(torch, case.dtype))
@@ -173,19 +173,19 @@ def _name(case: Case) -> str:
 
 
 def _poison(dtype: str, which: int) -> int:
-    """The byte that fresh memory is filled with; no safe value looks like either poison."""
+    """Return the byte that fresh memory is filled with; no safe value looks like either poison."""
     return which if dtype == "bool" else (0xFF, 0x00)[which]
 
 
 def to_torch(bits: Bits, dtype: str) -> Any:
-    """A fresh CPU tensor with these bits."""
+    """Return a fresh CPU tensor with these bits."""
     tensor = guarded(torch.empty(bits.shape, dtype=getattr(torch, dtype)))
     np.copyto(tensor.reshape(-1).view(torch.uint8).numpy(), np.frombuffer(bits.tobytes(), np.uint8))
     return tensor
 
 
 def to_bits(tensor: Any) -> Bits:
-    """The bits of a CPU tensor."""
+    """Return the bits of a CPU tensor."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
     bits: Bits = flat.copy().view(f"u{tensor.element_size()}").reshape(tuple(tensor.shape))
     return bits

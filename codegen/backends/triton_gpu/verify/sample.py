@@ -57,7 +57,7 @@ def sample(module: ModuleType, case: Case) -> None:
 
 
 def _reserved(shape: Sequence[int], dtype: torch.dtype) -> Any:
-    """A tensor whose memory is reserved only; it takes none until it is touched."""
+    """Return a tensor whose memory is reserved only; it takes none until it is touched."""
     size = math.prod(shape) * dtype.itemsize
     if size == 0:
         return _EMPTY(tuple(shape), dtype=dtype)
@@ -99,13 +99,13 @@ class _Copies:
             raise MismatchError(self._fault) from None
 
     def reserve(self, shape: Sequence[int], dtype: torch.dtype) -> Any:
-        """A tensor that kernels may name but not touch."""
+        """Return a tensor that kernels may name but not touch."""
         tensor = _reserved(shape, dtype)
         self._reserved.append(tensor)
         return tensor
 
     def check(self, sources: Shards, targets: Shards) -> None:
-        """Every byte was copied from its own place in the tensor, and stored at most once."""
+        """Check that every byte came from its own place and was stored at most once."""
         none = np.empty(0, dtype=np.uint64)
         stored = np.concatenate([none, *(store for store, _ in self._copied)])
         loaded = np.concatenate([none, *(load for _, load in self._copied)])
@@ -185,7 +185,7 @@ class _Copies:
         self._copied.append((spread(ptrs, addresses[enabled]), spread(ptrs, sources[enabled])))
 
     def _is_real(self, value: object) -> bool:
-        """Whether a value is a tensor with memory, such as a table of addresses."""
+        """Return whether a value is a tensor with memory, such as a table of addresses."""
         if not isinstance(value, torch.Tensor):
             return False
         return not _within(self._reserved, np.array([value.data_ptr()], dtype=np.uint64))
@@ -196,7 +196,7 @@ class _Copies:
 
 
 def _within(tensors: Sequence[Any], addresses: Addresses) -> bool:
-    """Whether every address lies in one of the tensors."""
+    """Return whether every address lies in one of the tensors."""
     inside = np.zeros(addresses.shape, dtype=bool)
     for start, stop in map(extent_of, tensors):
         inside |= (addresses >= start) & (addresses < stop)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.ir.algebra.index import Integers
+from shardwright.ir.arrays import Integers
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -52,12 +52,13 @@ class Torus:
         return self.bandwidth * max(1, sum(map(self._most_links, range(len(self.dims)))))
 
     def _most_links(self, axis: int) -> int:
-        """The links along an axis that reach one device: both of two devices that wrap."""
+        """Return the links along an axis that reach one device: both of two devices that wrap."""
         size = self.dims[axis]
         return 2 if self.wrap[axis] and size > 1 else min(2, size - 1)
 
     def ingest_of(self, device: Integers) -> Floats:
-        """The most bytes a second that reach each device: those at an end have fewer links."""
+        """Return the most bytes a second that reach each device: those at an end have fewer
+        links."""
         links = np.zeros(device.shape)
         place = self.coordinates(device)
         for axis, size in enumerate(self.dims):
@@ -75,11 +76,11 @@ class Torus:
         return self.latency / 2 if halved else self.latency
 
     def coordinates(self, device: Integers) -> Integers:
-        """The coordinates in the grid."""
+        """Return the coordinates in the grid."""
         return np.stack(np.unravel_index(device, self.dims, "F"), axis=1).astype(np.int64)
 
     def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
-        """What every link carries; the first axis is travelled first."""
+        """Return what every link carries; the first axis is travelled first."""
         loads: list[Floats] = []
         grid = self.coordinates(np.arange(self.size))
         place = sender
@@ -96,7 +97,8 @@ class Torus:
         return np.concatenate(loads, axis=1)
 
     def routes(self, devices: int) -> Floats:
-        """The share of a transfer from device i to device j that each link carries: [i, j, links].
+        """Return the share of a transfer from device i to device j that each link carries: [i, j,
+        links].
 
         For few devices, where `load` would take longer than it has to route.
         """
@@ -122,7 +124,8 @@ class Torus:
         return routes.reshape(size, size, -1)
 
     def hops(self, axis: int, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
-        """The hops along an axis upwards and downwards, of which the shorter way is taken."""
+        """Return the hops along an axis upwards and downwards, of which the shorter way is
+        taken."""
         size = self.dims[axis]
         up = (stop - start) % size if self.wrap[axis] else np.maximum(stop - start, 0)
         down = (start - stop) % size if self.wrap[axis] else np.maximum(start - stop, 0)
@@ -134,7 +137,7 @@ class Torus:
         return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """How many messages each transfer takes."""
+        """Return how many messages each transfer takes."""
         if not self.powers_of_two:
             return np.ones(sender.shape)
         start, stop = self.coordinates(sender), self.coordinates(receiver)
@@ -164,7 +167,7 @@ class Torus:
     def _runs(
         self, axis: int, stride: int, line: Integers, first: Integers, count: Integers, w: Floats
     ) -> Floats:
-        """Adds `w` to `count` links of a line from coordinate `first` on, modulo the axis, by
+        """Add `w` to `count` links of a line from coordinate `first` on, modulo the axis, by
         differences: [weights, links]."""
         size, lines = self.dims[axis], self.size // self.dims[axis]
         begin = first % size
@@ -191,12 +194,12 @@ class Torus:
 
 
 def figures(**values: float) -> str:
-    """Figures of a topology as its text has them."""
+    """Return figures of a topology as its text has them."""
     return ",".join(f"{name}={_number(value)}" for name, value in values.items())
 
 
 def optional(**values: int) -> str:
-    """What a topology's text says only where it is not 0."""
+    """Return what a topology's text says only where it is not 0."""
     return "".join(f",{name}={value:d}" for name, value in values.items() if value)
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from strategies import exactly, message
 
-from shardwright.codegen.planner.network.chips import TOPOLOGIES, chip_of
+from shardwright.codegen.hardware.chips import TOPOLOGIES, chip_of
+from shardwright.codegen.hardware.presets import check_devices, topology_of
+from shardwright.codegen.hardware.topology import Hierarchical, Switch, Torus
 from shardwright.codegen.planner.network.links import Flows, Network
-from shardwright.codegen.planner.network.presets import check_devices, topology_of
-from shardwright.codegen.planner.network.topology import Hierarchical, Switch, Torus
 
 TORI = [(4,), (5,), (2, 3), (4, 3), (4, 4), (3, 4, 2)]
 
@@ -250,7 +250,7 @@ PLACES = """
 import json, os
 os.environ.update(JAX_PLATFORMS="cpu", ALLOW_MULTIPLE_LIBTPU_LOAD="1", TPU_SKIP_MDS_QUERY="1")
 from jax.experimental.topologies import get_topology_desc
-from shardwright.codegen.planner.network.chips import TOPOLOGIES
+from shardwright.codegen.hardware.chips import TOPOLOGIES
 for name in TOPOLOGIES:
     found = get_topology_desc(platform="tpu", topology_name=name).devices
     print(name, json.dumps([[d.id, d.core_on_chip, *d.coords] for d in found]))

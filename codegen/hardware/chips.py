@@ -59,7 +59,7 @@ TOPOLOGIES = tuple(f"{chip.generation}:{layout}" for chip in CHIPS for layout in
 
 
 @dataclass(frozen=True)
-class Torus:
+class SliceTorus:
     """The chips of a slice along each dimension, and whether its ends are linked to each other."""
 
     sizes: tuple[int, ...]
@@ -72,13 +72,14 @@ class Torus:
 
 
 def chip_of(topology: str) -> Chip:
-    """The generation of a topology's chips. Raises InputError for a name not in TOPOLOGIES."""
+    """Return the generation of a topology's chips. Raises InputError for a name not in
+    TOPOLOGIES."""
     generation, _ = _split(topology)
     return next(chip for chip in CHIPS if chip.generation == generation)
 
 
-def torus_of(topology: str) -> Torus:
-    """How a topology's chips are linked. Raises InputError for a name not in TOPOLOGIES.
+def torus_of(topology: str) -> SliceTorus:
+    """Return how a topology's chips are linked. Raises InputError for a name not in TOPOLOGIES.
 
     >>> torus_of("v5e:8x16")
     Torus(sizes=(8, 16), wraps=(False, True))
@@ -87,13 +88,13 @@ def torus_of(topology: str) -> Torus:
     return slice_of(tuple(map(int, layout.split("x"))))
 
 
-def slice_of(sizes: tuple[int, ...]) -> Torus:
-    """How chips in two or three dimensions are linked [book], also where the compiler knows no
-    slice of these sizes."""
+def slice_of(sizes: tuple[int, ...]) -> SliceTorus:
+    """Return how chips in two or three dimensions are linked [book], also where the compiler
+    knows no slice of these sizes."""
     if len(sizes) == 2:
-        return Torus(sizes, tuple(size == 16 for size in sizes))
+        return SliceTorus(sizes, tuple(size == 16 for size in sizes))
     cubes = all(size % 4 == 0 for size in sizes)
-    return Torus(sizes, (cubes,) * len(sizes))
+    return SliceTorus(sizes, (cubes,) * len(sizes))
 
 
 def _split(topology: str) -> tuple[str, str]:

@@ -26,8 +26,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from shardwright.codegen.planner.network.chips import CHIPS, slice_of
-from shardwright.codegen.planner.network.topology import Hierarchical, Switch, Topology, Torus
+from shardwright.codegen.hardware.chips import CHIPS, slice_of
+from shardwright.codegen.hardware.topology import Hierarchical, Switch, Topology, Torus
 from shardwright.ir.errors import InputError, one_of
 
 NVLINK_BANDWIDTH = 900e9 / 2
@@ -57,7 +57,7 @@ MOST_DEVICES = 1 << 20
 
 
 def topology_of(text: str) -> Topology:
-    """The topology that a text, or the TOML file of that name, describes."""
+    """Return the topology that a text, or the TOML file of that name, describes."""
     if text.endswith(".toml"):
         return _from_file(Path(text))
     head, *pairs = text.split(",")
@@ -98,7 +98,7 @@ def _described(head: str, figures: Mapping[str, object]) -> Topology:
 
 
 def _slice(name: str, dims: tuple[int, ...]) -> Torus:
-    """A slice of TPU chips."""
+    """Return a slice of TPU chips."""
     chip = _CHIPS[name]
     axes = len(chip.layouts[0].split("x"))
     if len(dims) != axes:
@@ -110,7 +110,7 @@ def _slice(name: str, dims: tuple[int, ...]) -> Torus:
 
 
 def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
-    """One host of GPUs, or several."""
+    """Return one host of GPUs, or several."""
     dims = dims or (GPUS,)
     if len(dims) > 2 or dims[-1] > GPUS:
         _wrong(f"a host of {name} has up to {GPUS} GPUs", _said(name, dims), f"{name}:4x{GPUS}")
@@ -147,7 +147,7 @@ _GENERIC: dict[str, Callable[[tuple[int, ...]], Topology]] = {
 
 
 def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
-    """The topology with other figures."""
+    """Return the topology with other figures."""
     kind = type(base).__name__.lower()
     for key in figures:
         if key not in _FIGURES[kind]:
@@ -217,7 +217,7 @@ def _wrong(rule: str, got: object, expected: str) -> NoReturn:
 
 
 def check_devices(topology: Topology, devices: int) -> None:
-    """Raises InputError unless the topology has device ids up to `devices` - 1."""
+    """Raise InputError unless the topology has device ids up to `devices` - 1."""
     if devices > MOST_DEVICES:
         raise InputError(
             "a plan is priced with a table of all device ids up to the largest",

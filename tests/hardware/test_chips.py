@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from shardwright.codegen.planner.network import chips
-from shardwright.codegen.planner.network.chips import CHIPS, TOPOLOGIES, Torus, chip_of, torus_of
+from shardwright.codegen.hardware import chips
+from shardwright.codegen.hardware.chips import CHIPS, TOPOLOGIES, SliceTorus, chip_of, torus_of
 from shardwright.ir.errors import InputError
 
 # What jax.devices() calls a device of each generation.
@@ -34,16 +34,16 @@ def test_every_topology_has_a_chip_and_a_torus() -> None:
 @pytest.mark.parametrize(
     ("topology", "torus"),
     [
-        ("v5e:2x4", Torus((2, 4), (False, False))),
-        ("v5e:8x16", Torus((8, 16), (False, True))),
-        ("v6e:16x16", Torus((16, 16), (True, True))),
-        ("v5p:2x2x1", Torus((2, 2, 1), (False, False, False))),
-        ("v5p:2x4x4", Torus((2, 4, 4), (False, False, False))),
-        ("v4:4x4x4", Torus((4, 4, 4), (True, True, True))),
-        ("tpu7x:8x8x8", Torus((8, 8, 8), (True, True, True))),
+        ("v5e:2x4", SliceTorus((2, 4), (False, False))),
+        ("v5e:8x16", SliceTorus((8, 16), (False, True))),
+        ("v6e:16x16", SliceTorus((16, 16), (True, True))),
+        ("v5p:2x2x1", SliceTorus((2, 2, 1), (False, False, False))),
+        ("v5p:2x4x4", SliceTorus((2, 4, 4), (False, False, False))),
+        ("v4:4x4x4", SliceTorus((4, 4, 4), (True, True, True))),
+        ("tpu7x:8x8x8", SliceTorus((8, 8, 8), (True, True, True))),
     ],
 )
-def test_which_dimensions_wrap_around(topology: str, torus: Torus) -> None:
+def test_which_dimensions_wrap_around(topology: str, torus: SliceTorus) -> None:
     assert torus_of(topology) == torus
 
 

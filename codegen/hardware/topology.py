@@ -25,8 +25,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shardwright.codegen.planner.network.torus import Floats, Torus, figures, optional
-from shardwright.ir.algebra.index import Integers
+from shardwright.codegen.hardware.torus import Floats, Torus, figures, optional
+from shardwright.ir.arrays import Integers
 
 __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
 
@@ -57,7 +57,7 @@ class Switch:
         return self.bandwidth
 
     def ingest_of(self, device: Integers) -> Floats:
-        """The most bytes a second that reach each device."""
+        """Return the most bytes a second that reach each device."""
         return np.full(device.shape, self.bandwidth)
 
     @property
@@ -66,24 +66,25 @@ class Switch:
         return self.latency
 
     def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
-        """What every link carries: `weight` [k, n], k weights of each transfer, summed over the
-        transfers that take the link: [k, links]."""
+        """Return what every link carries: `weight` [k, n], k weights of each transfer, summed
+        over the transfers that take the link: [k, links]."""
         size = self.size or devices
         ends = [_count(end, weight, size) for end in (sender, receiver)]
         return np.concatenate(ends, axis=1)
 
     def all_pairs(self, groups: Integers, devices: int) -> Floats:
-        """What every link carries if each device sends one to every other of its group, a row of
-        `groups` [groups, n]."""
+        """Return what every link carries if each device sends one to every other of its group, a
+        row of `groups` [groups, n]."""
         busy = np.bincount(groups.ravel(), minlength=self.size or devices) * (groups.shape[1] - 1.0)
         return np.concatenate([busy, busy])
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """How many messages each transfer takes."""
+        """Return how many messages each transfer takes."""
         return np.ones(sender.shape)
 
     def routes(self, devices: int) -> Floats:
-        """The share of a transfer from device i to device j that each link carries: [i, j, links].
+        """Return the share of a transfer from device i to device j that each link carries: [i, j,
+        links].
 
         For few devices, where `load` would take longer than it has to route.
         """
@@ -96,7 +97,7 @@ class Switch:
         return replace(self, size=size * count), np.tile(np.repeat(np.arange(count), size), 2)
 
     def coordinates(self, device: Integers) -> Integers:
-        """Where devices stand, [n, axes]: devices with one coordinate are reached alike."""
+        """Return where devices stand, [n, axes]: devices with one coordinate are reached alike."""
         return device[:, None]
 
     def __str__(self) -> str:
@@ -138,7 +139,7 @@ class Hierarchical:
         return self.bandwidth
 
     def ingest_of(self, device: Integers) -> Floats:
-        """The most bytes a second that reach each device."""
+        """Return the most bytes a second that reach each device."""
         return np.full(device.shape, self.bandwidth)
 
     @property
@@ -147,7 +148,7 @@ class Hierarchical:
         return min(self.latency, self.between_latency)
 
     def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
-        """What every link carries: devices out, devices in, hosts out, hosts in."""
+        """Return what every link carries: devices out, devices in, hosts out, hosts in."""
         out, into = sender // self.host_size, receiver // self.host_size
         far = np.where(out != into, weight, 0.0)
         return np.concatenate(
@@ -161,8 +162,8 @@ class Hierarchical:
         )
 
     def all_pairs(self, groups: Integers, devices: int) -> Floats:
-        """What every link carries if each device sends one to every other of its group, a row of
-        `groups` [groups, n]."""
+        """Return what every link carries if each device sends one to every other of its group, a
+        row of `groups` [groups, n]."""
         count, members = groups.shape
         busy = np.bincount(groups.ravel(), minlength=self.size) * (members - 1.0)
         row = np.arange(count)[:, None] * self.hosts
@@ -171,11 +172,12 @@ class Hierarchical:
         return np.concatenate([busy, busy, far, far])
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """How many messages each transfer takes."""
+        """Return how many messages each transfer takes."""
         return np.ones(sender.shape)
 
     def routes(self, devices: int) -> Floats:
-        """The share of a transfer from device i to device j that each link carries: [i, j, links].
+        """Return the share of a transfer from device i to device j that each link carries: [i, j,
+        links].
 
         For few devices, where `load` would take longer than it has to route.
         """
@@ -212,7 +214,7 @@ def _count(links: Integers, weight: Floats, size: int) -> Floats:
 
 
 def _ends(size: int) -> Floats:
-    """The links out of and into what a switch connects: [sender, receiver, links]."""
+    """Return the links out of and into what a switch connects: [sender, receiver, links]."""
     own = np.eye(size)
     shape = (size, size, size)
     out, into = np.broadcast_to(own[:, None], shape), np.broadcast_to(own[None], shape)

@@ -1,0 +1,112 @@
+"""The module of a group: one launch, or one exchange, for the tensors of several bundles."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen.backends.triton_gpu.context import TESTED, plan_hash
+from shardwright.codegen.backends.triton_gpu.rows import Moves
+from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.emit.templates import render
+from shardwright.codegen.spec.group import Group
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.errors import InputError
+from shardwright.ir.plan import Plan
+
+# A block of a group's kernel: four rows of 2 KiB, as many bytes as that of a bundle's.
+ROWS, COLUMNS = 4, 2048
+
+
+def group_files(group: Group, plans: Mapping[str, Plan]) -> dict[str, str]:
+    """Return the text of every file of a group's folder, from the plans of its members.
+
+    Raises InputError, argument "members", unless all are on the same devices.
+    """
+    text = _text(group, {member: plans[member] for member in group.members})
+    return {
+        "triton_gpu.py": render("triton_gpu/group.py.jinja", text),
+        "README.md": render("triton_gpu/group.md.jinja", text),
+        "__init__.py": render("triton_gpu/group_package.py.jinja", text),
+    }
+
+
+@dataclass(frozen=True)
+class GroupModule:
+    """Everything the templates of a group print."""
+
+    name: str
+    plan: str
+    count: int
+    listed: tuple[str, ...]
+    plans: tuple[tuple[str, str], ...]
+    received: int
+    received_total: int
+    command: str
+    unit: int
+    triton_unit: str
+    rows: int
+    columns: int
+    tested: str
+
+
+def _text(group: Group, plans: Mapping[str, Plan]) -> GroupModule:
+    _check_devices(plans)
+    hashes = tuple((name, plan_hash(plan)) for name, plan in plans.items())
+    unit = min(Moves(as_vectors(p.exchange), DTYPES[p.reshard.dtype]).unit for p in plans.values())
+    return GroupModule(
+        name=group.name,
+        plan=hashlib.sha256(repr(hashes).encode()).hexdigest()[:16],
+        count=len(plans),
+        listed=tuple(f"{name}: {_line(plan)}" for name, plan in plans.items()),
+        plans=hashes,
+        received=_received_max(plans),
+        received_total=sum(plan.traffic.received_total for plan in plans.values()),
+        command=group.command(),
+        unit=unit,
+        triton_unit="tl.uint8" if unit == 1 else f"tl.int{8 * unit}",
+        rows=ROWS,
+        columns=COLUMNS,
+        tested=TESTED,
+    )
+
+
+def _line(plan: Plan) -> str:
+    reshard = plan.reshard
+    shape = ", ".join(map(str, reshard.shape))
+    return f"{reshard.dtype}[{shape}] {reshard.source} -> {reshard.target}"
+
+
+def _received_max(plans: Mapping[str, Plan]) -> int:
+    """Return bytes that the busiest device receives of all members."""
+    total: Any = 0
+    for plan in plans.values():
+        moved = plan.transfers()
+        ranks = np.searchsorted(plan.exchange.ranks, moved.receiver)
+        sizes = np.where(moved.is_local, 0, moved.elements) * DTYPES[plan.reshard.dtype]
+        total = total + np.bincount(ranks, weights=sizes, minlength=plan.devices)
+    return int(np.max(total))
+
+
+def _check_devices(plans: Mapping[str, Plan]) -> None:
+    first_name, first = next(iter(plans.items()))
+    for name, plan in plans.items():
+        for side in ("source", "target"):
+            ids = list(getattr(plan.reshard, side).mesh.device_ids)
+            wanted = list(getattr(first.reshard, side).mesh.device_ids)
+            if ids != wanted:
+                raise InputError(
+                    "the members of a group are on the same devices in the same order",
+                    argument="members",
+                    got=f"the {side} mesh of {name} on devices {_short(ids)}",
+                    expected=f"{_short(wanted)}, as that of {first_name}",
+                )
+
+
+def _short(ids: list[int]) -> str:
+    listed = ", ".join(map(str, ids[:8]))
+    return listed if len(ids) <= 8 else f"{listed}, … ({len(ids)} in all)"

@@ -1,0 +1,9 @@
+"""What running emitted modules takes."""
+
+from shardwright.codegen.backends.toolchain import Runtime
+
+RUNTIME = Runtime(
+    packages=("triton", "torch"),
+    extra="gpu",
+    environment=lambda devices, given: {"TRITON_INTERPRET": "1"},
+)

@@ -1,0 +1,46 @@
+"""Compile programs of one backend in a worker with the environment that its compiler needs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from shardwright.codegen.compile.job import Job
+from shardwright.codegen.compile.report import GpuCode, Outcome, TpuCode
+from shardwright.codegen.compile.targets import compilers
+from shardwright.codegen.workers.worker import EndedError, LateError, Worker
+
+_CODES = {code.__name__: code for code in (TpuCode, GpuCode)}
+
+
+def outcomes(jobs: Sequence[Job], time_limit: float) -> Iterator[Outcome]:
+    """Yield what came of jobs of one backend, in order, as they end.
+
+    All run in one process. A job that kills it, or takes longer than `time_limit` seconds, has
+    failed, and a new process takes the rest.
+    """
+    if not jobs:
+        return
+    backend = jobs[0].backend
+    with tempfile.TemporaryDirectory(prefix="shardwright-compile-") as folder:
+        module, needed = __package__ + ".worker", compilers()[backend].environment(Path(folder))
+        worker = Worker(module, backend, environment=needed)
+        try:
+            for job in jobs:
+                yield _outcome(worker, job, time_limit)
+        finally:
+            worker.stop()
+
+
+def _outcome(worker: Worker, job: Job, time_limit: float) -> Outcome:
+    try:
+        answer: dict[str, Any] = worker.ask(job.to_json(), time_limit)
+    except EndedError as error:
+        return Outcome(error=f"the compiler's process {error}")
+    except LateError as error:
+        return Outcome(error=str(error))
+    if "error" in answer:
+        return Outcome(error=answer["error"])
+    return Outcome(_CODES[answer["kind"]](**answer["code"]))

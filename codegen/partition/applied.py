@@ -1,0 +1,119 @@
+"""Constraints that say how their input is sharded, not only their result.
+
+What is closed does not propagate, so a constraint that alone says how a value is sharded is copied
+to the value; and what uses a value after a chain of constraints uses the end of the chain.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from shardwright.ir.program import Body, Op, Program, Value
+from shardwright.ir.sharding import Sharding
+
+Users = dict[int, list[Op]]
+BINDING = frozenset({"constrain", "manual"})
+LOOPS = frozenset({"scan", "while", "cond"})
+
+
+def apply_constraints(program: Program) -> Program:
+    """Return the program with its constraints applied to what they constrain."""
+    applied = _Applied(program)
+    body = applied.body(program.body, program.body.arguments)
+    return replace(program, values=tuple(applied.values), body=body)
+
+
+class _Applied:
+    """One walk over the bodies."""
+
+    def __init__(self, program: Program) -> None:
+        self.values = list(program.values)
+        self.edges: set[int] = set()  # values that an edge of a loop holds
+
+    def body(self, body: Body, arguments: tuple[int, ...]) -> Body:
+        users, made = _users(body), {r: op for op in body.ops for r in op.results}
+        renamed: dict[int, tuple[int, int]] = {}  # value -> (its name from here on, from which op)
+        for number, op in enumerate(body.ops):
+            if op.kind == "constrain":
+                self._copy(op, users, made)
+                self._chain(body, number, users, made, renamed)
+        ops = []
+        for number, op in enumerate(body.ops):
+            bodies = tuple(self._inner(op, inner) for inner in op.bodies)
+            operands = tuple(
+                renamed[v][0] if v in renamed and number > renamed[v][1] else v for v in op.operands
+            )
+            ops.append(replace(op, operands=operands, bodies=bodies))
+        return Body(body.arguments, tuple(ops), body.results)
+
+    def _inner(self, op: Op, body: Body) -> Body:
+        if op.kind in LOOPS and op.kind != "cond":
+            self.edges.update(body.arguments)
+        return self.body(body, body.arguments)
+
+    def _copy(self, op: Op, users: Users, made: dict[int, Op]) -> None:
+        (operand,) = op.operands
+        sharding = self.values[op.results[0]].sharding
+        source = made.get(operand)
+        if sharding is None or self.values[operand].sharding is not None:
+            return
+        if operand in self.edges or (source is not None and source.kind in LOOPS):
+            return
+        if any(dim.open for dim in sharding.dims):
+            return
+        others = [user for user in users[operand] if user.kind in BINDING and user is not op]
+        if any(self._asked(user, operand) != sharding for user in others):
+            return
+        self.values[operand] = _with(self.values[operand], sharding)
+
+    def _asked(self, user: Op, operand: int) -> Sharding | None:
+        if user.kind == "constrain":
+            return self.values[user.results[0]].sharding
+        asked = user.param("in_shardings")
+        place = user.operands.index(operand)
+        found = asked[place] if isinstance(asked, tuple) else None
+        return found if isinstance(found, Sharding) else None
+
+    def _chain(
+        self,
+        body: Body,
+        number: int,
+        users: Users,
+        made: dict[int, Op],
+        renamed: dict[int, tuple[int, int]],
+    ) -> None:
+        """Let later uses of the head of a chain of two constraints or more be uses of its end.
+
+        What is returned is no such use.
+        """
+        op = body.ops[number]
+        (head,) = op.operands
+        if made.get(head) is not None and made[head].kind == "constrain":
+            return
+        if [user for user in users[head] if user.kind in BINDING] != [op]:
+            return
+        last = op
+        while True:
+            following = users[last.results[0]]
+            bound = [user for user in following if user.kind in BINDING]
+            returned = last.results[0] in body.results
+            if not bound:
+                break
+            if len(following) > 1 or returned or bound[0].kind != "constrain":
+                return
+            last = bound[0]
+        if last is not op:
+            renamed[head] = (last.results[0], body.ops.index(last))
+
+
+def _users(body: Body) -> Users:
+    users: Users = defaultdict(list)
+    for op in body.ops:
+        for operand in op.operands:
+            users[operand].append(op)
+    return users
+
+
+def _with(value: Value, sharding: Sharding) -> Value:
+    return Value(value.name, value.shape, value.dtype, sharding, value.line)

@@ -1,0 +1,84 @@
+"""What a user says inside a function: how a value is to be sharded, and which values alike.
+
+Outside of `partition` both do nothing: they return their argument, and so do their derivatives.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+from shardwright.ir.errors import InputError, check_type
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.sharding import Sharding
+
+_groups = itertools.count()
+
+
+def constrain(x: Any, sharding: str | Sharding, mesh: Mesh | None = None) -> Any:
+    """Return `x`, sharded like this where the function is partitioned.
+
+    A text, as `[{"d"}p1, {?}]`, is read on `mesh`, or on the mesh of `partition`. It can say what a
+    `PartitionSpec` cannot: priorities, closed and open dimensions, sub-axes. Of a value that is
+    used several times, only the uses of what is returned are bound. The derivative is constrained
+    alike, as `jax.lax.with_sharding_constraint` has it.
+    """
+    given = mesh.sharding(sharding) if mesh is not None and isinstance(sharding, str) else sharding
+    if not isinstance(given, str):
+        check_type(given, Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
+    return _primitive("shardwright_constrain").bind(x, sharding=given)
+
+
+def shard_alike(*values: Any) -> tuple[Any, ...]:
+    """Return the values, all of which are sharded alike where the function is partitioned."""
+    shapes = {tuple(value.shape) for value in values}
+    if len(shapes) > 1:
+        raise InputError(
+            "values that are sharded alike must be of one shape",
+            argument="values",
+            got=", ".join(map(str, sorted(shapes))),
+            expected="one shape",
+        )
+    group = next(_groups)
+    return tuple(_primitive("shardwright_alike").bind(value, group=group) for value in values)
+
+
+@functools.cache
+def _primitive(name: str) -> Any:
+    """Return the primitive of this name: the identity, whose derivatives and batches are itself."""
+    from jax.extend.core import Primitive
+    from jax.interpreters import ad, batching, mlir
+
+    primitive = Primitive(name)
+    primitive.def_impl(lambda x, **_: x)
+    primitive.def_abstract_eval(lambda x, **_: x)
+    mlir.register_lowering(primitive, lambda _, x, **__: [x])
+
+    def transposed(cotangent: Any, _: Any, **params: Any) -> Any:
+        return [primitive.bind(cotangent, **params)]
+
+    ad.deflinear2(primitive, transposed)
+
+    def batched(args: Any, dims: Any, **params: Any) -> Any:
+        if name == "shardwright_constrain":
+            params["sharding"] = _with_open_dim(params["sharding"], dims[0])
+        return primitive.bind(args[0], **params), dims[0]
+
+    batching.primitive_batchers[primitive] = batched
+    return primitive
+
+
+def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
+    """Return the sharding of a batch: the new dimension is open."""
+    from shardwright.ir.sharding import DimSharding
+
+    if isinstance(sharding, str):
+        raise InputError(
+            "under jax.vmap a constraint must say its mesh",
+            argument="sharding",
+            got=sharding,
+            expected="constrain(x, text, mesh) or a Sharding",
+        )
+    dims = (*sharding.dims[:dim], DimSharding((), True), *sharding.dims[dim:])
+    return Sharding(sharding.mesh, dims, sharding.replicated, sharding.unreduced)

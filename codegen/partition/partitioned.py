@@ -1,0 +1,97 @@
+"""What `partition` returns: the program with its shardings, and answers about it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.codegen.propagate.propagation import Propagated, propagate
+from shardwright.codegen.propagate.trail import Change
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.program import Program, Value
+from shardwright.ir.program_text import format_program
+from shardwright.ir.sharding import Sharding
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A program whose values have shardings; `given` is it before propagation."""
+
+    given: Program
+    mesh: Mesh
+    inputs: Callable[[tuple[Sharding | None, ...]], Any]  # leaves to the tree of the arguments
+    outputs: Callable[[tuple[Sharding | None, ...]], Any]
+    constants: tuple[Any, ...]  # arrays that the function closes over
+    until: int | None = None  # the last user priority that is propagated
+
+    @functools.cached_property
+    def _propagated(self) -> Propagated:
+        return propagate(self.given, self.until)
+
+    @property
+    def program(self) -> Program:
+        """The program with its shardings."""
+        return self._propagated.program
+
+    @property
+    def in_shardings(self) -> Any:
+        """The sharding of each argument, in their tree."""
+        program = self.program
+        return self.inputs(tuple(program.values[v].sharding for v in program.body.arguments))
+
+    @property
+    def out_shardings(self) -> Any:
+        """The sharding of each result, in their tree."""
+        return self.outputs(self.program.results)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What could not be propagated through."""
+        return self.given.warnings
+
+    def after(self, priority: int) -> Partitioned:
+        """Return the program when only user priorities up to this one have been propagated."""
+        known = {
+            dim.priority or 0
+            for sharding in (*(v.sharding for v in self.given.values), *self.given.results)
+            if sharding is not None
+            for dim in sharding.dims
+        } | {0}
+        if priority not in known:
+            raise InputError(
+                "a priority must be one that a sharding has",
+                argument="priority",
+                got=priority,
+                expected=one_of(map(str, sorted(known))),
+            )
+        return Partitioned(
+            self.given, self.mesh, self.inputs, self.outputs, self.constants, priority
+        )
+
+    def why(self, value: str | Value) -> tuple[Change, ...]:
+        """Return the steps by which a value came to its sharding, back to an argument or a
+        constraint."""
+        return self._propagated.trail.why(self._named(value))
+
+    def origins(self, value: str | Value) -> dict[str, str]:
+        """For each axis of a value's sharding the value, or the result, that it came from."""
+        return self._propagated.trail.origins(self._named(value))
+
+    def _named(self, value: str | Value) -> str:
+        name = value.name if isinstance(value, Value) else value.removeprefix("%")
+        names = [known.name for known in self.given.values]
+        if name not in names:
+            like = [known for known in names if name.rstrip("0123456789_") in known]
+            raise InputError(
+                "a value must be one of the program",
+                argument="value",
+                got=name,
+                expected=one_of((like or names)[:8]),
+            )
+        return name
+
+    def __str__(self) -> str:
+        return format_program(self.program)

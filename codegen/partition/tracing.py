@@ -1,0 +1,116 @@
+"""Trace a function and read the shardings that are given with it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from shardwright.codegen.partition.applied import apply_constraints
+from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.partition.trees import LEAVES, leaves_of
+from shardwright.codegen.spec.interop import mesh_of_jax
+from shardwright.codegen.trace.constants import split_constants
+from shardwright.codegen.trace.jaxprs import Tracer
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.program import Program, Value
+from shardwright.ir.sharding import Sharding
+
+
+def traced(
+    fn: Callable[..., Any],
+    avals: tuple[Any, ...],
+    mesh: Any,
+    in_shardings: Any,
+    out_shardings: Any,
+    strict: bool,
+) -> Partitioned:
+    """Return the program of a function, with the shardings that were said and no others."""
+    own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
+    closed, out_tree, out_shapes = _traced(fn, avals)
+    paths = jax.tree_util.tree_flatten_with_path(avals)[0]
+    in_tree = jax.tree.structure(avals)
+    shapes = [tuple(leaf.shape) for _, leaf in paths]
+    many = isinstance(in_shardings, tuple) and not isinstance(in_shardings, LEAVES)
+    given = in_shardings if many else (in_shardings,) * len(avals)
+    inputs = leaves_of(given, in_tree, shapes, own, "in_shardings")
+    outputs = leaves_of(out_shardings, out_tree, out_shapes, own, "out_shardings")
+    tracer = Tracer(strict, _Meshes(own))
+    names = _names(fn, [path for path, _ in paths])
+    body = tracer.body(closed.jaxpr, closed.consts, names)
+    values = list(tracer.values)
+    for argument, sharding in zip(body.arguments, inputs, strict=True):
+        old = values[argument]
+        values[argument] = Value(old.name, old.shape, old.dtype, sharding, old.line)
+    said = (*(value.sharding for value in values), *outputs)
+    meshes = dict.fromkeys((own, *(s.mesh for s in said if s is not None)))
+    groups = tuple(tuple(dict.fromkeys(g)) for g in tracer.groups.values())
+    program = Program(
+        re.sub(r"\W", "", getattr(fn, "__name__", "")) or "program",
+        tuple(meshes),
+        tuple(values),
+        body,
+        outputs,
+        groups,
+        tuple(tracer.warnings),
+    )
+    return Partitioned(
+        apply_constraints(split_constants(program)),
+        own,
+        lambda leaves: jax.tree.unflatten(in_tree, leaves),
+        lambda leaves: jax.tree.unflatten(out_tree, leaves),
+        tuple(tracer.constants),
+    )
+
+
+class _Meshes:
+    """Reads the sharding of a constraint, which may be a text for the mesh of the program."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+
+    def __call__(self, given: Sharding | str) -> Sharding:
+        return self.mesh.sharding(given) if isinstance(given, str) else given
+
+
+def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any, list[Any]]:
+    """Return the jaxpr of a function, the tree of its results, and their shapes."""
+    if not callable(fn):
+        raise InputError(
+            "the function must be callable",
+            argument="fn",
+            got=in_a_line(fn),
+            expected="a function of arrays",
+        )
+    try:
+        closed, shape = jax.make_jaxpr(fn, return_shape=True)(*avals)
+    except InputError:
+        raise
+    except (TypeError, ValueError, jax.errors.JAXTypeError) as error:
+        raise InputError(
+            "the function cannot be traced for these arguments",
+            argument="fn",
+            got=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            expected="a function that jax.jit takes, and avals of its arguments",
+        ) from error
+    leaves, tree = jax.tree.flatten(shape)
+    return closed, tree, [tuple(leaf.shape) for leaf in leaves]
+
+
+def _names(fn: Callable[..., Any], paths: list[Any]) -> list[str]:
+    """Return a name for each leaf of the arguments: `p_w1` for `p["w1"]`."""
+    try:
+        parameters = list(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+    names = []
+    for path in paths:
+        index = path[0].idx
+        first = parameters[index] if index < len(parameters) else f"arg{index}"
+        rest = jax.tree_util.keystr(path[1:])
+        names.append(re.sub(r"\W+", "_", first + rest).strip("_"))
+    return names

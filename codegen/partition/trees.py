@@ -1,0 +1,100 @@
+"""Shardings given as trees: a prefix of the tree of arguments, as in `jax.jit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardwright.codegen.spec.interop import from_named_sharding
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.sharding import DimSharding, Sharding
+
+LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
+
+
+def leaves_of(
+    given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh, argument: str
+) -> tuple[Sharding | None, ...]:
+    """Return one sharding a leaf of `tree`, None where nothing is said.
+
+    Raises an InputError, of `argument` and the path of the leaf, for a prefix that does not fit,
+    a sharding of another rank, or axes that the mesh does not have.
+    """
+    full = jax.tree.unflatten(tree, [0] * tree.num_leaves)
+    try:
+        spread = jax.tree.broadcast(given, full, is_leaf=_is_leaf)
+    except ValueError as error:
+        raise InputError(
+            "shardings must be a prefix of the tree of what they are for",
+            argument=argument,
+            got=in_a_line(given),
+            expected=f"a prefix of {tree} ({str(error).splitlines()[0]})",
+        ) from None
+    paths = jax.tree_util.tree_flatten_with_path(spread, is_leaf=_is_leaf)[0]
+    return tuple(
+        _leaf(leaf, shape, mesh, argument + jax.tree_util.keystr(path))
+        for (path, leaf), shape in zip(paths, shapes, strict=True)
+    )
+
+
+def _is_leaf(x: Any) -> bool:
+    return x is None or isinstance(x, LEAVES)
+
+
+def _leaf(given: Any, shape: tuple[int, ...], mesh: Mesh, argument: str) -> Sharding | None:
+    try:
+        sharding = _read(given, len(shape), mesh)
+        return None if sharding is None else sharding.for_rank(len(shape))
+    except InputError as error:
+        raise error.named(argument) from None
+
+
+def _read(given: Any, rank: int, mesh: Mesh) -> Sharding | None:
+    match given:
+        case None:
+            return None
+        case str():
+            return mesh.sharding(given)
+        case Sharding():
+            return given
+        case NamedSharding():
+            return from_named_sharding(given, rank)
+        case PartitionSpec():
+            return _from_spec(given, rank, mesh)
+    raise InputError(
+        "a leaf of shardings must be a Sharding, a NamedSharding, a PartitionSpec, a text or None",
+        got=in_a_line(given),
+        expected='P("x", None), \'[{"x"}, {}]\', …',
+    )
+
+
+def _from_spec(spec: PartitionSpec, rank: int, mesh: Mesh) -> Sharding:
+    """Return a PartitionSpec on our mesh; it may be shorter than the rank."""
+    if len(spec) > rank:
+        raise InputError(
+            "a PartitionSpec must not be longer than the rank of the tensor",
+            got=f"{spec} for rank {rank}",
+            expected=f"at most {rank} entries",
+        )
+    shape = tuple(mesh.sizes.values())
+    abstract = jax.sharding.AbstractMesh(shape, mesh.names)
+    unknown = [name for name in _names(spec) if name not in mesh.sizes]
+    if unknown:
+        mesh.axis_size(unknown[0])  # raises what an axis that the mesh does not have raises
+    read = from_named_sharding(NamedSharding(abstract, spec), rank)
+    dims = tuple(DimSharding(dim.axes, dim.open) for dim in read.dims)
+    return Sharding(mesh, dims, (), read.unreduced)
+
+
+def _names(spec: PartitionSpec) -> list[str]:
+    names: list[str] = []
+    for entry in spec:
+        if isinstance(entry, str):
+            names.append(entry)
+        elif isinstance(entry, tuple):
+            names.extend(entry)
+    return names

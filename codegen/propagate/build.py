@@ -1,0 +1,62 @@
+"""How a rule is put together: factor by factor, each with the dimensions it runs through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardwright.ir.program import Rule
+
+Shape = tuple[int, ...]
+KINDS = ("pass", "reduction", "need_replication", "permutation", "blocked")
+
+
+class Builder:
+    """A rule in the making; tensors are counted through operands, then results."""
+
+    def __init__(self, operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> None:
+        self.operands = len(operands)
+        self.sizes: list[int] = []
+        self.kinds: dict[str, list[int]] = {kind: [] for kind in KINDS}
+        self.dims: list[list[list[int]]] = [[[] for _ in shape] for shape in operands + results]
+
+    def factor(self, size: int, places: Mapping[int, int | None], kind: str = "pass") -> None:
+        """Add a factor minor to those its dimensions have; `places` is tensor -> dimension."""
+        number = len(self.sizes)
+        self.sizes.append(size)
+        self.kinds[kind].append(number)
+        for tensor, dim in places.items():
+            if dim is not None:
+                self.dims[tensor][dim].append(number)
+
+    def rule(self) -> Rule:
+        """Return the finished rule; a factor that is blocked also needs replication."""
+        tensors = tuple(tuple(map(tuple, dims)) for dims in self.dims)
+        blocked = tuple(self.kinds["blocked"])
+        return Rule(
+            tuple(self.sizes),
+            tensors[: self.operands],
+            tensors[self.operands :],
+            tuple(self.kinds["reduction"]),
+            tuple(sorted((*self.kinds["need_replication"], *blocked))),
+            tuple(self.kinds["permutation"]),
+            blocked,
+        )
+
+
+def aligned(operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> Rule:
+    """Return tensors of one shape, dimension by dimension; those of another shape have no factors.
+
+    Where operand i has the shape of result i and not that of the first, each pair is aligned by
+    itself (an optimization barrier over several tensors).
+    """
+    build = Builder(operands, results)
+    shapes = operands + results
+    for shape in dict.fromkeys(results):
+        same = [i for i, other in enumerate(shapes) if other == shape]
+        for dim, extent in enumerate(shape):
+            build.factor(extent, dict.fromkeys(same, dim))
+    for tensor, shape in enumerate(shapes):
+        if shape not in results:
+            for dim, extent in enumerate(shape):
+                build.factor(extent, {tensor: dim})
+    return build.rule()

@@ -1,0 +1,250 @@
+"""One visit of one op: from the shardings of its tensors to the shardings it gives them.
+
+A sharding is projected onto the factors of the op's rule, axes are moved along factors, and what
+came out is written back. This is the aggressive strategy of Shardy's propagation: axes are
+compatible with a factor if no two tensors disagree on it, and where two factors want one axis in
+one tensor, the factor wins whose axes come from the larger tensor, from the earlier at a tie. Where
+nothing is in conflict it does what the basic strategy does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from shardwright.codegen.propagate.parts import (
+    AxisPart,
+    Parts,
+    common,
+    dividing,
+    merged,
+    overlap,
+    size_of,
+    without,
+)
+from shardwright.ir.program import Dims, Rule
+
+NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3  # from operands, from results, from either
+
+
+class Dim(NamedTuple):
+    """How a dimension is split for now, and whether it may be split further."""
+
+    axes: Parts
+    open: bool
+
+
+class TensorState(NamedTuple):
+    """The sharding of a tensor for now; no axis of `fixed` may split it."""
+
+    dims: tuple[Dim, ...]
+    fixed: Parts = ()  # explicitly replicated, unreduced, or kept for a later priority
+
+
+class Conflict(NamedTuple):
+    """Axes that a factor could not have in a tensor, and what has them."""
+
+    tensor: int
+    factor: int
+    axes: Parts
+    winner: int | None  # the factor that has them; None if they are fixed
+
+
+class AxisMove(NamedTuple):
+    """Axes that a tensor got along a factor, and the tensor they came from."""
+
+    tensor: int
+    factor: int
+    axes: Parts
+    source: int
+
+
+class Visit(NamedTuple):
+    """What a visit made of the tensors: `states[i]` is that of operand or result i."""
+
+    states: tuple[TensorState, ...]
+    moves: tuple[AxisMove, ...]
+    conflicts: tuple[Conflict, ...]
+
+
+class _Along(NamedTuple):
+    """What is to be moved along a factor, and the tensor that has it."""
+
+    factor: int
+    axes: Parts
+    source: int
+
+
+class _Tensor:
+    """The projection of one tensor onto factors."""
+
+    def __init__(self, dims: Dims, state: TensorState, sizes: tuple[int, ...]) -> None:
+        self.dims, self.state = dims, state
+        self.axes: dict[int, Parts] = {}
+        self.overflow: dict[int, Parts] = {}  # axes of a dimension that do not divide its factor
+        self.before: dict[int, tuple[int, ...]] = {}  # the factors before one in its dimension
+        self.open: dict[int, bool] = {}
+        self.last: set[int] = set()  # the minor-most factors, that axes need not divide
+        self.size = math.prod(sizes[factor] for dim in dims for factor in dim)
+        for factors, dim in zip(dims, state.dims, strict=True):
+            self._project(factors, dim, sizes)
+
+    def _project(self, factors: tuple[int, ...], dim: Dim, sizes: tuple[int, ...]) -> None:
+        left = list(dim.axes)
+        for place, factor in enumerate(factors):
+            minor_most = place == len(factors) - 1
+            mine = left if minor_most else _taken(left, sizes[factor])
+            self.axes[factor] = merged(mine)
+            left = [] if minor_most else left
+            whole = size_of(mine) == sizes[factor]
+            self.overflow[factor] = () if minor_most or whole else tuple(left)
+            left = left if whole else []
+            self.before[factor], self.open[factor] = factors[:place], dim.open
+            if minor_most:
+                self.last.add(factor)
+
+    def extended(self, along: _Along, sizes: tuple[int, ...]) -> tuple[Parts, list[Conflict]]:
+        """Return what this tensor can have more of the axes along a factor, and what it cannot."""
+        factor = along.factor
+        if not self.open[factor] or self.overflow[factor]:
+            return (), []
+        _, mine, wanted = common(self.axes[factor], along.axes)
+        if mine or not wanted or any(self.overflow[other] for other in self.before[factor]):
+            return (), []
+        got = without(wanted, self._held(factor))
+        lost = [] if got == wanted else self._conflicts(along, wanted[len(got) :] or wanted)
+        if factor not in self.last:
+            size, parts = sizes[factor], size_of(self.axes[factor])
+            got = dividing(got, size // parts if size % parts == 0 else 1)
+        return got, lost
+
+    def within(self, along: _Along) -> _Along:
+        """Return the same with the axes that this tensor could have, and no more."""
+        has = self.axes[along.factor]
+        _, _, wanted = common(has, along.axes)
+        if not wanted:
+            return along
+        more = without(wanted, self._held(along.factor)) if self.open[along.factor] else ()
+        return along._replace(axes=merged((*has, *more)))
+
+    def _held(self, factor: int) -> list[AxisPart]:
+        """Return what the tensor is split along already, or may not be."""
+        held = [part for axes in self.axes.values() for part in axes]
+        held += [part for axes in self.overflow.values() for part in axes]
+        return [*held, *self.state.fixed]
+
+    def _conflicts(self, along: _Along, lost: Parts) -> list[Conflict]:
+        winners = [
+            factor
+            for factor, axes in (*self.axes.items(), *self.overflow.items())
+            if any(overlap(part, other) for part in lost for other in axes)
+        ]
+        winner = winners[0] if winners else None
+        return [Conflict(-1, along.factor, lost, winner)]
+
+    def written(self, sizes: tuple[int, ...]) -> TensorState:
+        """Return the state again; a factor can split a dimension only if those before it do so
+        fully."""
+        dims = []
+        for factors, dim in zip(self.dims, self.state.dims, strict=True):
+            axes: list[AxisPart] = []
+            for factor in factors:
+                axes += (*self.axes[factor], *self.overflow[factor])
+                if size_of(self.axes[factor]) != sizes[factor]:
+                    break
+            dims.append(Dim(merged(axes), dim.open))
+        return TensorState(tuple(dims), self.state.fixed)
+
+
+def _taken(left: list[AxisPart], size: int) -> list[AxisPart]:
+    """Take the axes off `left` that split a factor of this size; the last may be cut."""
+    mine: list[AxisPart] = []
+    while left and size > 1:
+        part = left[0]
+        fitting = math.gcd(size, part.size)
+        if fitting == 1:
+            break
+        mine.append(AxisPart(part.axis, part.low, part.low * fitting))
+        left[:1] = [AxisPart(part.axis, part.low * fitting, part.high)] * (fitting < part.size)
+        size //= fitting
+        if size > 1 and fitting < part.size:
+            break
+    return mine
+
+
+def visit(
+    rule: Rule,
+    states: tuple[TensorState, ...],
+    directions: tuple[int, ...],
+    elementwise: bool = False,
+) -> Visit:
+    """Move axes along the factors of a rule; `directions` says from where, for each factor.
+
+    In an elementwise op the result decides: a factor gets the axes that the result can have, and
+    the one with the most shards comes first.
+    """
+    sizes = rule.sizes
+    tensors = [_Tensor(d, s, sizes) for d, s in zip(rule.tensors, states, strict=True)]
+    moves: list[AxisMove] = []
+    conflicts: list[Conflict] = []
+    for wanted in _in_order(rule, tensors, directions, elementwise):
+        along = tensors[-1].within(wanted) if elementwise else wanted
+        for index, tensor in enumerate(tensors):
+            if along.factor not in tensor.axes:
+                continue
+            got, lost = tensor.extended(along if index + 1 < len(tensors) else wanted, sizes)
+            conflicts += [conflict._replace(tensor=index) for conflict in lost]
+            if got:
+                tensor.axes[along.factor] = merged((*tensor.axes[along.factor], *got))
+                moves.append(AxisMove(index, along.factor, got, along.source))
+    after = tuple(tensor.written(sizes) for tensor in tensors)
+    real = tuple(move for move in moves if after[move.tensor] != states[move.tensor])
+    return Visit(after, real, tuple(conflicts))
+
+
+def _in_order(
+    rule: Rule, tensors: list[_Tensor], directions: tuple[int, ...], elementwise: bool
+) -> list[_Along]:
+    """Return what to move along each factor: first what comes from the largest tensor, then the
+    first."""
+    found = [
+        along
+        for factor, direction in enumerate(directions)
+        if (along := _along(factor, direction, len(rule.operands), tensors)) is not None
+    ]
+    if elementwise:
+        return sorted(found, key=lambda a: (-size_of(a.axes), a.source, a.factor))
+    return sorted(found, key=lambda a: (-tensors[a.source].size, a.source, a.factor))
+
+
+def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -> _Along | None:
+    """Return the longest axes that no tensor disagrees with, and the tensor they come from."""
+    if direction == NONE:
+        return None
+    having = [
+        (index, tensor)
+        for index, tensor in enumerate(tensors)
+        if factor in tensor.axes and direction & (FORWARD if index < operands else BACKWARD)
+    ]
+    axes = _compatible([tensor.axes[factor] for _, tensor in having])
+    if not axes:
+        return None
+    sources = (
+        (-tensor.size, index)
+        for index, tensor in having
+        if not common(tensor.axes[factor], axes)[2]
+    )
+    return _Along(factor, axes, min(sources)[1])
+
+
+def _compatible(sequences: list[Parts]) -> Parts:
+    """Return the longest sequence that begins with each of these, or that each of these begins
+    with."""
+    best: Parts = ()
+    for axes in sequences:
+        shared, mine, others = common(best, axes)
+        best = best if not others else axes if not mine else shared
+    for axes in sequences:
+        shared, mine, others = common(best, axes)
+        best = shared if mine and others else best
+    return best

@@ -1,0 +1,70 @@
+"""The graph that propagation walks: nodes with a rule over slots, each slot with a state.
+
+A slot is a tensor whose sharding is one: a value, a result of the program, or all the values of one
+edge of a loop (what carries it, inside and after it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from shardwright.codegen.propagate.factors import TensorState
+from shardwright.ir.program import Op, Rule
+
+
+class Role(Enum):
+    """What the priority of an op is decided by."""
+
+    PASS = "pass"  # elementwise ops, reshapes, transposes, …: first
+    BROADCAST = "broadcast"  # only from its result until the very end
+    OTHER = "other"  # along factors that are passed through, then along all
+    EDGE = "edge"  # values that are one tensor: always
+
+
+@dataclass(frozen=True)
+class Node:
+    """A place where shardings move; `tensors` are slots, operands first."""
+
+    index: int  # in the order of the program
+    rule: Rule
+    tensors: tuple[int, ...]
+    role: Role
+    once: bool  # is no operand that has factors used elsewhere?
+    op: Op | None = None  # None: an edge, or a slice that a loop makes
+    kind: str = ""
+
+    @property
+    def operands(self) -> int:
+        return len(self.rule.operands)
+
+
+@dataclass
+class Graph:
+    """Nodes in order, and what a change of a slot makes worth another visit."""
+
+    states: list[TensorState]
+    nodes: list[Node] = field(default_factory=list)
+    returns: list[Node] = field(default_factory=list)  # from returned values to results
+    owner: dict[int, int] = field(default_factory=dict)  # slot -> the node that defines it
+    users: dict[int, list[int]] = field(default_factory=dict)  # slot -> nodes that read it
+    groups: dict[int, tuple[Node, ...]] = field(default_factory=dict)  # slot -> to its like
+    slots: list[int] = field(default_factory=list)  # program value -> slot
+    results: list[int] = field(default_factory=list)  # program result -> slot
+
+    def slot(self, state: TensorState) -> int:
+        self.states.append(state)
+        return len(self.states) - 1
+
+    def add(self, node: Node, owned: Iterable[int]) -> None:
+        """Append a node that defines the slots `owned` and reads its others."""
+        self.nodes.append(node)
+        self.owner.update(dict.fromkeys(owned, node.index))
+        for slot in dict.fromkeys(node.tensors[: node.operands]):
+            self.users.setdefault(slot, []).append(node.index)
+
+    def touching(self, slot: int) -> list[int]:
+        """Return the nodes that a change of a slot concerns: who defines it, then who reads it."""
+        defining = [self.owner[slot]] if slot in self.owner else []
+        return [*defining, *reversed(self.users.get(slot, []))]

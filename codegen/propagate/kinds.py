@@ -1,0 +1,47 @@
+"""The kinds of ops, by how their rule is made and in which operands they are linear."""
+
+from __future__ import annotations
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ELEMENTWISE = _words(
+    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
+    clamp clz complex conj convert_element_type copy copy_p cos cosh digamma div eq erf
+    erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac imag integer_pow is_finite le
+    lgamma log log1p logistic lt max min mul ne neg nextafter not or polygamma
+    population_count pow real reduce_precision regularized_incomplete_beta rem round rsqrt
+    select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square
+    stop_gradient sub tan tanh xor zeta"""
+)
+PASSED = _words("transpose reshape squeeze constrain dynamic_slice dynamic_update_slice")
+REDUCTIONS = _words(
+    """argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor"""
+)
+CUMULATIVE = _words("cumlogsumexp cummax cummin cumprod cumsum")
+WINDOWS = _words("reduce_window reduce_window_max reduce_window_min reduce_window_sum")
+CONSTANT = _words("constant iota random_seed random_wrap random_unwrap")
+CONTROL = _words("scan while cond manual")
+
+# In which operands an op is linear: a partial sum may pass through these. None: any one at a time
+# of which the others are whole; "all": all of them at once.
+LINEAR: dict[str, tuple[int, ...] | str] = {
+    **dict.fromkeys(("add", "add_any", "sub", "concatenate", "select_and_gather_add"), "all"),
+    **dict.fromkeys(
+        _words(
+            """broadcast_in_dim constrain conj convert_element_type copy cumsum imag neg pad real
+    reduce_sum reduce_window_sum reshape rev slice split squeeze transpose dynamic_slice
+    gather reduce_precision"""
+        ),
+        (0,),
+    ),
+    **dict.fromkeys(("mul", "dot_general", "conv_general_dilated"), (0, 1)),
+    "div": (0,),
+    "dynamic_update_slice": "all",
+    "scatter-add": "all",
+    "select_n": (1, 2),
+    "select_and_scatter_add": (0,),
+}
+NOT_EXACT = frozenset({"convert_element_type", "reduce_precision"})  # linear up to rounding

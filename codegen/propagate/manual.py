@@ -1,0 +1,96 @@
+"""The nodes of a manual computation: what is outside and inside of a `shard_map`.
+
+Outside, an operand is constrained to the sharding that the computation asks for. Inside, tensors
+are local to the manual axes, which are therefore fixed; along the other axes, shardings go in and
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardwright.codegen.propagate.build import Builder, Shape
+from shardwright.codegen.propagate.factors import Dim, TensorState
+from shardwright.codegen.propagate.graph import Graph, Node, Role
+from shardwright.codegen.propagate.loops import identity
+from shardwright.codegen.propagate.parts import AxisPart, part_of
+from shardwright.ir.errors import InternalError
+from shardwright.ir.program import Body, Op, Program, Rule
+from shardwright.ir.sharding import Sharding
+
+
+def manual_nodes(
+    op: Op,
+    program: Program,
+    graph: Graph,
+    of: Callable[[int], int],
+    body: Callable[[Body], None],
+) -> None:
+    """Add the nodes of a manual computation and of its body."""
+    (inner,) = op.bodies
+    sides = [_shardings(op, name) for name in ("in_shardings", "out_shardings")]
+    for sharding, operand, argument in zip(sides[0], op.operands, inner.arguments, strict=True):
+        crossing = _Crossing(op, sharding, graph, _shapes(program, operand, argument))
+        crossing.add(of(operand), of(argument), inward=True)
+    body(inner)
+    for sharding, returned, result in zip(sides[1], inner.results, op.results, strict=True):
+        crossing = _Crossing(op, sharding, graph, _shapes(program, result, returned))
+        crossing.add(of(result), of(returned), inward=False)
+
+
+def _shapes(program: Program, outside: int, inside: int) -> tuple[Shape, Shape]:
+    return program.values[outside].shape, program.values[inside].shape
+
+
+def _shardings(op: Op, name: str) -> tuple[Sharding, ...]:
+    given = op.param(name)
+    if not isinstance(given, tuple):
+        raise InternalError(f"{name} of a manual computation is {given!r}")
+    return tuple(item for item in given if isinstance(item, Sharding))
+
+
+class _Crossing:
+    """One tensor on both sides of the border: global outside, local inside."""
+
+    def __init__(
+        self, op: Op, sharding: Sharding, graph: Graph, shapes: tuple[Shape, Shape]
+    ) -> None:
+        names = op.param("manual_axes")
+        sizes = sharding.mesh.sizes
+        self.graph, (self.outer, self.inner) = graph, shapes
+        self.axes = [tuple(part_of(ref, sizes) for ref in dim.axes) for dim in sharding.dims]
+        listed = names if isinstance(names, tuple) else ()
+        self.manual = tuple(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
+
+    def add(self, outside: int, inside: int, *, inward: bool) -> None:
+        """Hold the manual axes on both sides, and let the others through."""
+        state = self.graph.states[inside]
+        self.graph.states[inside] = TensorState(state.dims, (*state.fixed, *self.manual))
+        asked = self._asked()
+        constrained = self.graph.slot(asked)
+        rule = identity(self.outer, 1)
+        slots = (outside, constrained) if inward else (constrained, outside)
+        through = (constrained, inside) if inward else (inside, constrained)
+        steps = [(rule, slots, Role.PASS), (self._rule(inward), through, Role.EDGE)]
+        for step, tensors, role in steps if inward else reversed(steps):
+            number = len(self.graph.nodes)
+            node = Node(number, step, tensors, role, True, None, "manual")
+            self.graph.add(node, tensors[1:])
+
+    def _asked(self) -> TensorState:
+        """Return the sharding outside: the manual axes where they are asked for, the others
+        free."""
+        used = {part for axes in self.axes for part in axes}
+        fixed = tuple(part for part in self.manual if part not in used)
+        return TensorState(tuple(Dim(axes, True) for axes in self.axes), fixed)
+
+    def _rule(self, inward: bool) -> Rule:
+        """Outside, the manual axes are a factor of their own, major to the local one."""
+        shapes = (self.outer, self.inner) if inward else (self.inner, self.outer)
+        build = Builder((shapes[0],), (shapes[1],))
+        outer = 0 if inward else 1
+        for dim, local in enumerate(self.inner):
+            if self.axes[dim]:
+                build.factor(self.outer[dim] // max(local, 1), {outer: dim}, kind="blocked")
+            build.factor(local, {0: dim, 1: dim})
+        return build.rule()

@@ -1,0 +1,208 @@
+"""From a program to the graph that propagation walks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from shardwright.codegen.propagate.factors import Dim, TensorState
+from shardwright.codegen.propagate.graph import Graph, Node, Role
+from shardwright.codegen.propagate.kinds import ELEMENTWISE, PASSED
+from shardwright.codegen.propagate.loops import Loops, identity, open_state
+from shardwright.codegen.propagate.manual import manual_nodes
+from shardwright.codegen.propagate.parts import part_of
+from shardwright.codegen.propagate.rules import rule_of
+from shardwright.ir.program import Body, Op, Program
+from shardwright.ir.sharding import Sharding
+
+
+def state_of(sharding: Sharding | None, rank: int) -> TensorState:
+    """Return a sharding as propagation sees it; priorities are the caller's."""
+    if sharding is None:
+        return open_state(rank)
+    sizes = sharding.mesh.sizes
+    dims = tuple(
+        Dim(tuple(part_of(ref, sizes) for ref in dim.axes), dim.open) for dim in sharding.dims
+    )
+    fixed = (*sharding.replicated, *sharding.unreduced)
+    return TensorState(dims, tuple(part_of(ref, sizes) for ref in fixed))
+
+
+def graph_of(program: Program) -> Graph:
+    """Return the nodes of a program in its order, and the slot of every value and result."""
+    return _Make(program).run()
+
+
+class _Make:
+    """One walk over a program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.values = program, program.values
+        self.graph = Graph([])
+        self.loops = Loops(self.graph)
+        self.slot: dict[int, int] = {}
+        self.alias: dict[int, int] = {}  # arguments of branches: the operand they are
+        self._adopt()
+        self.uses: Counter[int] = Counter()
+
+    def run(self) -> Graph:
+        self._count(self.program.body)
+        for value in self.program.body.arguments:
+            self.of(value)
+        self._body(self.program.body)
+        self._results()
+        self._groups()
+        self.graph.slots = [self.of(value) for value in range(len(self.values))]
+        return self.graph
+
+    def of(self, value: int) -> int:
+        """Return the slot of a value."""
+        value = self.alias.get(value, value)
+        if value not in self.slot:
+            known = self.values[value]
+            self.slot[value] = self.graph.slot(state_of(known.sharding, len(known.shape)))
+        return self.slot[value]
+
+    def _shape(self, value: int) -> tuple[int, ...]:
+        return self.values[value].shape
+
+    def _count(self, body: Body) -> None:
+        """Count the uses of every value, where the arguments of a branch are its operands."""
+        for op in body.ops:
+            if op.kind == "cond":
+                for branch in op.bodies:
+                    self.alias.update(zip(branch.arguments, op.operands[1:], strict=True))
+            for operand in op.operands if op.kind != "cond" else op.operands[:1]:
+                self.uses[self.alias.get(operand, operand)] += 1
+            for inner in op.bodies:
+                self._count(inner)
+        for result in body.results:
+            self.uses[self.alias.get(result, result)] += 1
+
+    def _once(self, op: Op) -> bool:
+        """Is nothing but this op made of its operands? (Scalars do not count.)"""
+        tensors = [self.alias.get(v, v) for v in op.operands if self._shape(v)]
+        return all(self.uses[v] == 1 for v in tensors)
+
+    def _body(self, body: Body) -> None:
+        for op in body.ops:
+            match op.kind:
+                case "scan":
+                    self._scan(op)
+                case "while":
+                    self._while(op)
+                case "cond":
+                    self._cond(op)
+                case "manual":
+                    self._manual(op)
+                case _:
+                    self._op(op)
+
+    def _op(self, op: Op) -> None:
+        rule = rule_of(op, self.values)
+        if rule is None or not rule.sizes:
+            for value in op.results:
+                self.of(value)
+            return
+        role = Role.OTHER
+        if op.kind in ELEMENTWISE or op.kind in PASSED:
+            role = Role.PASS
+        elif op.kind == "broadcast_in_dim":
+            role = Role.BROADCAST
+        tensors = tuple(self.of(value) for value in (*op.operands, *op.results))
+        node = Node(len(self.graph.nodes), rule, tensors, role, self._once(op), op, op.kind)
+        self.graph.add(node, tensors[len(op.operands) :])
+
+    def _groups(self) -> None:
+        """Note for every member of a group the nodes to the others, the last one first."""
+        for group in self.program.groups:
+            slots = tuple(dict.fromkeys(map(self.of, group)))
+            rule = identity(self._shape(group[0]), 2, 0)
+            for slot in slots:
+                self.graph.groups[slot] = tuple(
+                    Node(-1, rule, (slot, other), Role.EDGE, False, None, "alike")
+                    for other in reversed(slots)
+                    if other != slot
+                )
+
+    def _adopt(self) -> None:
+        """Where a group is given one sharding, let the members that are given none have it too."""
+        for group in self.program.groups:
+            said = {s for v in group if (s := self.values[v].sharding) is not None}
+            if len(said) == 1:
+                self.values = tuple(
+                    replace(v, sharding=v.sharding or next(iter(said))) if i in group else v
+                    for i, v in enumerate(self.values)
+                )
+
+    def _share(self, *values: int) -> None:
+        """Make values one slot, that of the first."""
+        slot = self.of(values[0])
+        for value in values[1:]:
+            self.slot[value] = slot
+
+    def _scan(self, op: Op) -> None:
+        (body,) = op.bodies
+        consts, carries, xs = op.integers("lengths")
+        last = consts + carries
+        stacks = [self.graph.slot(open_state(len(self._shape(v)))) for v in op.operands[last:]]
+        for result, argument in zip(op.results, body.arguments[consts:last], strict=False):
+            self._share(argument, result)
+        for argument in body.arguments[: consts + xs]:
+            self.uses[argument] += 1  # it is handed on to the next time around
+        for stack, operand, argument in zip(
+            stacks, op.operands[last:], body.arguments[last:], strict=True
+        ):
+            self.loops.sliced(stack, self.of(argument), self._shape(operand))
+        self._body(body)
+        written = [
+            (result, self.loops.stacked(self.of(part), self.of(result), self._shape(result)))
+            for part, result in zip(body.results[carries:], op.results[carries:], strict=True)
+        ]
+        for stack, operand in zip(stacks, op.operands[last:], strict=True):
+            self.loops.edge((self.of(operand),), stack, self._shape(operand))
+        for i, argument in enumerate(body.arguments[:last]):
+            back = () if i < consts else (self.of(body.results[i - consts]),)
+            sources = (self.of(op.operands[i]), *back)
+            self.loops.edge(sources, self.of(argument), self._shape(argument))
+        for result, after in written:
+            self.loops.edge((after,), self.of(result), self._shape(result))
+
+    def _while(self, op: Op) -> None:
+        cond, body = op.bodies
+        cond_consts, body_consts = op.integers("lengths")
+        carried = op.operands[cond_consts + body_consts :]
+        loop = zip(
+            op.results, cond.arguments[cond_consts:], body.arguments[body_consts:], strict=True
+        )
+        for result, tested, argument in loop:
+            self._share(argument, tested, result)
+        consts = (*cond.arguments[:cond_consts], *body.arguments[:body_consts])
+        for argument in consts:
+            self.uses[argument] += 1
+        self._body(cond)
+        self._body(body)
+        for operand, argument in zip(op.operands, consts, strict=False):
+            self.loops.edge((self.of(operand),), self.of(argument), self._shape(argument))
+        for operand, back, result in zip(carried, body.results, op.results, strict=True):
+            sources = (self.of(operand), self.of(back))
+            self.loops.edge(sources, self.of(result), self._shape(result))
+
+    def _cond(self, op: Op) -> None:
+        for branch in op.bodies:
+            self._body(branch)
+        for i, result in enumerate(op.results):
+            sources = [self.of(branch.results[i]) for branch in op.bodies]
+            self.loops.edge(sources, self.of(result), self._shape(result))
+
+    def _manual(self, op: Op) -> None:
+        manual_nodes(op, self.program, self.graph, self.of, self._body)
+
+    def _results(self) -> None:
+        for value, sharding in zip(self.program.body.results, self.program.results, strict=True):
+            shape = self._shape(value)
+            slot = self.graph.slot(state_of(sharding, len(shape)))
+            self.graph.results.append(slot)
+            tensors = (self.of(value), slot)
+            node = Node(-1, identity(shape, 1), tensors, Role.EDGE, False, None, "return")
+            self.graph.returns.append(node)

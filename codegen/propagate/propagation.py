@@ -1,0 +1,149 @@
+"""Propagation: user priorities, within each op priorities, within each the order of visits.
+
+Shardings of priority 0 are propagated to the whole program first, then those of priority 1, and so
+on. A dimension of a lower priority is closed and empty until its turn, and its axes are kept free
+for it in its own tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.propagate.factors import Dim, TensorState, Visit, visit
+from shardwright.codegen.propagate.graph import Graph, Node
+from shardwright.codegen.propagate.kinds import ELEMENTWISE
+from shardwright.codegen.propagate.order import Level, directions, sweep
+from shardwright.codegen.propagate.parts import minus, ref_of
+from shardwright.codegen.propagate.program_graph import graph_of
+from shardwright.codegen.propagate.trail import Trail, TrailEntry
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.program import Program
+from shardwright.ir.sharding import DimSharding, Sharding
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """A program whose values have the shardings that propagation gave them."""
+
+    program: Program
+    trail: Trail
+
+
+def propagate(program: Program, until: int | None = None) -> Propagated:
+    """Give every value of a program its sharding; only of user priorities up to `until`."""
+    return _Propagation(program, until).run()
+
+
+class _Propagation:
+    """One run. Visits are remembered by rule, states and directions: layers repeat."""
+
+    def __init__(self, program: Program, until: int | None) -> None:
+        self.program, self.until = program, until
+        self.graph: Graph = graph_of(program)
+        self.known: dict[tuple[object, ...], Visit] = {}
+        self.entries: list[TrailEntry] = []
+        self.user = 0
+
+    def run(self) -> Propagated:
+        kept = self._hidden()
+        for priority in sorted({0, *(p for _, _, p, _ in kept)}):
+            if self.until is not None and priority > self.until:
+                break
+            self.user = priority
+            for slot, dim, own, axes in kept:
+                if own == priority:
+                    self._shown(slot, dim, axes)
+            for nodes in self.graph.groups.values():
+                for node in nodes:
+                    self._visit(node, Level.PASS_ONCE)
+            for level in Level:
+                sweep(self.graph, lambda node, at=level: self._visit(node, at))  # type: ignore[misc]
+        return Propagated(self._written(), Trail(self.program, self.graph, tuple(self.entries)))
+
+    def _hidden(self) -> list[tuple[int, int, int, Dim]]:
+        """Take away the dimensions of lower priorities: (slot, dimension, priority, what it is)."""
+        kept: list[tuple[int, int, int, Dim]] = []
+        for slot, sharding in self._given():
+            for index, dim in enumerate(sharding.dims):
+                if dim.priority:
+                    state = self.graph.states[slot]
+                    kept.append((slot, index, dim.priority, state.dims[index]))
+                    fixed = (*state.fixed, *state.dims[index].axes)
+                    dims = _with(state.dims, index, Dim((), False))
+                    self.graph.states[slot] = TensorState(dims, fixed)
+        return kept
+
+    def _given(self) -> Iterable[tuple[int, Sharding]]:
+        """Return the shardings that were said, each with its slot; one for a slot."""
+        values = zip(self.graph.slots, (v.sharding for v in self.program.values), strict=True)
+        results = zip(self.graph.results, self.program.results, strict=True)
+        said: dict[int, Sharding] = {}
+        for slot, sharding in (*values, *results):
+            if sharding is not None:
+                said.setdefault(slot, sharding)
+        return said.items()
+
+    def _shown(self, slot: int, index: int, dim: Dim) -> None:
+        """Put a dimension back when its priority has come."""
+        state = self.graph.states[slot]
+        fixed = minus(state.fixed, dim.axes)
+        self.graph.states[slot] = TensorState(_with(state.dims, index, dim), fixed)
+
+    def _visit(self, node: Node, level: Level) -> list[int]:
+        states = tuple(self.graph.states[slot] for slot in node.tensors)
+        along = directions(node, level)
+        if not any(along):
+            return []
+        key = (id(node.rule), along, node.kind in ELEMENTWISE, states)
+        found = self.known.get(key)
+        if found is None:
+            elementwise = node.kind in ELEMENTWISE and len(node.tensors) == node.operands + 1
+            found = self.known[key] = visit(node.rule, states, along, elementwise)
+        if not found.moves:
+            return []
+        changed: dict[int, None] = {}
+        for slot, state in zip(node.tensors, found.states, strict=True):
+            if self.graph.states[slot] != state and slot not in changed:
+                self.graph.states[slot] = state
+                changed[slot] = None
+        if changed:
+            self.entries.append(TrailEntry(node, found, self.user, level))
+        alike = [
+            other
+            for slot in changed
+            if node.kind != "alike"
+            for each in self.graph.groups.get(slot, ())
+            for other in self._visit(each, level)
+        ]
+        return [*changed, *alike]
+
+    def _written(self) -> Program:
+        slots, results = self.graph.slots, self.graph.results
+        mesh = self.program.meshes[0] if self.program.meshes else None
+        values = [
+            replace(value, sharding=self._sharding(slot, value.sharding, mesh))
+            for slot, value in zip(slots, self.program.values, strict=True)
+        ]
+        out = tuple(
+            self._sharding(slot, given, mesh)
+            for slot, given in zip(results, self.program.results, strict=True)
+        )
+        return replace(self.program, values=tuple(values), results=out)
+
+    def _sharding(self, slot: int, given: Sharding | None, mesh: Mesh | None) -> Sharding | None:
+        state = self.graph.states[slot]
+        home = given.mesh if given is not None else mesh
+        if home is None:
+            return None
+        sizes = home.sizes
+        dims = tuple(
+            DimSharding(tuple(ref_of(part, sizes) for part in dim.axes), dim.open)
+            for dim in state.dims
+        )
+        said = (given.replicated, given.unreduced) if given is not None else ((), ())
+        return Sharding(home, dims, *said)
+
+
+def _with(dims: Sequence[Dim], index: int, dim: Dim) -> tuple[Dim, ...]:
+    return (*dims[:index], dim, *dims[index + 1 :])

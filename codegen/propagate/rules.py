@@ -1,0 +1,292 @@
+"""One table: from the kind of an op to its rule, and to how it is treated by priorities.
+
+Kinds are the primitives of jaxprs. What has no entry is not propagated through: its tensors stay
+as they are, and the front end warns.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from shardwright.codegen.propagate.build import Builder, Shape, aligned
+from shardwright.codegen.propagate.kinds import (
+    CONSTANT,
+    CONTROL,
+    CUMULATIVE,
+    ELEMENTWISE,
+    REDUCTIONS,
+    WINDOWS,
+)
+from shardwright.codegen.propagate.reshapes import reshape_rule
+from shardwright.codegen.propagate.windows import convolution, gather, scatter
+from shardwright.ir.program import Op, Rule, Value
+
+
+def is_known(kind: str) -> bool:
+    """Do the table have this kind?"""
+    return kind in _RULES or kind in CONTROL or kind in CONSTANT
+
+
+def rule_of(op: Op, values: Sequence[Value]) -> Rule | None:
+    """Return the rule of an op: its own, or that of its kind; None if nothing is moved through
+    it."""
+    if op.rule is not None:
+        return op.rule
+    make = _RULES.get(op.kind)
+    if make is None:
+        return None
+    operands = tuple(values[operand].shape for operand in op.operands)
+    results = tuple(values[result].shape for result in op.results)
+    return _made(make, op.kind, op.params, operands, results)
+
+
+@functools.cache
+def _made(
+    make: Callable[[Op, Shapes, Shapes], Rule],
+    kind: str,
+    params: tuple[tuple[str, object], ...],
+    operands: Shapes,
+    results: Shapes,
+) -> Rule:
+    """Return one rule object for all ops that are alike, so that visits can be remembered."""
+    return make(Op(kind, (), (), params), operands, results)  # type: ignore[arg-type]
+
+
+Shapes = tuple[Shape, ...]
+
+
+def _elementwise(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return every dimension one factor; operands of rank 0 (a predicate, the bounds of a clamp)
+    none."""
+    return aligned(operands, results)
+
+
+def _bitcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Elementwise; where widths differ, the last dimension of one side has the parts."""
+    build = Builder(operands, results)
+    (source,), (target,) = operands, results
+    for dim in range(min(len(source), len(target))):
+        build.factor(source[dim], {0: dim, 1: dim})
+    for dim in range(len(target), len(source)):
+        build.factor(source[dim], {0: dim}, kind="need_replication")
+    for dim in range(len(source), len(target)):
+        build.factor(target[dim], {1: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _broadcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    source, (target,) = operands[0], results
+    place = {to: dim for dim, to in enumerate(op.integers("broadcast_dimensions"))}
+    for to, extent in enumerate(target):
+        dim = place.get(to)
+        same = dim is not None and source[dim] == extent
+        if dim is not None and not same:
+            build.factor(source[dim], {0: dim})
+        build.factor(extent, {0: dim, len(operands): to} if same else {len(operands): to})
+    return build.rule()
+
+
+def _transpose(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    for to, dim in enumerate(op.integers("permutation")):
+        build.factor(results[0][to], {0: dim, 1: to})
+    return build.rule()
+
+
+def _reduce(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    axes = op.integers("axes")
+    kept = [dim for dim in range(len(operands[0])) if dim not in axes]
+    for to, dim in enumerate(kept):
+        build.factor(operands[0][dim], {0: dim, 1: to})
+    for dim in sorted(axes):
+        build.factor(operands[0][dim], {0: dim}, kind="reduction")
+    return build.rule()
+
+
+def _dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    lhs, rhs = operands[:2]
+    contract, batch = _pair(op, "contract"), _pair(op, "batch")
+    to = 0
+    for left, right in zip(*batch, strict=True):
+        build.factor(lhs[left], {0: left, 1: right, 2: to})
+        to += 1
+    for side, shape in enumerate((lhs, rhs)):
+        for dim, extent in enumerate(shape):
+            if dim not in contract[side] and dim not in batch[side]:
+                build.factor(extent, {side: dim, 2: to})
+                to += 1
+    for left, right in zip(*contract, strict=True):
+        build.factor(lhs[left], {0: left, 1: right}, kind="reduction")
+    return build.rule()
+
+
+def _pair(op: Op, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    left, right = (op.integers(f"{name}_{side}") for side in ("lhs", "rhs"))
+    return left, right
+
+
+def _slice(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return a dimension that is cut is permuted: its elements move between shards."""
+    build = Builder(operands, results)
+    for dim, extent in enumerate(operands[0]):
+        cut = any(extent != result[dim] for result in results)
+        everywhere = {0: dim, **{1 + i: dim for i in range(len(results))}}
+        build.factor(extent, everywhere, kind="permutation" if cut else "pass")
+    return build.rule()
+
+
+def _pad(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    for dim, extent in enumerate(operands[0]):
+        cut = extent != results[0][dim]
+        build.factor(extent, {0: dim, 2: dim}, kind="permutation" if cut else "pass")
+    return build.rule()
+
+
+def _rev(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    reversed_ = op.integers("dimensions")
+    for dim, extent in enumerate(operands[0]):
+        kind = "permutation" if dim in reversed_ else "pass"
+        build.factor(extent, {0: dim, 1: dim}, kind=kind)
+    return build.rule()
+
+
+def _along_one(op: Op, operands: Shapes, results: Shapes, name: str, kind: str) -> Rule:
+    """Return all tensors alike but for one dimension, whose factor is of this kind."""
+    build = Builder(operands, results)
+    dimension = op.integers(name)[0]
+    for dim, extent in enumerate(results[0]):
+        everywhere = dict.fromkeys(range(len(operands) + len(results)), dim)
+        build.factor(extent, everywhere, kind=kind if dim == dimension else "pass")
+    return build.rule()
+
+
+def _concatenate(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    return _along_one(op, operands, results, "dimension", "need_replication")
+
+
+def _sort(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    return _along_one(op, operands, results, "dimension", "need_replication")
+
+
+def _cumulative(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    return _along_one(op, operands, results, "axis", "permutation")
+
+
+def _top_k(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the last dimension is whole; Shardy has no rule for this op."""
+    build = Builder(operands, results)
+    last = len(operands[0]) - 1
+    for dim in range(last):
+        build.factor(operands[0][dim], {0: dim, 1: dim, 2: dim})
+    build.factor(operands[0][last], {0: last}, kind="need_replication")
+    build.factor(results[0][last], {1: last, 2: last}, kind="need_replication")
+    return build.rule()
+
+
+def _dynamic_slice(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    place = len(operands)
+    for dim, extent in enumerate(results[0]):
+        cut = extent != operands[0][dim]
+        kind = "blocked" if cut else "pass"
+        build.factor(operands[0][dim], {0: dim, place: dim}, kind=kind)
+    return build.rule()
+
+
+def _dynamic_update_slice(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    place = len(operands)
+    for dim, extent in enumerate(results[0]):
+        update = operands[1][dim]
+        if update == extent:
+            build.factor(extent, {0: dim, 1: dim, place: dim})
+            continue
+        build.factor(extent, {0: dim, place: dim})
+        build.factor(update, {1: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _window(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    size = op.integers("window_dimensions")
+    for dim, extent in enumerate(results[0]):
+        moves = size[dim] != 1 or extent != operands[0][dim]
+        kind = "permutation" if moves else "pass"
+        build.factor(extent, {0: dim, len(operands): dim}, kind=kind)
+    return build.rule()
+
+
+def _select_and_scatter_add(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Operands are the cotangent of the windows and what they were chosen from."""
+    build = Builder(operands, results)
+    size = op.integers("window_dimensions")
+    for dim, extent in enumerate(results[0]):
+        if size[dim] == 1 and operands[0][dim] == extent:
+            build.factor(extent, {0: dim, 1: dim, 2: dim})
+            continue
+        build.factor(extent, {1: dim, 2: dim}, kind="permutation")
+        build.factor(operands[0][dim], {0: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _fft(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    moved = len(operands[0]) - len(op.integers("fft_lengths"))
+    for dim, extent in enumerate(operands[0]):
+        kind = "need_replication" if dim >= moved else "pass"
+        build.factor(extent, {0: dim, 1: dim}, kind=kind)
+    return build.rule()
+
+
+def _reshape(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    return reshape_rule(operands[0], results[0])
+
+
+def _made_per_position(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return what is computed for each position by itself, from a key: random bits."""
+    build = Builder(operands, results)
+    for dim, extent in enumerate(results[0]):
+        build.factor(extent, {len(operands): dim})
+    return build.rule()
+
+
+_RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
+    **dict.fromkeys(ELEMENTWISE - {"stop_gradient"}, _elementwise),
+    **dict.fromkeys(REDUCTIONS, _reduce),
+    **dict.fromkeys(CUMULATIVE, _cumulative),
+    **dict.fromkeys(WINDOWS, _window),
+    "stop_gradient": _elementwise,
+    "constrain": _elementwise,
+    "optimization_barrier": _elementwise,
+    "bitcast_convert_type": _bitcast,
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "transpose": _transpose,
+    "dot_general": _dot,
+    "conv_general_dilated": convolution,
+    "slice": _slice,
+    "split": _slice,
+    "pad": _pad,
+    "rev": _rev,
+    "concatenate": _concatenate,
+    "sort": _sort,
+    "top_k": _top_k,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "select_and_scatter_add": _select_and_scatter_add,
+    "gather": gather,
+    "scatter": scatter,
+    "scatter-add": scatter,
+    "fft": _fft,
+    "random_bits": _made_per_position,
+    "random_fold_in": _made_per_position,
+    "random_split": _made_per_position,
+    "threefry2x32": _elementwise,
+}

@@ -1,0 +1,136 @@
+"""Why a value has its sharding: every change that propagation made, and what it won or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwright.codegen.propagate.factors import AxisMove, Conflict, Visit
+from shardwright.codegen.propagate.graph import Graph, Node
+from shardwright.codegen.propagate.order import Level
+from shardwright.codegen.propagate.parts import AxisPart, Parts, overlap, ref_of
+from shardwright.ir.program import Program, Value
+
+
+@dataclass(frozen=True)
+class TrailEntry:
+    """A visit that changed something, and the priorities it was made at."""
+
+    node: Node
+    visit: Visit
+    user: int
+    level: Level
+
+
+@dataclass(frozen=True)
+class Change:
+    """One axis or more that a tensor got: from which tensor, through which op, when."""
+
+    value: str  # what got it
+    dim: int
+    axes: str
+    kind: str  # of the op
+    line: str
+    factor: int
+    source: str  # what it came from
+    user_priority: int
+    op_priority: Level
+    conflicts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        where = f" ({self.line})" if self.line else ""
+        lost = "".join(f"; {conflict}" for conflict in self.conflicts)
+        return (
+            f"%{self.value} dimension {self.dim} got {self.axes} from %{self.source} "
+            f"through {self.kind}{where}, priority p{self.user_priority}, "
+            f"op priority {int(self.op_priority)}{lost}"
+        )
+
+
+@dataclass(frozen=True)
+class Trail:
+    """All that happened, in order."""
+
+    program: Program
+    graph: Graph
+    entries: tuple[TrailEntry, ...]
+
+    def why(self, name: str) -> tuple[Change, ...]:
+        """Return the steps by which a value came to its sharding, the last one first.
+
+        They lead from the value back to arguments, constraints or results whose sharding was given.
+        """
+        slot = self.graph.slots[self.program.values.index(self.program.value(name))]
+        found: dict[tuple[int, int], Change] = {}
+        wanted = [(slot, part) for dim in self.graph.states[slot].dims for part in dim.axes]
+        for number in range(len(self.entries) - 1, -1, -1):
+            for place, move in enumerate(self.entries[number].visit.moves):
+                tensors = self.entries[number].node.tensors
+                if any(tensors[move.tensor] == s and _meets(move.axes, p) for s, p in wanted):
+                    found[number, place] = self._change(self.entries[number], move)
+                    wanted += [(tensors[move.source], part) for part in move.axes]
+        return tuple(found.values())
+
+    def origins(self, name: str) -> dict[str, str]:
+        """For each axis of a value's sharding, the value or result that it came from."""
+        slot = self.graph.slots[self.program.values.index(self.program.value(name))]
+        return {
+            self._said(part): self._origin(slot, part)
+            for dim in self.graph.states[slot].dims
+            for part in dim.axes
+        }
+
+    def _origin(self, slot: int, part: AxisPart) -> str:
+        for entry in reversed(self.entries):
+            for move in entry.visit.moves:
+                if entry.node.tensors[move.tensor] == slot and _meets(move.axes, part):
+                    slot = entry.node.tensors[move.source]
+        return self._name(slot)
+
+    def _change(self, entry: TrailEntry, move: AxisMove) -> Change:
+        node = entry.node
+        dims = node.rule.tensors[move.tensor]
+        dim = next(i for i, factors in enumerate(dims) if move.factor in factors)
+        line = "" if node.op is None or node.op.line is None else str(node.op.line)
+        conflicts = tuple(self._conflict(entry, move, c) for c in entry.visit.conflicts)
+        return Change(
+            self._name(node.tensors[move.tensor]),
+            dim,
+            ", ".join(map(self._said, move.axes)),
+            node.kind,
+            line,
+            move.factor,
+            self._name(node.tensors[move.source]),
+            entry.user,
+            entry.level,
+            tuple(text for text in conflicts if text),
+        )
+
+    def _conflict(self, entry: TrailEntry, move: AxisMove, conflict: Conflict) -> str:
+        """Return what a change won against in its tensor, or lost."""
+        if conflict.tensor != move.tensor:
+            return ""
+        axes = ", ".join(map(self._said, conflict.axes))
+        if conflict.factor == move.factor:
+            return f"could not have {axes}, which are taken"
+        won = conflict.winner == move.factor
+        return f"won {axes} over factor {conflict.factor}" if won else ""
+
+    def _said(self, part: AxisPart) -> str:
+        sizes = next(mesh.sizes for mesh in self.program.meshes if part.axis in mesh.sizes)
+        return str(ref_of(part, sizes))
+
+    def _name(self, slot: int) -> str:
+        for value, own in self._named():
+            if own == slot:
+                return value.name
+        if slot in self.graph.results:
+            return f"result {self.graph.results.index(slot)}"
+        return "loop"
+
+    def _named(self) -> Iterator[tuple[Value, int]]:
+        return zip(self.program.values, self.graph.slots, strict=True)
+
+
+def _meets(axes: Parts, part: AxisPart) -> bool:
+    return any(overlap(other, part) for other in axes)

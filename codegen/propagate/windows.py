@@ -1,0 +1,129 @@
+"""The rules of convolutions, gathers and scatters."""
+
+from __future__ import annotations
+
+from shardwright.codegen.propagate.build import Builder, Shape
+from shardwright.ir.program import Op, Rule
+
+Shapes = tuple[Shape, ...]
+
+
+def convolution(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Batch and features as in a matmul; a spatial dimension is permuted (a halo).
+
+    With strides a spatial dimension of the input is the output's times what a stride leaves.
+    """
+    build = Builder(operands, results)
+    (lhs, rhs), (out,) = operands, results
+    lhs_spec, rhs_spec, out_spec = (op.integers(f"{name}_spec") for name in ("lhs", "rhs", "out"))
+    groups, batches = op.integers("feature_group_count")[0], op.integers("batch_group_count")[0]
+    n, c, o = lhs_spec[0], lhs_spec[1], rhs_spec[0]
+    if batches > 1:  # the batch is groups times what is left, and so is the output's feature
+        build.factor(batches, {0: n, 1: o, 2: out_spec[1]})
+    build.factor(lhs[n] // batches, {0: n, 2: out_spec[0]})
+    if groups > 1:
+        build.factor(groups, {0: c, 1: o, 2: out_spec[1]})
+    build.factor(rhs[o] // (groups * batches), {1: o, 2: out_spec[1]})
+    build.factor(lhs[c] // groups, {0: c, 1: rhs_spec[1]}, kind="reduction")
+    for left, right, to in zip(lhs_spec[2:], rhs_spec[2:], out_spec[2:], strict=True):
+        _spatial(build, (lhs[left], rhs[right], out[to]), (left, right, to))
+    return build.rule()
+
+
+def _spatial(build: Builder, extents: tuple[int, int, int], dims: tuple[int, int, int]) -> None:
+    """Add the factors of one spatial dimension of input, kernel and output.
+
+    Where a stride leaves `ratio` positions of the input for each of the output, these are summed
+    over with the kernel's; else the kernel's dimension is held whole.
+    """
+    (source, kernel, target), (left, right, to) = extents, dims
+    ratio = min(source // target, kernel)
+    if target == 1 < ratio:
+        build.factor(1, {2: to})
+    else:
+        build.factor(min(source, target), {0: left, 2: to}, kind="permutation")
+    if ratio > 1:
+        build.factor(ratio, {0: left, 1: right}, kind="reduction")
+    else:
+        build.factor(1, {1: right})
+
+
+def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return a dimension that is indexed and collapsed is a reduction: one shard has each row.
+
+    A dimension that is taken whole is passed through, and so are the dimensions of the indices;
+    batching dimensions run through all three. The vectors of indices are needed whole.
+    """
+    build = Builder(operands, results)
+    (table, indices), (out,) = operands, results
+    offsets, sizes = op.integers("offset_dims"), op.integers("slice_sizes")
+    gone = (*op.integers("collapsed_slice_dims"), *op.integers("operand_batching_dims"))
+    window = dict(zip(_rest(len(table), gone), offsets, strict=True))
+    rows = _rest(len(out), offsets)
+    batching = _batching(op, "operand", "start_indices")
+    _along_rows(build, indices, rows, batching, 2, out)
+    for dim, to in window.items():
+        if sizes[dim] == table[dim]:
+            build.factor(table[dim], {0: dim, 2: to})
+    for dim in set(gone) - set(batching.values()):
+        build.factor(table[dim], {0: dim}, kind="reduction")
+    for dim, to in window.items():
+        if sizes[dim] != table[dim]:
+            build.factor(table[dim], {0: dim}, kind="need_replication")
+            build.factor(out[to], {2: to}, kind="need_replication")
+    return build.rule()
+
+
+def scatter(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """As a gather read backward; where updates are added, their rows are a reduction."""
+    build = Builder(operands, results)
+    table, indices, updates = operands
+    windows = op.integers("update_window_dims")
+    gone = (*op.integers("inserted_window_dims"), *op.integers("operand_batching_dims"))
+    window = dict(zip(_rest(len(table), gone), windows, strict=True))
+    rows = _rest(len(updates), windows)
+    kind = "reduction" if op.kind == "scatter-add" else "need_replication"
+    batching = _batching(op, "operand", "scatter_indices")
+    _along_rows(build, indices, rows, batching, 2, updates, kind, also=3)
+    for dim, to in window.items():
+        if updates[to] == table[dim]:
+            build.factor(table[dim], {0: dim, 2: to, 3: dim})
+        else:
+            build.factor(table[dim], {0: dim, 3: dim}, kind="need_replication")
+            build.factor(updates[to], {2: to}, kind="need_replication")
+    for dim in set(gone) - set(batching.values()):
+        build.factor(table[dim], {0: dim, 3: dim})
+    return build.rule()
+
+
+def _rest(rank: int, without: tuple[int, ...]) -> list[int]:
+    return [dim for dim in range(rank) if dim not in without]
+
+
+def _batching(op: Op, table: str, indices: str) -> dict[int, int]:
+    """Of the indices' dimensions those that run along with one of the table."""
+    left, right = (op.integers(f"{name}_batching_dims") for name in (indices, table))
+    return dict(zip(left, right, strict=True))
+
+
+def _along_rows(
+    build: Builder,
+    indices: Shape,
+    rows: list[int],
+    batching: dict[int, int],
+    tensor: int,
+    shape: Shape,
+    kind: str = "pass",
+    also: int | None = None,
+) -> None:
+    """Map the dimensions of the indices; the last one holds the vectors."""
+    for dim, to in enumerate(rows):
+        table = batching.get(dim)
+        places = {1: dim, tensor: to}
+        if table is not None:
+            places[0] = table
+            if also is not None:
+                places[also] = table
+        build.factor(shape[to], places, kind="pass" if table is not None else kind)
+    if len(indices) > len(rows):
+        build.factor(indices[-1], {1: len(indices) - 1}, kind="need_replication")

@@ -1,0 +1,79 @@
+"""A program in the notation `f32[16@d,32@t]`, beside the lines of the user's source."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+
+from shardwright.ir.program import Body, Line, Op, Program, Value
+from shardwright.ir.sharding import Sharding
+
+HIDDEN = frozenset({"constant"})
+
+
+def notation(value: Value) -> str:
+    """Return a type with its sharding: `f32[16@d,32@t]`; several axes are joined, `16@(d,t)`."""
+    return value.dtype + shape_text(value.shape, value.sharding)
+
+
+def shape_text(shape: tuple[int, ...], sharding: Sharding | None) -> str:
+    """Return the extents with the axes that split them, and the axes of a partial sum."""
+    axes = [dim.axes for dim in sharding.dims] if sharding is not None else [()] * len(shape)
+    extents = []
+    for extent, refs in zip(shape, axes, strict=True):
+        names = ",".join(str(ref).replace('"', "") for ref in refs)
+        at = f"@({names})" if len(refs) > 1 else f"@{names}" if refs else ""
+        extents.append(f"{extent}{at}")
+    sums = "".join(f"+{ref}".replace('"', "") for ref in sharding.unreduced) if sharding else ""
+    return f"[{','.join(extents)}]{sums}"
+
+
+def show_program(program: Program) -> str:
+    """Return the program, line by line of the user's source; constants are left out."""
+    return "\n".join(_Shown(program).lines()) + "\n"
+
+
+class _Shown:
+    """Prints one program; a line of source stands above the values that come from it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.values = program, program.values
+        self.last: Line | None = None
+
+    def lines(self) -> Iterator[str]:
+        for mesh in self.program.meshes:
+            yield f"mesh {mesh}"
+        yield f"{self.program.name}:"
+        for argument in self.program.body.arguments:
+            yield f"    {self.value(argument)}"
+        yield from self.body(self.program.body, "    ")
+        results = zip(self.program.body.results, self.program.results, strict=True)
+        listed = (self.result(value, sharding) for value, sharding in results)
+        yield f"    return {', '.join(listed)}"
+
+    def body(self, body: Body, indent: str) -> Iterator[str]:
+        for op in body.ops:
+            if op.kind in HIDDEN:
+                continue
+            if op.line is not None and op.line != self.last:
+                self.last = op.line
+                source = linecache.getline(op.line.file, op.line.number).strip()
+                yield f"  {op.line}  {source}".rstrip()
+            yield from self.op(op, indent)
+
+    def op(self, op: Op, indent: str) -> Iterator[str]:
+        results = ", ".join(map(self.value, op.results))
+        operands = ", ".join(self.values[v].name for v in op.operands)
+        yield f"{indent}{results} = {op.kind}({operands})"
+        for inner in op.bodies:
+            for argument in inner.arguments:
+                yield f"{indent}    {self.value(argument)}"
+            yield from self.body(inner, indent + "    ")
+
+    def value(self, number: int) -> str:
+        value = self.values[number]
+        return f"{value.name}: {notation(value)}"
+
+    def result(self, number: int, sharding: Sharding | None) -> str:
+        value = self.values[number]
+        return f"{value.name}: {value.dtype}{shape_text(value.shape, sharding)}"

@@ -1,0 +1,322 @@
+"""From a jaxpr to a program: calls inlined, control flow kept, broadcasts made explicit.
+
+Literals become ops too, one for each use, so that what one use makes of a constant's sharding says
+nothing of another's.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from shardwright.codegen.propagate.kinds import ELEMENTWISE
+from shardwright.codegen.propagate.rules import is_known
+from shardwright.codegen.spec.interop import from_named_sharding
+from shardwright.codegen.trace.lines import Lines
+from shardwright.codegen.trace.params import Params, params_of
+from shardwright.ir.errors import InputError
+from shardwright.ir.program import Body, Line, Op, Value
+from shardwright.ir.sharding import DimSharding, Sharding
+
+INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # the parameter that holds the jaxpr of a call
+CALLS = frozenset(
+    {
+        *("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"),
+        *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
+    }
+)
+SHORT = {"bool": "bool", "bfloat16": "bf16", "int": "i", "uint": "u", "float": "f", "complex": "c"}
+
+
+class Tracer:
+    """One walk over a jaxpr and what it calls; `values` and `warnings` grow as it goes."""
+
+    def __init__(self, strict: bool, mesh_of: Callable[[Sharding], Sharding]) -> None:
+        self.values: list[Value] = []
+        self.warnings: dict[str, None] = {}
+        self.groups: dict[Any, list[int]] = {}
+        self.constants: list[Any] = []
+        self.manual: frozenset[str] = frozenset()  # axes of the manual computations around here
+        self.strict, self.mesh_of = strict, mesh_of
+        self.lines = Lines()
+        self.counts: dict[str, int] = {}
+
+    def body(self, jaxpr: Any, consts: Sequence[Any], names: Sequence[str]) -> Body:
+        """Return a jaxpr as a body of its own; constants become its first ops."""
+        block = _Block(self)
+        arguments = tuple(
+            block.bind(variable, name) for variable, name in zip(jaxpr.invars, names, strict=True)
+        )
+        for variable, const in zip(jaxpr.constvars, consts, strict=True):
+            block.env[variable] = block.array(const)
+        block.equations(jaxpr.eqns)
+        results = tuple(block.read(atom) for atom in jaxpr.outvars)
+        return Body(arguments, tuple(block.ops), results)
+
+    def value(
+        self,
+        name: str,
+        aval: Any,
+        line: Line | None,
+        sharding: Sharding | None = None,
+        numbered: bool = True,
+    ) -> int:
+        """Return a new value; its name gets a number if `numbered`, or where it is taken."""
+        count = self.counts.get(name, 0)
+        self.counts[name] = count + 1
+        full = f"{name}_{count}" if numbered or count else name
+        self.values.append(Value(full, tuple(aval.shape), dtype_of(aval.dtype), sharding, line))
+        return len(self.values) - 1
+
+    def warn(self, primitive: str, line: Line | None) -> None:
+        """Say that a primitive is not propagated through; with `strict` an InputError."""
+        where = f"{line}: " if line else ""
+        if self.strict:
+            raise InputError(
+                "every primitive must have a rule where strict is asked for",
+                argument="fn",
+                got=f"{where}{primitive}",
+                expected="a primitive of the table, or strict=False to have it replicated",
+            )
+        self.warnings[f"{where}{primitive} has no rule: its operands are replicated"] = None
+
+
+class _Block:
+    """The ops of one body, and the values of the variables in scope."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.ops: list[Op] = []
+        self.env: dict[Any, int] = {}
+
+    def bind(self, variable: Any, name: str) -> int:
+        value = self.tracer.value(name, variable.aval, None, numbered=False)
+        self.env[variable] = value
+        return value
+
+    def array(self, const: Any) -> int:
+        """Return a closed-over array; its number is that in the tracer's list."""
+        self.tracer.constants.append(const)
+        number = len(self.tracer.constants) - 1
+        return self.add("constant", (), core_aval(const), None, (("array", number),))
+
+    def read(self, atom: Any) -> int:
+        if isinstance(atom, core.Literal):
+            params: Params = (("value", plain(atom.val)),)
+            return self.add("constant", (), atom.aval, None, params)
+        return self.env[atom]
+
+    def add(
+        self,
+        kind: str,
+        operands: tuple[int, ...],
+        aval: Any,
+        line: Line | None,
+        params: Params = (),
+    ) -> int:
+        name = "broadcast" if operands else kind
+        result = self.tracer.value(name, aval, line)
+        self.ops.append(Op(kind, operands, (result,), params, line=line))
+        return result
+
+    def equations(self, equations: Sequence[Any]) -> None:
+        for equation in equations:
+            name = equation.primitive.name
+            handler = _HANDLERS.get(name, _Block._plain)
+            if name in CALLS:
+                handler = _Block._call
+            results = handler(self, equation)
+            self.env.update(zip(equation.outvars, results, strict=True))
+
+    def _call(self, equation: Any) -> Sequence[int]:
+        name = next(key for key in INLINED if key in equation.params)
+        inner = equation.params[name]
+        jaxpr, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
+        jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+        operands = [self.read(atom) for atom in equation.invars]
+        block = _Block(self.tracer)
+        block.ops = self.ops
+        block.env.update(zip(jaxpr.invars, operands, strict=True))
+        for variable, const in zip(jaxpr.constvars, consts, strict=True):
+            block.env[variable] = block.array(const)
+        block.equations(jaxpr.eqns)
+        return [block.read(atom) for atom in jaxpr.outvars]
+
+    def _plain(self, equation: Any) -> Sequence[int]:
+        kind, line = equation.primitive.name, self.tracer.lines.of(equation)
+        if not is_known(kind):
+            self.tracer.warn(kind, line)
+        operands = [self.read(atom) for atom in equation.invars]
+        if kind in ELEMENTWISE:
+            operands = self._broadcasts(kind, operands, equation.outvars[0].aval, line)
+        results = tuple(self.tracer.value(kind, v.aval, line) for v in equation.outvars)
+        params = params_of(kind, equation.params)
+        self.ops.append(Op(kind, tuple(operands), results, params, line=line))
+        return results
+
+    def _broadcasts(
+        self, kind: str, operands: list[int], aval: Any, line: Line | None
+    ) -> list[int]:
+        """Operands of the result's shape; a predicate may stay a scalar."""
+        shape = tuple(aval.shape)
+        out = []
+        for place, operand in enumerate(operands):
+            given = self.tracer.values[operand]
+            if given.shape != shape and not (kind == "select_n" and place == 0):
+                dims = tuple(range(len(shape) - len(given.shape), len(shape)))
+                params = (("broadcast_dimensions", dims), ("shape", shape))
+                wide = jax.ShapeDtypeStruct(shape, aval.dtype)
+                operand = self.add("broadcast_in_dim", (operand,), wide, line, params)
+                old = self.tracer.values[operand]
+                self.tracer.values[operand] = Value(old.name, shape, given.dtype, None, line)
+            out.append(operand)
+        return out
+
+    def _constraint(self, equation: Any) -> Sequence[int]:
+        aval, line = equation.outvars[0].aval, self.tracer.lines.of(equation)
+        given = equation.params.get("sharding")
+        ours = isinstance(given, Sharding | str)
+        sharding = given if ours else _opened(equation, len(aval.shape))
+        try:
+            sharding = self.tracer.mesh_of(sharding).for_rank(len(aval.shape))
+        except InputError as error:
+            raise error.named(f"constrain, {line}" if line else "constrain") from None
+        self._check_manual(sharding, line)
+        operand = self.read(equation.invars[0])
+        result = self.tracer.value("constrain", aval, line, sharding)
+        params = (("sharding", sharding),)
+        self.ops.append(Op("constrain", (operand,), (result,), params, line=line))
+        return (result,)
+
+    def _check_manual(self, sharding: Sharding, line: Line | None) -> None:
+        """Raise an InputError if a constraint splits along an axis that is manual here."""
+        taken = [ref.name for ref in sharding.used() if ref.name in self.tracer.manual]
+        if taken:
+            raise InputError(
+                "a constraint in a manual computation must not use its manual axes",
+                argument=f"constrain, {line}" if line else "constrain",
+                got=f"{sharding} where {taken[0]} is manual",
+                expected="the axes that are not manual, the others being local already",
+            )
+
+    def _group(self, equation: Any) -> Sequence[int]:
+        operand = self.read(equation.invars[0])
+        self.tracer.groups.setdefault(equation.params["group"], []).append(operand)
+        return (operand,)
+
+    def _same(self, equation: Any) -> Sequence[int]:
+        """Return what changes the type of a value for shard_map alone is the value."""
+        return [self.read(atom) for atom in equation.invars]
+
+    def _scan(self, equation: Any) -> Sequence[int]:
+        params = equation.params
+        consts, carries = params["num_consts"], params["num_carry"]
+        lengths = (consts, carries, len(equation.invars) - consts - carries)
+        own = (
+            ("length", int(params["length"])),
+            ("lengths", lengths),
+            ("reverse", params["reverse"]),
+        )
+        return self._control("scan", equation, [params["jaxpr"]], own)
+
+    def _while(self, equation: Any) -> Sequence[int]:
+        params = equation.params
+        lengths = (params["cond_nconsts"], params["body_nconsts"])
+        bodies = [params["cond_jaxpr"], params["body_jaxpr"]]
+        return self._control("while", equation, bodies, (("lengths", lengths),))
+
+    def _cond(self, equation: Any) -> Sequence[int]:
+        return self._control("cond", equation, list(equation.params["branches"]), ())
+
+    def _control(
+        self, kind: str, equation: Any, jaxprs: list[Any], params: Params
+    ) -> Sequence[int]:
+        line = self.tracer.lines.of(equation)
+        operands = tuple(self.read(atom) for atom in equation.invars)
+        bodies = tuple(
+            self.tracer.body(each.jaxpr, each.consts, [f"{kind}_arg"] * len(each.jaxpr.invars))
+            for each in jaxprs
+        )
+        results = tuple(self.tracer.value(kind, v.aval, line) for v in equation.outvars)
+        self.ops.append(Op(kind, operands, results, params, bodies, line=line))
+        return results
+
+    def _manual(self, equation: Any) -> Sequence[int]:
+        params, line = equation.params, self.tracer.lines.of(equation)
+        operands = tuple(self.read(atom) for atom in equation.invars)
+        inner = params["jaxpr"]
+        outer = self.tracer.manual
+        self.tracer.manual = outer | params["newly_manual_axes"]
+        body = self.tracer.body(inner, (), ["manual_arg"] * len(inner.invars))
+        self.tracer.manual = outer
+        results = tuple(self.tracer.value("manual", v.aval, line) for v in equation.outvars)
+        sides = (
+            ("in_shardings", params["in_specs"], equation.invars),
+            ("out_shardings", params["out_specs"], equation.outvars),
+        )
+        shardings: Params = tuple(
+            (name, tuple(map(functools.partial(self._spec, params["mesh"]), specs, atoms)))
+            for name, specs, atoms in sides
+        )
+        axes = tuple(
+            name for name in params["mesh"].axis_names if name in params["newly_manual_axes"]
+        )
+        own = tuple(sorted((("manual_axes", axes), *shardings)))
+        self.ops.append(Op("manual", operands, results, own, (body,), line=line))
+        return results
+
+    def _spec(self, mesh: Any, spec: Any, atom: Any) -> Sharding:
+        named = jax.sharding.NamedSharding(mesh, spec)
+        return self.tracer.mesh_of(from_named_sharding(named, len(atom.aval.shape)))
+
+
+_HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
+    "sharding_constraint": _Block._constraint,
+    "reshard": _Block._constraint,
+    "shardwright_constrain": _Block._constraint,
+    "shardwright_alike": _Block._group,
+    "pvary": _Block._same,
+    "pcast": _Block._same,
+    "scan": _Block._scan,
+    "while": _Block._while,
+    "cond": _Block._cond,
+    "shard_map": _Block._manual,
+}
+
+
+def _opened(equation: Any, rank: int) -> Sharding:
+    """Return the sharding of a constraint; dimensions that are unconstrained are open."""
+    params = equation.params
+    sharding = from_named_sharding(params.get("sharding") or params["dst_sharding"], rank)
+    free = params.get("unconstrained_dims", ())
+    dims = tuple(
+        DimSharding(dim.axes, True) if i in free else dim for i, dim in enumerate(sharding.dims)
+    )
+    return Sharding(sharding.mesh, dims, sharding.replicated, sharding.unreduced)
+
+
+def core_aval(value: Any) -> Any:
+    """Return the shape and dtype of a closed-over array."""
+    return jax.typeof(value)
+
+
+@functools.cache
+def dtype_of(dtype: Any) -> str:
+    """Return a dtype as jaxprs print it: f32, bf16, i32, bool, key<fry>."""
+    name = str(dtype)
+    match = re.fullmatch(r"(uint|int|float|complex)(\d+)", name)
+    return SHORT.get(name) or (f"{SHORT[match[1]]}{match[2]}" if match else name)
+
+
+def plain(value: Any) -> bool | int | float | str:
+    """Return a scalar as Python's own; what is neither boolean nor a real number as text."""
+    item = getattr(value, "item", lambda: value)()
+    for kind in (bool, int, float):
+        if isinstance(item, kind):
+            return kind(item)
+    return str(item)

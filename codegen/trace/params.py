@@ -1,0 +1,85 @@
+"""The parameters of jaxpr equations as literals, with the names that the rules know them by."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shardwright.ir.program import Param
+
+Params = tuple[tuple[str, Param], ...]
+DROPPED = frozenset({"out_sharding", "sharding", "mode_name"})
+CONVOLUTION = ("lhs_spec", "rhs_spec", "out_spec")
+GATHER = (
+    "offset_dims",
+    "collapsed_slice_dims",
+    "operand_batching_dims",
+    "start_indices_batching_dims",
+)
+SCATTER = (
+    "update_window_dims",
+    "inserted_window_dims",
+    "operand_batching_dims",
+    "scatter_indices_batching_dims",
+)
+
+
+def params_of(kind: str, params: Mapping[str, Any]) -> Params:
+    """Return the parameters that are literals, sorted by name; dimension numbers one by one."""
+    found = dict(params)
+    numbers = found.pop("dimension_numbers", None)
+    if numbers is not None:
+        found.update(_numbers(kind, numbers))
+    if kind == "constrain":
+        return (("sharding", params["sharding"]),)
+    literals = {
+        name: literal
+        for name, value in found.items()
+        if name not in DROPPED and (literal := _literal(value)) is not _NO
+    }
+    return tuple(sorted(literals.items()))
+
+
+def _numbers(kind: str, numbers: Any) -> dict[str, Any]:
+    if kind == "dot_general":
+        (left, right), (batch_left, batch_right) = numbers
+        names = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs")
+        return dict(zip(names, (left, right, batch_left, batch_right), strict=True))
+    known: dict[str, tuple[str, ...]] = {"conv_general_dilated": CONVOLUTION, "gather": GATHER}
+    listed = known.get(kind, SCATTER)
+    return {name: getattr(numbers, name) for name in listed if hasattr(numbers, name)}
+
+
+class _Nothing(enum.Enum):
+    NO = 0
+
+
+_NO = _Nothing.NO
+
+
+def _literal(value: Any) -> Param | _Nothing:
+    """Return a value as a literal; NO if it is none (a jaxpr, a function)."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float):  # jax has subclasses that carry a dtype
+        return int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, tuple | list):
+        return _literals(value)
+    if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return _literal(value.item())
+    if type(value).__module__.startswith(("numpy", "ml_dtypes")) and hasattr(value, "itemsize"):
+        return str(value)
+    return _NO
+
+
+def _literals(values: Iterable[Any]) -> Param | _Nothing:
+    found = []
+    for value in values:
+        literal = _literal(value)
+        if isinstance(literal, _Nothing):
+            return _NO
+        found.append(literal)
+    return tuple(found)

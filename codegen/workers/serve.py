@@ -1,0 +1,52 @@
+"""What a worker process does: read a line, answer it by a line of JSON, until there are no more."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+Answer = Callable[[str], Mapping[str, object]]
+"""From a line to what is answered, which JSON must be able to hold."""
+
+
+def serve(prepare: Callable[[], Answer]) -> None:
+    """Answer the lines of stdin by what `prepare` returns, and first say that it has returned.
+
+    The process ends with stdin, and with the process that started it.
+    """
+    answers = own_stdout()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    answer = prepare()
+    only_sources()
+    answers.write(json.dumps({"ready": True}) + "\n")
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(line)) + "\n")
+
+
+def own_stdout() -> io.TextIOWrapper:
+    """Keep stdout for answers; let everything that prints, at file level too, print to stderr."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def only_sources() -> None:
+    """From now on import modules from their sources, and leave no bytecode beside them.
+
+    Python takes bytecode for that of a source of the same size and second: a module that was
+    emitted, run and edited at once would be checked as it was before.
+    """
+    sys.dont_write_bytecode = True
+    sys.pycache_prefix = os.devnull  # where there can be none
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended, even while a kernel hangs."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)

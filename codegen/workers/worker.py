@@ -1,0 +1,165 @@
+"""Worker processes as those see them who ask: started, timed, killed, replaced, their end told.
+
+A worker runs a module of this package that answers by `serve.py`: a question and an answer are a
+line each, an answer one of JSON. The first answer only says that the worker is ready.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import shardwright
+
+START_LIMIT = 240.0
+"""Seconds that a worker may take to import its runtime and to find the faults planted in it."""
+
+Environment = Mapping[str, str | None]
+"""What must be set before a runtime is imported; None: what must not be."""
+
+# Submodules come from the folders of the package itself, so its parent need not stay on the path.
+_START = """\
+import runpy, sys
+sys.path.insert(0, {home!r})
+import shardwright
+del sys.path[0]
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+
+# What a compiler in C++ writes when a check of its own fails; after it come stack and reports.
+_FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ \S+\] (.*?) *$", re.MULTILINE)
+
+
+class EndedError(Exception):
+    """A worker ended without an answer; the text says how, as `ended with SIGABRT: last words`."""
+
+
+class LateError(Exception):
+    """A worker gave no answer in time; the text says in what time."""
+
+
+class Worker:
+    """A process that runs a module of this package, from the first question on.
+
+    One that ends or is late is replaced at the next question. `stop` may be called from another
+    thread; a question under way then raises EndedError.
+    """
+
+    def __init__(self, module: str, *words: str, environment: Environment) -> None:
+        self._command, self._environment = command(module, *words), with_own(environment)
+        self._process: _Process | None = None
+
+    def ask(self, question: str, limit: float) -> dict[str, Any]:
+        """Return the answer to a line. Raises EndedError, and LateError after `limit` seconds."""
+        try:
+            if self._process is None:
+                self._process = _Process(self._command, self._environment)
+                self._process.answer(START_LIMIT)
+            process = self._process
+            process.write(question)
+            return process.answer(limit)
+        except (EndedError, LateError):
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing; the next question starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+
+class _Process:
+    """A process, what it answered and what it printed besides."""
+
+    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
+        self._closing = threading.Lock()
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            encoding="utf-8",
+            bufsize=1,
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def write(self, question: str) -> None:
+        """Ask; whether anybody is left to ask is seen by the answer."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(question + "\n")
+
+    def answer(self, limit: float) -> dict[str, Any]:
+        """Return the next answer. Raises EndedError and LateError."""
+        try:
+            line = self._lines.get(timeout=limit)
+        except queue.Empty:
+            raise LateError(f"no result after {limit:g} s") from None
+        if not line.startswith("{"):
+            raise EndedError(self._end(line))
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _end(self, line: str) -> str:
+        if line:  # it still runs, but does not speak the protocol
+            self._process.kill()
+        code = self._process.wait()
+        with self._closing:
+            log = b"" if self._log.closed or self._log.seek(0) else self._log.read()
+        return epitaph(code, log.decode("utf-8", errors="replace") + line)
+
+    def kill(self) -> None:
+        """End the process and let go of what belongs to it."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for file in (self._process.stdin, self._process.stdout, self._log):
+            assert file is not None
+            with self._closing, contextlib.suppress(BrokenPipeError):  # of a question nobody read
+                file.close()
+
+
+def epitaph(code: int, log: str) -> str:
+    """Return how a process ended, by its return code, and why: the check in a compiler that
+    failed, or the last line it printed."""
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return ": ".join([f"ended with {how}", *(_FATAL.findall(log) or lines)[-1:]])
+
+
+def command(module: str, *words: str) -> list[str]:
+    """Return the command that runs a module of this very package with words as its arguments.
+
+    In a clone, `python -m` would take the folder `shardwright` at hand for the package, and with
+    -P alone an installed package in the place of the one that asks.
+    """
+    home = str(Path(shardwright.__file__).parent.parent)
+    return [sys.executable, "-P", "-c", _START.format(home=home, module=module), *words]
+
+
+def with_own(environment: Environment) -> dict[str, str]:
+    """Return the environment of this process with another one's over it."""
+    merged: dict[str, str | None] = {**os.environ, **environment}
+    return {key: value for key, value in merged.items() if value is not None}

@@ -1,0 +1,11 @@
+"""Arrays of integers."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+"""An array of indices, extents or device ids."""

@@ -1,0 +1,74 @@
+"""What modules, pages and pictures derive of a plan is derived once."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from places import ROOT
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.emit.emit import emit_described
+from shardwright.codegen.spec.description import Description, describe
+
+GIVEN = {
+    "name": "derived",
+    "mesh": "x=2,y=3",
+    "shape": "60x77",
+    "dtype": "float32",
+    "source": '[{"x"}, {"y"}]',
+    "target": '[{"y"}, {"x"}]',
+}
+PLANS = 2
+DERIVED = (
+    ("planner/direct.py", "plan_direct"),
+    ("ir/exchange.py", "of"),
+    ("ir/transfers.py", "enumerate_transfers"),
+    ("emit/index_functions.py", "index_functions"),
+    ("emit/docstring.py", "facts"),
+    ("backends/int32.py", "widest_index"),
+    ("pallas_tpu/strategy.py", "choices"),
+    ("pallas_tpu/context.py", "choice_of"),
+    ("jax_xla/context.py", "how_of"),
+)
+
+
+def described(**given: str) -> Description:
+    return describe({**GIVEN, **given})
+
+
+def calls(run: Callable[[], object]) -> Counter[tuple[str, str]]:
+    """How often functions of the project, and templates, are entered: by file and name."""
+    found: Counter[tuple[str, str]] = Counter()
+
+    def enter(frame: FrameType, event: str, _argument: object) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(str(ROOT)) and "/.venv/lib" not in path:
+            file = str(Path(path).resolve().relative_to(ROOT))
+            found[file, frame.f_code.co_name] += 1
+
+    sys.setprofile(enter)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def entered(found: Counter[tuple[str, str]], end: str, name: str) -> int:
+    """How often a function of the file that ends so is entered."""
+    return sum(
+        count for (file, each), count in found.items() if file.endswith(end) and each == name
+    )
+
+
+def test_each_is_derived_once_a_plan() -> None:
+    """A bundle has two plans, of the reshard and of its reverse, and three modules of each."""
+    given = described(backends=",".join(registry.NAMES))
+    found = calls(lambda: emit_described(given).files("derived"))
+    got = {which: entered(found, *which) for which in DERIVED}
+    assert got == dict.fromkeys(DERIVED, PLANS)
+    assert entered(found, "ir/layout.py", "of") == 2 * PLANS  # one a side

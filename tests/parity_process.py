@@ -1,0 +1,89 @@
+"""Compares with Shardy's passes in a process of its own: prints differences as JSON, by case.
+
+python tests/parity_process.py models layer:fsdp+tp …
+python tests/parity_process.py random plain 0 10
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import control_cases
+import models
+import parity
+import random_functions
+import rule_cases
+import sdy_peer
+
+from shardwright.codegen.partition.entry import partition
+
+
+def of_models(names: list[str]) -> dict[str, object]:
+    found = {}
+    for name in names:
+        model, _, strategy = name.partition(":")
+        fn, avals, inputs, outputs, mesh = models.case(model, strategy)
+        differences, count, _, _ = parity.compare(fn, avals, mesh, inputs, outputs)
+        found[name] = [differences, count]
+    return found
+
+
+def of_random(kind: str, first: str, last: str) -> dict[str, object]:
+    sdy_peer.lower_constraints()
+    found = {}
+    for seed in range(int(first), int(last)):
+        made = random_functions.case(seed, kind == "rich")
+        differences, count, _, _ = parity.compare(
+            made, made.avals, random_functions.MESH, made.inputs, made.outputs, by_text=True
+        )
+        found[str(seed)] = [differences, count]
+    return found
+
+
+def of_origins(names: list[str]) -> dict[str, object]:
+    """Where the axes of each value came from, ours beside the passes'."""
+    found = {}
+    for name in names:
+        model, _, strategy = name.partition(":")
+        fn, avals, inputs, outputs, mesh = models.case(model, strategy)
+        module = sdy_peer.module_of(fn, avals, in_shardings=inputs, out_shardings=outputs)
+        rows = sdy_peer.Rows(sdy_peer.propagated(module, sdy_peer.ORIGINS))
+        ours = partition(fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs)
+        found[name] = parity.origins(ours, rows)
+    return found
+
+
+def of_control() -> dict[str, object]:
+    """Loops, branches and manual computations by hand."""
+    return {
+        name: parity.compare(fn, avals, mesh, inputs, outputs)[:2]
+        for name, fn, avals, inputs, outputs, mesh in control_cases.cases()
+    }
+
+
+def plant(kind: str) -> None:
+    """Spoil the rule of a kind of op: nothing is moved through it."""
+    from shardwright.codegen.propagate import rules
+
+    del rules._RULES[kind]
+
+
+if __name__ == "__main__":
+    if "PARITY_PLANTED" in os.environ:
+        plant(os.environ["PARITY_PLANTED"])
+    what, *words = sys.argv[1:]
+    if what == "models":
+        print(json.dumps(of_models(words)))
+    elif what == "random":
+        print(json.dumps(of_random(*words)))
+    elif what == "control":
+        print(json.dumps(of_control()))
+    elif what == "origins":
+        print(json.dumps(of_origins(words)))
+    else:
+        print(json.dumps(rule_cases.compared()))

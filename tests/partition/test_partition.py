@@ -1,0 +1,200 @@
+"""`sw.partition`: what a user gives, asks and does wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec
+
+import shardwright as sw
+from shardwright.ir.program_check import well_formed
+from shardwright.ir.program_text import format_program, parse_program
+
+MESH = sw.Mesh({"d": 4, "t": 2})
+
+
+def shaped(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def mlp(p: dict[str, Any], x: Any) -> Any:
+    h = jnp.tanh(x @ p["w1"])
+    return h @ p["w2"]
+
+
+AVALS = ({"w1": shaped(16, 32), "w2": shaped(32, 16)}, shaped(8, 16))
+GIVEN = ({"w1": '[{}, {"t"}]', "w2": PartitionSpec("t")}, MESH.sharding('[{"d"}, {}]'))
+
+
+def test_shardings_come_in_trees_and_leave_in_trees() -> None:
+    program = sw.partition(mlp, *AVALS, mesh=MESH, in_shardings=GIVEN)
+    parameters, x = program.in_shardings
+    assert {name: str(s) for name, s in parameters.items()} == {
+        "w1": '[{}, {"t"}]',
+        "w2": '[{"t"}, {}]',
+    }
+    assert str(x) == '[{"d"}, {}]'
+    assert str(program.out_shardings) == '[{"d", ?}, {?}]'
+    assert str(program.program.value("tanh_0").sharding) == '[{"d", ?}, {"t", ?}]'
+    well_formed(program.program)
+    assert format_program(parse_program(str(program))) == str(program)
+
+
+def test_a_leaf_of_none_is_free_and_a_prefix_spreads() -> None:
+    program = sw.partition(mlp, *AVALS, mesh=MESH, in_shardings=(None, '[{"d"}, {?}]'))
+    parameters, _ = program.in_shardings
+    assert {str(s) for s in parameters.values()} == {"[{?}, {?}]"}
+    program = sw.partition(mlp, *AVALS, mesh=MESH, in_shardings=(PartitionSpec(), None))
+    parameters, x = program.in_shardings
+    assert {str(s) for s in parameters.values()} == {"[{}, {}]"}
+    assert str(x) == "[{?}, {?}]"
+
+
+def test_why_leads_back_to_an_argument() -> None:
+    program = sw.partition(mlp, *AVALS, mesh=MESH, in_shardings=GIVEN)
+    changes = program.why("%tanh_0")
+    assert {change.source for change in changes if change.kind == "dot_general"} == {"p_w1", "x"}
+    assert all("test_partition.py" in str(change) for change in changes)
+
+
+def scaled(x: Any, y: Any) -> Any:
+    return sw.constrain(x, '[{"d", ?}p1, {?}]') + y
+
+
+def test_priorities_are_propagated_one_after_the_other() -> None:
+    given = (None, '[{"t", ?}, {?}]')
+    program = sw.partition(scaled, shaped(8, 8), shaped(8, 8), mesh=MESH, in_shardings=given)
+    assert str(program.out_shardings) == '[{"t", ?}, {?}]'  # said with priority 0
+    free = sw.partition(scaled, shaped(8, 8), shaped(8, 8), mesh=MESH)
+    assert str(free.after(priority=0).out_shardings) == "[{?}, {?}]"
+    assert str(free.after(priority=1).out_shardings) == '[{"d", ?}, {?}]'
+    with pytest.raises(sw.InputError) as caught:
+        free.after(priority=3)
+    assert str(caught.value) == (
+        "priority: a priority must be one that a sharding has\ngot: 3\nexpected: one of 0, 1"
+    )
+
+
+def test_values_that_are_sharded_alike() -> None:
+    def both(x: Any, y: Any) -> Any:
+        x, y = sw.shard_alike(x, y)
+        return x.sum(), y.sum()
+
+    given = ('[{"d"}, {"t"}]', None)
+    program = sw.partition(both, shaped(8, 8), shaped(8, 8), mesh=MESH, in_shardings=given)
+    assert list(map(str, program.in_shardings)) == ['[{"d"}, {"t"}]'] * 2
+    with pytest.raises(sw.InputError) as caught:
+        sw.shard_alike(jnp.zeros(3), jnp.zeros(4))
+    assert str(caught.value) == (
+        "values: values that are sharded alike must be of one shape\n"
+        "got: (3,), (4,)\nexpected: one shape"
+    )
+
+
+def test_outside_of_a_program_constraints_do_nothing() -> None:
+    x = jnp.arange(4.0)
+    value, gradient = jax.value_and_grad(lambda x: (sw.constrain(x, '[{"d"}]') ** 2).sum())(x)
+    assert (float(value), gradient.tolist()) == (14.0, [0.0, 2.0, 4.0, 6.0])
+    batched = jax.vmap(lambda x: sw.constrain(x, MESH.sharding('[{"d"}]')))(jnp.ones((2, 4)))
+    assert batched.shape == (2, 4)
+
+
+def test_a_manual_computation_lets_its_other_axes_through() -> None:
+    devices = jax.sharding.AbstractMesh((4, 2), ("d", "t"))
+    spec = PartitionSpec("d", None)
+    inner = jax.shard_map(jnp.tanh, mesh=devices, in_specs=spec, out_specs=spec, axis_names={"d"})
+    given = ('[{?}, {"t"}]',)
+    program = sw.partition(lambda x: inner(x) * 2.0, shaped(8, 16), mesh=MESH, in_shardings=given)
+    assert str(program.program.value("tanh_0").sharding) == '[{?}, {"t", ?}]'
+    assert str(program.out_shardings) == '[{"d", ?}, {"t", ?}]'
+
+
+def refused(**changes: Any) -> str:
+    fn = changes.pop("fn", mlp)
+    avals = changes.pop("avals", AVALS)
+    with pytest.raises(sw.InputError) as caught:
+        sw.partition(fn, *avals, **{"mesh": MESH, "in_shardings": GIVEN, **changes})
+    return str(caught.value)
+
+
+def test_mistakes() -> None:
+    assert refused(in_shardings=({"w1": None, "w2": None}, '[{"d"}]')) == (
+        "in_shardings[1]: there must be one dimension sharding for each dimension of the tensor\n"
+        '  [{"d"}]\n  ^^^^^^^\n'
+        "got: 1 dimension sharding for a tensor of rank 2\nexpected: 2 dimension shardings"
+    )
+    assert refused(in_shardings=({"w1": '[{"u"}, {}]', "w2": None}, None)) == (
+        "in_shardings[0]['w1']: an axis must exist in the mesh\n"
+        '  [{"u"}, {}]\n    ^^^\ngot: "u"\nexpected: one of "d", "t"'
+    )
+    assert refused(in_shardings=(PartitionSpec("u"), None)) == (
+        "in_shardings[0]['w1']: an axis must exist in the mesh\n"
+        'got: "u"\nexpected: one of "d", "t"'
+    )
+    assert refused(out_shardings=PartitionSpec(None, None, "d")) == (
+        "out_shardings: a PartitionSpec must not be longer than the rank of the tensor\n"
+        "got: P(None, None, 'd') for rank 2\nexpected: at most 2 entries"
+    )
+    assert refused(out_shardings='[{}p1, {"d"}]') == (
+        "out_shardings: an empty closed dimension cannot have a priority: it would have no effect\n"
+        '  [{}p1, {"d"}]\n     ^^\ngot: {}p1\nexpected: {} or {?}p1'
+    )
+    assert refused(in_shardings=({"w1": None}, None)).startswith(
+        "in_shardings: shardings must be a prefix of the tree of what they are for\n"
+    )
+    assert refused(in_shardings=(3, None)).startswith(
+        "in_shardings[0]['w1']: a leaf of shardings must be a Sharding, a NamedSharding"
+    )
+    assert refused(mode="best") == "mode: the mode must be known\ngot: best\nexpected: as_shardy"
+    assert refused(fn=3).startswith("fn: the function must be callable\ngot: 3\n")
+    untraceable = refused(fn=lambda p, x: x if x.sum() > 0 else -x)
+    assert untraceable.startswith(
+        "fn: the function cannot be traced for these arguments\ngot: TracerBoolConversionError: "
+    )
+
+
+def test_a_constraint_of_another_rank_names_its_line() -> None:
+    said = refused(fn=lambda p, x: sw.constrain(x, '[{"d"}]'))
+    assert said.startswith("constrain, ")
+    assert "test_partition.py" in said
+    assert "there must be one dimension sharding for each dimension of the tensor" in said
+
+
+def test_a_constraint_that_contradicts_a_manual_computation() -> None:
+    devices = jax.sharding.AbstractMesh((4, 2), ("d", "t"))
+    spec = PartitionSpec("d", None)
+    inner = jax.shard_map(
+        lambda x: sw.constrain(x, '[{"d"}, {}]'),
+        mesh=devices,
+        in_specs=spec,
+        out_specs=spec,
+        axis_names={"d"},
+    )
+    said = refused(fn=inner, avals=(shaped(8, 16),), in_shardings=None)
+    assert "a constraint in a manual computation must not use its manual axes" in said
+    assert 'got: [{"d"}, {}] where d is manual' in said
+    assert said.startswith("constrain, ")
+    assert "test_partition.py" in said.splitlines()[0]
+
+
+def test_what_has_no_rule_is_said_and_replicated() -> None:
+    def factored(x: Any) -> Any:
+        return jnp.linalg.qr(x)[0]
+
+    program = sw.partition(factored, shaped(8, 8), mesh=MESH, in_shardings='[{"d"}, {}]')
+    assert program.warnings
+    assert all("has no rule: its operands are replicated" in text for text in program.warnings)
+    said = refused(fn=factored, avals=(shaped(8, 8),), in_shardings=None, strict=True)
+    assert said.startswith("fn: every primitive must have a rule where strict is asked for\n")
+
+
+def test_a_value_that_is_not_there() -> None:
+    program = sw.partition(mlp, *AVALS, mesh=MESH, in_shardings=GIVEN)
+    with pytest.raises(sw.InputError) as caught:
+        program.why("tanh_7")
+    assert str(caught.value) == (
+        "value: a value must be one of the program\ngot: tanh_7\nexpected: tanh_0"
+    )

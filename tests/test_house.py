@@ -1,0 +1,330 @@
+"""The rules of the house: who imports whom, where names of backends and private names may stand,
+how templates, classes and docstrings are. Each rule is shown to fail on a planted breach."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import PurePosixPath
+
+import pytest
+from places import ROOT
+
+Tree = dict[str, str]
+"""The texts of files by their path in the tree."""
+
+LAYERS = (
+    ("ir/",),
+    ("codegen/hardware/",),
+    (
+        "codegen/backends/registry.py",
+        "codegen/backends/contract.py",
+        "codegen/backends/toolchain.py",
+    ),
+    ("codegen/spec/",),
+    ("codegen/planner/",),
+    ("codegen/trace/", "codegen/propagate/", "codegen/partition/"),
+    (
+        "codegen/emit/context.py",
+        "codegen/emit/index_functions.py",
+        "codegen/emit/docstring.py",
+        "codegen/emit/python_text.py",
+        "codegen/emit/templates.py",
+        "codegen/workers/",
+        "codegen/verify/oracle/",
+        "codegen/verify/case.py",
+        "codegen/verify/compare.py",
+        "codegen/verify/jax_devices.py",
+        "codegen/verify/report.py",
+        "codegen/compile/hlo.py",
+        "codegen/compile/job.py",
+        "codegen/compile/memory.py",
+        "codegen/compile/report.py",
+        "codegen/compile/saving.py",
+    ),
+    ("codegen/show/",),
+    ("codegen/backends/",),
+    ("codegen/emit/", "codegen/verify/", "codegen/compile/"),
+    ("codegen/cli/",),
+)
+"""From what stands lowest to what may import everything below it. A path belongs to the longest
+entry that it starts with."""
+
+BACKENDS = ("pallas_tpu", "triton_gpu", "jax_xla")
+PRIVATE = {
+    "codegen/backends/pallas_tpu/verify/interpreter.py": "races and semaphores are recorded there",
+    "codegen/backends/pallas_tpu/verify/poison.py": "fresh memory is allocated there",
+}
+"""Files that use private names of jax, triton or torch, and what for."""
+
+LONGEST_TEMPLATE = 8
+"""Most conditions in a template."""
+
+CROWDED = {
+    "templates/common/jax_host.py.jinja": 17,
+    "templates/common/jax_reshard.py.jinja": 18,
+    "templates/jax_xla/boxes.py.jinja": 9,
+    "templates/jax_xla/module.py.jinja": 14,
+    "templates/pallas_tpu/module.py.jinja": 12,
+    "templates/pallas_tpu/pieces.py.jinja": 10,
+    "templates/pallas_tpu/routed.py.jinja": 15,
+    "templates/pallas_tpu/slots.py.jinja": 11,
+    "templates/pallas_tpu/windows.py.jinja": 30,
+}
+"""Templates that have more than that, and how many: none may grow, none may join them."""
+
+NOUNS = re.compile(r"(The|A|An|What|Whether|How|Every|Bytes|Elements|All|Raises|Returns)\b")
+"""What the docstring of a function does not begin with: it begins with an imperative."""
+
+
+@cache
+def files() -> tuple[tuple[str, str], ...]:
+    """The sources and templates, by path."""
+    paths = [path for folder in ("ir", "codegen") for path in (ROOT / folder).rglob("*.py")]
+    paths += (ROOT / "templates").rglob("*.jinja")
+    return tuple((str(p.relative_to(ROOT)), p.read_text(encoding="utf-8")) for p in sorted(paths))
+
+
+def tree() -> Tree:
+    """The sources as they are."""
+    return dict(files())
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def sources(given: Tree) -> Iterator[tuple[str, ast.Module]]:
+    """Every Python file, parsed."""
+    for path, text in given.items():
+        if path.endswith(".py"):
+            yield path, parsed(text)
+
+
+def imported(path: str, node: ast.AST, given: Tree) -> Iterator[str]:
+    """The files of ours that an import statement names."""
+    names = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    for name in names:
+        parts = name.removeprefix("shardwright.").split(".")
+        for end in (len(parts), len(parts) - 1):
+            found = "/".join(parts[:end])
+            file = f"{found}.py" if f"{found}.py" in given else f"{found}/__init__.py"
+            if name.startswith("shardwright.") and file in given:
+                if file != path:
+                    yield file
+                break
+
+
+def is_checked(node: ast.If) -> bool:
+    """Whether a statement is for type checkers alone."""
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those that run when a module is imported."""
+    for node in body:
+        if isinstance(node, ast.If) and is_checked(node):
+            continue
+        yield node
+        if isinstance(node, ast.If | ast.Try):
+            yield from statements(node.body)
+
+
+def executed(module: ast.Module) -> Iterator[ast.AST]:
+    """Everything but what is for type checkers alone."""
+    hidden = {
+        id(inner)
+        for node in ast.walk(module)
+        if isinstance(node, ast.If) and is_checked(node)
+        for inner in ast.walk(node)
+    }
+    return (node for node in ast.walk(module) if id(node) not in hidden)
+
+
+def layer(path: str) -> int:
+    """The number of the layer of a file."""
+    fitting = (
+        (len(start), number)
+        for number, starts in enumerate(LAYERS)
+        for start in starts
+        if path.startswith(start)
+    )
+    return max(fitting, default=(0, len(LAYERS)))[1]
+
+
+def imports_go_down(given: Tree) -> Iterator[str]:
+    """Rule 1: nothing imports what stands above it."""
+    for path, module in sources(given):
+        for node in executed(module):
+            for file in imported(path, node, given):
+                if layer(file) > layer(path):
+                    yield f"{path} imports {file}, which stands above it"
+
+
+def no_circles(given: Tree) -> Iterator[str]:
+    """Rule 1: no circle of files."""
+    edges = {
+        path: {f for node in statements(module.body) for f in imported(path, node, given)}
+        for path, module in sources(given)
+    }
+    done: set[str] = set()
+
+    def visit(path: str, way: tuple[str, ...]) -> Iterator[str]:
+        if path in way:
+            yield " -> ".join((*way[way.index(path) :], path))
+        elif path not in done:
+            for file in sorted(edges[path]):
+                yield from visit(file, (*way, path))
+            done.add(path)
+
+    for path in sorted(edges):
+        yield from visit(path, ())
+
+
+def backends_stay_home(given: Tree) -> Iterator[str]:
+    """Rule 2: a backend's name occurs in its own folder and in the registry."""
+    for path, module in sources(given):
+        if path == "codegen/backends/registry.py":
+            continue
+        texts = (
+            node.value
+            for node in ast.walk(module)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+        for text in texts:
+            for name in BACKENDS:
+                at_home = path.startswith(f"codegen/backends/{name}/")
+                if text == name and not at_home:
+                    yield f"{path} names {name}"
+
+
+def nothing_is_asked_by_hasattr(given: Tree) -> Iterator[str]:
+    """Rule 2: what a module or a backend can do is said by its contract. Traces ask it of JAX."""
+    for path, module in sources(given):
+        if path.startswith("codegen/trace/"):
+            continue
+        for node in ast.walk(module):
+            if isinstance(node, ast.Name) and node.id == "hasattr":
+                yield f"{path}:{node.lineno} asks hasattr"
+
+
+def private_names_are_listed(given: Tree) -> Iterator[str]:
+    """Rule 3: private names of jax, triton and torch stand in `PRIVATE`'s files alone."""
+    private = re.compile(r"^\s*(?:from|import) (?:jax|jaxlib|triton|torch)(?:\.\w+)*\._\w+", re.M)
+    for path, text in given.items():
+        if path.endswith(".py") and path not in PRIVATE and private.search(text):
+            yield f"{path} imports private names"
+
+
+def templates_choose_little(given: Tree) -> Iterator[str]:
+    """Rule 4: a template has few conditions."""
+    for path, text in given.items():
+        count = len(re.findall(r"\{%-? *(?:el)?if ", text)) if path.endswith(".jinja") else 0
+        if count > CROWDED.get(path, LONGEST_TEMPLATE):
+            yield f"{path} has {count} conditions"
+
+
+def classes_are_unique(given: Tree) -> Iterator[str]:
+    """Rule 5: no two classes have one name."""
+    homes = defaultdict(list)
+    for path, module in sources(given):
+        for node in ast.walk(module):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(path)
+    for name, paths in homes.items():
+        if len(paths) > 1:
+            yield f"{name} is in {', '.join(paths)}"
+
+
+def docstrings_are_imperative(given: Tree) -> Iterator[str]:
+    """Rule 6: the docstring of a function says what it does, as a command."""
+    for path, module in sources(given):
+        for node in ast.walk(module):
+            if not isinstance(node, ast.FunctionDef) or is_property(node):
+                continue
+            text = ast.get_docstring(node) or ""
+            if NOUNS.match(text):
+                yield f"{path}:{node.lineno} {node.name}: {text.splitlines()[0]}"
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    """Whether a function is read as an attribute."""
+    names = (ast.unparse(decorator) for decorator in node.decorator_list)
+    return any(name.endswith(("property", ".setter")) for name in names)
+
+
+Rule = Callable[[Tree], Iterator[str]]
+BREACHES: dict[Rule, tuple[str, str, str]] = {
+    imports_go_down: (
+        "ir/layout.py",
+        "import shardwright.codegen.planner.direct",
+        "ir/layout.py imports codegen/planner/direct.py, which stands above it",
+    ),
+    no_circles: (
+        "ir/errors.py",
+        "from shardwright.ir.axes import AxisRef",
+        "ir/errors.py -> ir/axes.py -> ir/errors.py",
+    ),
+    backends_stay_home: (
+        "codegen/cli/plan.py",
+        'NAME = "pallas_tpu"',
+        "codegen/cli/plan.py names pallas_tpu",
+    ),
+    nothing_is_asked_by_hasattr: (
+        "codegen/emit/check.py",
+        "hasattr(1, 'x')",
+        "codegen/emit/check.py:{line} asks hasattr",
+    ),
+    private_names_are_listed: (
+        "codegen/verify/compare.py",
+        "from jax._src import core",
+        "codegen/verify/compare.py imports private names",
+    ),
+    templates_choose_little: (
+        "templates/common/header.py.jinja",
+        "{% if m %}{% endif %}" * 9,
+        "templates/common/header.py.jinja has {count} conditions",
+    ),
+    classes_are_unique: (
+        "ir/mesh.py",
+        "class Layout: ...",
+        "Layout is in ir/layout.py, ir/mesh.py",
+    ),
+    docstrings_are_imperative: (
+        "ir/tiles.py",
+        'def planted() -> int:\n    """The number."""',
+        "ir/tiles.py:{line} planted: The number.",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", BREACHES, ids=lambda rule: rule.__name__)
+def test_rule(rule: Rule) -> None:
+    """The tree keeps it."""
+    assert list(rule(tree())) == []
+
+
+@pytest.mark.parametrize("rule", BREACHES, ids=lambda rule: rule.__name__)
+def test_breach(rule: Rule) -> None:
+    """A tree with one planted breach does not, and that is what the rule says."""
+    path, planted, said = BREACHES[rule]
+    text = tree()[path]
+    breached = {**tree(), path: f"{text}\n{planted}\n"}
+    line = breached[path][: breached[path].index(planted)].count("\n") + 1
+    count = len(re.findall(r"\{% if ", breached[path]))
+    assert said.format(line=line, count=count) in set(rule(breached)) - set(rule(tree()))
+
+
+def test_every_file_has_a_layer() -> None:
+    """But for the packages that say what is in them, and nothing more."""
+    homeless = [path for path, _ in sources(tree()) if layer(path) == len(LAYERS)]
+    assert homeless == ["codegen/__init__.py"]
+    assert all(PurePosixPath(path).suffix == ".py" for path in PRIVATE)

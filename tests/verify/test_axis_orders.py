@@ -1,0 +1,27 @@
+"""Modules whose meshes have the same axes in different orders are verified in one worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import Case, run_batch
+from shardwright.ir import Mesh, Reshard
+
+
+def test_orders_of_the_same_axes(tmp_path: Path) -> None:
+    """JAX's interpreter alone takes the second mesh's devices to be numbered as the first's."""
+    pytest.importorskip("jax")
+    cases = []
+    for names in ("xyz", "zxy"):
+        mesh = Mesh(dict.fromkeys(names, 2))
+        sides = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y", "z"}, {}]')
+        reshard = Reshard((8, 8), "int32", *sides)
+        path = tmp_path / f"{names}.py"
+        path.write_text(parts(plan(reshard), "pallas_tpu", "shardwright emit")[0].text)
+        cases.append(Case.of(reshard, names, "pallas_tpu", path))
+    reports = run_batch("pallas_tpu", cases)
+    assert [(each.verdict, each.detail) for each in reports] == [("ok", "")] * 2
