@@ -35,6 +35,7 @@ Made by
 Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
+import contextlib
 import functools
 import importlib.util
 import math
@@ -710,7 +711,14 @@ def pad(x):
     changes payloads of NaNs. Outside of jit every bit stays.
     """
     _expect(x, SHAPE, "tensor")
-    return _by_bits(_padded, x)
+    with _apart(x):
+        return _by_bits(_padded, x)
+
+
+def _padded(x):
+    x = _whole(x, (0,))
+    sizes = zip(x.shape, PADDED_SOURCE_SHAPE, strict=True)
+    return jnp.pad(x, [(0, padded - size) for size, padded in sizes])
 
 
 def unpad(y):
@@ -719,10 +727,12 @@ def unpad(y):
     return y
 
 
-def _padded(x):
-    x = _whole(x, (0,))
-    sizes = zip(x.shape, PADDED_SOURCE_SHAPE, strict=True)
-    return jnp.pad(x, [(0, padded - size) for size, padded in sizes])
+def _apart(x):
+    """With no mesh set, unless `x` is traced: an array is moved on its own devices, which need not
+    be those of the mesh that a user has set."""
+    if isinstance(x, jax.core.Tracer):
+        return contextlib.nullcontext()
+    return jax.set_mesh(Mesh(np.empty((), object), ()))
 
 
 def _whole(x, axes):
@@ -819,8 +829,7 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
 
 
 def _eager(x, source, target, interpret, collective_id):
-    # What is done here is done on other devices than those of a mesh that may be set.
-    with jax.set_mesh(Mesh(np.empty((), object), ())):
+    with _apart(x):
         return _moved_to(target, x, source, interpret, collective_id)
 
 
@@ -911,14 +920,16 @@ def _batched(spec, count):
 def _vectorized(arrays, axes, **static):
     """`reshard` under `jax.vmap`: the axis of the batch comes first."""
     (x,), (axis,) = arrays, axes
-    return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
+    with _apart(x):
+        return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _transposed(y, x, *, source, target, interpret, collective_id):
     collective_id = None if collective_id is None else collective_id ^ 1
     x_bar = _reverse()._linear(y, target, source, interpret, collective_id)
     if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
-        x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
+        with _apart(x_bar):
+            x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
     return [x_bar]
 
 

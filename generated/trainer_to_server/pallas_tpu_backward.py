@@ -35,6 +35,7 @@ Made by
 Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
+import contextlib
 import functools
 import importlib.util
 import math
@@ -714,12 +715,21 @@ def unpad(y):
     changes payloads of NaNs. Outside of jit every bit stays.
     """
     _expect(y, PADDED_TARGET_SHAPE, "padded result")
-    return _by_bits(_unpadded, y)
+    with _apart(y):
+        return _by_bits(_unpadded, y)
 
 
 def _unpadded(y):
     y = _whole(y, (0,))
     return y[tuple(slice(size) for size in SHAPE)]
+
+
+def _apart(x):
+    """With no mesh set, unless `x` is traced: an array is moved on its own devices, which need not
+    be those of the mesh that a user has set."""
+    if isinstance(x, jax.core.Tracer):
+        return contextlib.nullcontext()
+    return jax.set_mesh(Mesh(np.empty((), object), ()))
 
 
 def _whole(x, axes):
@@ -816,8 +826,7 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
 
 
 def _eager(x, source, target, interpret, collective_id):
-    # What is done here is done on other devices than those of a mesh that may be set.
-    with jax.set_mesh(Mesh(np.empty((), object), ())):
+    with _apart(x):
         return _moved_to(target, x, source, interpret, collective_id)
 
 
@@ -908,14 +917,16 @@ def _batched(spec, count):
 def _vectorized(arrays, axes, **static):
     """`reshard` under `jax.vmap`: the axis of the batch comes first."""
     (x,), (axis,) = arrays, axes
-    return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
+    with _apart(x):
+        return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _transposed(y, x, *, source, target, interpret, collective_id):
     collective_id = None if collective_id is None else collective_id ^ 1
     x_bar = _reverse()._linear(y, target, source, interpret, collective_id)
     if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
-        x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
+        with _apart(x_bar):
+            x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
     return [x_bar]
 
 
