@@ -100,6 +100,10 @@ TARGET_SPEC = P("ep", None, "tp")
 PADDED_SOURCE_SHAPE = (256, 2048, 1792)
 PADDED_TARGET_SHAPE = (256, 2048, 1792)
 
+# Elements move as integers of their width; around kernels only if those are interpreted, where XLA,
+# on CPU, would pad and select in float32, which changes NaNs.
+BITS = jnp.int16
+
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 1
 PIECES = 1
@@ -552,8 +556,16 @@ def _program(x, source, target, interpret, collective_id):
 
     for _ in range(batch := x.ndim - len(PADDED_SOURCE_SHAPE)):
         one, last = functools.partial(lax.map, one), functools.partial(lax.map, last)
-    y = _mapped(one, source, _batched(SOURCE_SPEC, batch), _batched(rows, batch))(x)
-    y = _mapped(last, target, _batched(out_rows, batch), _batched(TARGET_SPEC, batch))(y)
+
+    def first(shard):
+        return one(lax.bitcast_convert_type(shard, BITS) if interpret else shard)
+
+    def whole(shard):
+        y = last(shard)
+        return lax.bitcast_convert_type(y, DTYPE) if interpret else y
+
+    y = _mapped(first, source, _batched(SOURCE_SPEC, batch), _batched(rows, batch))(x)
+    y = _mapped(whole, target, _batched(out_rows, batch), _batched(TARGET_SPEC, batch))(y)
     if AxisType.Explicit in target.axis_types:
         return jax.sharding.reshard(y, NamedSharding(target, _batched(TARGET_SPEC, batch)))
     return y

@@ -100,7 +100,8 @@ TARGET_SPEC = P(("data", "model"), None)
 PADDED_SOURCE_SHAPE = (10, 9)
 PADDED_TARGET_SHAPE = (12, 9)
 
-# Elements move as integers of their width.
+# Elements move as integers of their width; around kernels only if those are interpreted, where XLA,
+# on CPU, would pad and select in float32, which changes NaNs.
 BITS = jnp.int16
 
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
@@ -798,7 +799,8 @@ def _program(stacked, mesh, interpret, collective_id=None):
 
         for _ in range(stacked.ndim - 1 - len(LOCAL_SOURCE_SHAPE)):
             exchange = functools.partial(lax.map, exchange)
-        return exchange(shards[0])[None]
+        y = exchange(lax.bitcast_convert_type(shards[0], BITS) if interpret else shards[0])[None]
+        return lax.bitcast_convert_type(y, DTYPE) if interpret else y
 
     return _mapped(one, mesh, rows, rows)(stacked)
 

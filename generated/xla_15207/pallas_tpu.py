@@ -624,7 +624,8 @@ def _program(x, source, target, interpret, collective_id):
         return one(lax.bitcast_convert_type(shard, BITS))
 
     def whole(shard):
-        return lax.bitcast_convert_type(last(shard), DTYPE)
+        y = last(shard)
+        return lax.bitcast_convert_type(y, DTYPE)
 
     y = _mapped(first, source, _batched(SOURCE_SPEC, batch), _batched(rows, batch))(x)
     y = _mapped(whole, target, _batched(out_rows, batch), _batched(TARGET_SPEC, batch))(y)
