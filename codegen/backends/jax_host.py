@@ -110,7 +110,7 @@ class HostText:
 
     @property
     def on_cpu(self) -> str:
-        """The rest of a docstring, where XLA does not keep all that `pad` and `unpad` move."""
+        """The rest of the docstring of `pad`, where XLA does not keep all that it moves."""
         if not self.changes_nans:
             return ""
         return (

@@ -747,13 +747,16 @@ def _apart(x):
 
 
 def _whole(x, axes):
-    """The array, none of these axes of it split over Explicit axes of a mesh: JAX would have it
-    even before and after."""
+    """The array, none of these axes of it split in a program, nor over Explicit axes of a mesh: JAX
+    would have it even before and after, and XLA may make sums with zeros of what is uneven."""
     sharding = jax.typeof(x).sharding
-    if AxisType.Explicit not in sharding.mesh.axis_types:
+    if AxisType.Explicit in sharding.mesh.axis_types:
+        spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
+        return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
+    if sharding.mesh.empty or not isinstance(x, jax.core.Tracer):
         return x
-    spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
-    return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
+    spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
+    return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

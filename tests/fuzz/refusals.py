@@ -65,16 +65,3 @@ def verdict(case: Case, kind: str, detail: str) -> str:
         if re.search(PENDING[feature], detail):
             return "pending"
     return kind
-
-
-LOSES_PAYLOADS = ("bfloat16", "float8_e5m2")
-"""Dtypes that XLA on CPU moves between devices as float32."""
-
-
-def keeps_payloads(case: Case, what: str) -> bool:
-    """Whether the bits of NaNs are judged: not where XLA moves elements, as docstrings say, when a
-    jit pads or unpads, or where JAX itself places a cotangent on Explicit axes."""
-    use = case.use
-    if case.dtype not in LOSES_PAYLOADS or not isinstance(use, JaxUse):
-        return True
-    return what != "program" and not (what == "cotangent" and use.axis_types == "Explicit")
