@@ -59,7 +59,7 @@ def compare(
 
 
 def _compared(program: Program, rows: Any) -> Compared:
-    found = _Found(program)
+    found = _Found(program, rows.meshes)
     for value, text in zip(program.body.arguments, rows.arguments, strict=True):
         found.check("argument", program.values[value].sharding, text, value)
     results = zip(program.body.results, program.results, rows.results, strict=True)
@@ -79,8 +79,8 @@ def _compared(program: Program, rows: Any) -> Compared:
 class _Found:
     """Differences so far, and how many shardings were compared."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, meshes: dict[str, str]) -> None:
+        self.program, self.meshes = program, meshes
         self.differences: list[str] = []
         self.count = 0
 
@@ -88,6 +88,10 @@ class _Found:
         rank = len(self.program.values[value].shape)
         ours, theirs = shown(sharding, rank), read(text, rank)
         self.count += 1
+        mesh = self.meshes.get(peer.mesh_name(text), "")
+        if mesh and sharding is not None and str(sharding.mesh) != mesh:
+            ours.append(str(sharding.mesh))
+            theirs.append(mesh)
         if ours != theirs:
             name = self.program.values[value].name
             self.differences.append(f"{what} %{name}: ours {ours}, Shardy's {theirs}")

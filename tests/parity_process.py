@@ -36,8 +36,9 @@ def of_models(names: list[str]) -> dict[str, object]:
 def of_random(kind: str, first: str, last: str) -> dict[str, object]:
     sdy_peer.lower_constraints()
     found = {}
+    several = random_functions.MESHES if kind == "meshes" else random_functions.MESHES[:1]
     for seed in range(int(first), int(last)):
-        made = random_functions.case(seed, kind == "rich")
+        made = random_functions.case(seed, kind != "plain", meshes=several)
         differences, count, _, _ = parity.compare(
             made, made.avals, random_functions.MESH, made.inputs, made.outputs, by_text=True
         )
@@ -66,11 +67,16 @@ def of_control() -> dict[str, object]:
     }
 
 
-def plant(kind: str) -> None:
-    """Spoil the rule of a kind of op: nothing is moved through it."""
+def plant(fault: str) -> None:
+    """Spoil the rule of a kind of op: nothing is moved through it. Or let `meshes` be mixed."""
     from shardwright.codegen.propagate import rules
+    from shardwright.codegen.propagate.graph import Graph
 
-    del rules._RULES[kind]
+    if fault != "meshes":
+        del rules._RULES[fault]
+        return
+    real = Graph.meshes_of
+    Graph.meshes_of = lambda graph, node: set(sorted(real(graph, node))[:1])  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -42,9 +42,13 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in order, and what a change of a slot makes worth another visit."""
+    """Nodes in order, and what a change of a slot makes worth another visit.
 
-    states: list[TensorState]
+    A slot is on the mesh of the sharding it was given, or of the first axes that it gets.
+    """
+
+    states: list[TensorState] = field(default_factory=list)
+    meshes: list[int | None] = field(default_factory=list)  # slot -> mesh of the program
     nodes: list[Node] = field(default_factory=list)
     returns: list[Node] = field(default_factory=list)  # from returned values to results
     owner: dict[int, int] = field(default_factory=dict)  # slot -> the node that defines it
@@ -53,9 +57,14 @@ class Graph:
     slots: list[int] = field(default_factory=list)  # program value -> slot
     results: list[int] = field(default_factory=list)  # program result -> slot
 
-    def slot(self, state: TensorState) -> int:
+    def slot(self, state: TensorState, mesh: int | None = None) -> int:
         self.states.append(state)
+        self.meshes.append(mesh)
         return len(self.states) - 1
+
+    def meshes_of(self, node: Node) -> set[int]:
+        """Return the meshes that the tensors of a node are on; those on none yet fit any."""
+        return {mesh for slot in node.tensors if (mesh := self.meshes[slot]) is not None}
 
     def add(self, node: Node, owned: Iterable[int]) -> None:
         """Append a node that defines the slots `owned` and reads its others."""

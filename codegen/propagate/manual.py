@@ -30,11 +30,13 @@ def manual_nodes(
     (inner,) = op.bodies
     sides = [_shardings(op, name) for name in ("in_shardings", "out_shardings")]
     for sharding, operand, argument in zip(sides[0], op.operands, inner.arguments, strict=True):
-        crossing = _Crossing(op, sharding, graph, _shapes(program, operand, argument))
+        shapes = _shapes(program, operand, argument)
+        crossing = _Crossing(op, sharding, graph, shapes, program.meshes.index(sharding.mesh))
         crossing.add(of(operand), of(argument), inward=True)
     body(inner)
     for sharding, returned, result in zip(sides[1], inner.results, op.results, strict=True):
-        crossing = _Crossing(op, sharding, graph, _shapes(program, result, returned))
+        shapes = _shapes(program, result, returned)
+        crossing = _Crossing(op, sharding, graph, shapes, program.meshes.index(sharding.mesh))
         crossing.add(of(result), of(returned), inward=False)
 
 
@@ -53,11 +55,11 @@ class _Crossing:
     """One tensor on both sides of the border: global outside, local inside."""
 
     def __init__(
-        self, op: Op, sharding: Sharding, graph: Graph, shapes: tuple[Shape, Shape]
+        self, op: Op, sharding: Sharding, graph: Graph, shapes: tuple[Shape, Shape], mesh: int
     ) -> None:
         names = op.param("manual_axes")
         sizes = sharding.mesh.sizes
-        self.graph, (self.outer, self.inner) = graph, shapes
+        self.graph, self.mesh, (self.outer, self.inner) = graph, mesh, shapes
         self.axes = [tuple(part_of(ref, sizes) for ref in dim.axes) for dim in sharding.dims]
         listed = names if isinstance(names, tuple) else ()
         self.manual = tuple(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
@@ -66,8 +68,8 @@ class _Crossing:
         """Hold the manual axes on both sides, and let the others through."""
         state = self.graph.states[inside]
         self.graph.states[inside] = TensorState(state.dims, (*state.fixed, *self.manual))
-        asked = self._asked()
-        constrained = self.graph.slot(asked)
+        self.graph.meshes[inside] = self.mesh
+        constrained = self.graph.slot(self._asked(), self.mesh)
         rule = identity(self.outer, 1)
         slots = (outside, constrained) if inward else (constrained, outside)
         through = (constrained, inside) if inward else (inside, constrained)

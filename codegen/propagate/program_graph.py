@@ -38,7 +38,7 @@ class _Make:
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values
-        self.graph = Graph([])
+        self.graph = Graph()
         self.loops = Loops(self.graph)
         self.slot: dict[int, int] = {}
         self.alias: dict[int, int] = {}  # arguments of branches: the operand they are
@@ -59,9 +59,13 @@ class _Make:
         """Return the slot of a value."""
         value = self.alias.get(value, value)
         if value not in self.slot:
-            known = self.values[value]
-            self.slot[value] = self.graph.slot(state_of(known.sharding, len(known.shape)))
+            self.slot[value] = self._new(self.values[value].sharding, self._shape(value))
         return self.slot[value]
+
+    def _new(self, sharding: Sharding | None, shape: tuple[int, ...]) -> int:
+        """Return a new slot for a tensor that was given a sharding, or none."""
+        mesh = None if sharding is None else self.program.meshes.index(sharding.mesh)
+        return self.graph.slot(state_of(sharding, len(shape)), mesh)
 
     def _shape(self, value: int) -> tuple[int, ...]:
         return self.values[value].shape
@@ -201,7 +205,7 @@ class _Make:
     def _results(self) -> None:
         for value, sharding in zip(self.program.body.results, self.program.results, strict=True):
             shape = self._shape(value)
-            slot = self.graph.slot(state_of(sharding, len(shape)))
+            slot = self._new(sharding, shape)
             self.graph.results.append(slot)
             tensors = (self.of(value), slot)
             node = Node(-1, identity(shape, 1), tensors, Role.EDGE, False, None, "return")

@@ -17,7 +17,6 @@ from shardwright.codegen.propagate.order import Level, directions, sweep
 from shardwright.codegen.propagate.parts import minus, ref_of
 from shardwright.codegen.propagate.program_graph import graph_of
 from shardwright.codegen.propagate.trail import Trail, TrailEntry
-from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 from shardwright.ir.sharding import DimSharding, Sharding
 
@@ -91,10 +90,11 @@ class _Propagation:
         self.graph.states[slot] = TensorState(_with(state.dims, index, dim), fixed)
 
     def _visit(self, node: Node, level: Level) -> list[int]:
-        states = tuple(self.graph.states[slot] for slot in node.tensors)
+        meshes = self.graph.meshes_of(node)
         along = directions(node, level)
-        if not any(along):
+        if len(meshes) != 1 or not any(along):  # between two meshes, nothing is propagated
             return []
+        states = tuple(self.graph.states[slot] for slot in node.tensors)
         key = (id(node.rule), along, node.kind in ELEMENTWISE, states)
         found = self.known.get(key)
         if found is None:
@@ -106,6 +106,7 @@ class _Propagation:
         for slot, state in zip(node.tensors, found.states, strict=True):
             if self.graph.states[slot] != state and slot not in changed:
                 self.graph.states[slot] = state
+                (self.graph.meshes[slot],) = meshes
                 changed[slot] = None
         if changed:
             self.entries.append(TrailEntry(node, found, self.user, level))
@@ -120,28 +121,29 @@ class _Propagation:
 
     def _written(self) -> Program:
         slots, results = self.graph.slots, self.graph.results
-        mesh = self.program.meshes[0] if self.program.meshes else None
         values = [
-            replace(value, sharding=self._sharding(slot, value.sharding, mesh))
+            replace(value, sharding=self._sharding(slot, value.sharding))
             for slot, value in zip(slots, self.program.values, strict=True)
         ]
         out = tuple(
-            self._sharding(slot, given, mesh)
+            self._sharding(slot, given)
             for slot, given in zip(results, self.program.results, strict=True)
         )
         return replace(self.program, values=tuple(values), results=out)
 
-    def _sharding(self, slot: int, given: Sharding | None, mesh: Mesh | None) -> Sharding | None:
-        state = self.graph.states[slot]
-        home = given.mesh if given is not None else mesh
-        if home is None:
+    def _sharding(self, slot: int, given: Sharding | None) -> Sharding | None:
+        """Return the sharding of a slot; what is on no mesh is replicated on the first."""
+        if not self.program.meshes:
             return None
+        state = self.graph.states[slot]
+        home = self.program.meshes[self.graph.meshes[slot] or 0]
         sizes = home.sizes
         dims = tuple(
             DimSharding(tuple(ref_of(part, sizes) for part in dim.axes), dim.open)
             for dim in state.dims
         )
-        said = (given.replicated, given.unreduced) if given is not None else ((), ())
+        same = given is not None and given.mesh == home
+        said = (given.replicated, given.unreduced) if given is not None and same else ((), ())
         return Sharding(home, dims, *said)
 
 

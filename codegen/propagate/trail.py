@@ -75,7 +75,7 @@ class Trail:
         """For each axis of a value's sharding, the value or result that it came from."""
         slot = self.graph.slots[self.program.values.index(self.program.value(name))]
         return {
-            self._said(part): self._origin(slot, part)
+            self._said(slot, part): self._origin(slot, part)
             for dim in self.graph.states[slot].dims
             for part in dim.axes
         }
@@ -96,7 +96,7 @@ class Trail:
         return Change(
             self._name(node.tensors[move.tensor]),
             dim,
-            ", ".join(map(self._said, move.axes)),
+            self._listed(node.tensors[move.tensor], move.axes),
             node.kind,
             line,
             move.factor,
@@ -110,15 +110,18 @@ class Trail:
         """Return what a change won against in its tensor, or lost."""
         if conflict.tensor != move.tensor:
             return ""
-        axes = ", ".join(map(self._said, conflict.axes))
+        axes = self._listed(entry.node.tensors[move.tensor], conflict.axes)
         if conflict.factor == move.factor:
             return f"could not have {axes}, which are taken"
         won = conflict.winner == move.factor
         return f"won {axes} over factor {conflict.factor}" if won else ""
 
-    def _said(self, part: AxisPart) -> str:
-        sizes = next(mesh.sizes for mesh in self.program.meshes if part.axis in mesh.sizes)
-        return str(ref_of(part, sizes))
+    def _listed(self, slot: int, axes: Parts) -> str:
+        return ", ".join(self._said(slot, part) for part in axes)
+
+    def _said(self, slot: int, part: AxisPart) -> str:
+        mesh = self.program.meshes[self.graph.meshes[slot] or 0]
+        return str(ref_of(part, mesh.sizes))
 
     def _name(self, slot: int) -> str:
         for value, own in self._named():

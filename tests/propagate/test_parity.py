@@ -67,6 +67,15 @@ def test_many_random_functions_with_all_that_can_be_said(first: int) -> None:
     assert sum(count for _, count in found.values()) > 1900
 
 
+def test_random_functions_on_several_meshes() -> None:
+    assert same(run("random", "meshes", "0", "10")) > 400
+
+
+@pytest.mark.slow
+def test_many_random_functions_on_several_meshes() -> None:
+    assert same(run("random", "meshes", "0", "60")) > 2400
+
+
 def test_loops_branches_and_manual_computations() -> None:
     found = run("control")
     assert len(found) == 9
@@ -83,6 +92,13 @@ def test_a_rule_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARITY_PLANTED", "dot_general")
     with pytest.raises(AssertionError):
         same(run("models", "mlp_step:fsdp+tp"))
+
+
+def test_meshes_that_are_mixed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison bites: axes of one mesh are moved to tensors on another."""
+    monkeypatch.setenv("PARITY_PLANTED", "meshes")
+    with pytest.raises(AssertionError):
+        same(run("random", "meshes", "0", "4"))
 
 
 def test_rules() -> None:
