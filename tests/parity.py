@@ -71,9 +71,15 @@ def _compared(program: Program, rows: Any) -> Compared:
         name = program.values[op.results[0]].name
         theirs = rows.by_scope.get(name.partition(".")[0], [])
         if theirs and names[name.partition(".")[0]] == 1:
-            found.op(op, theirs[-1])
+            found.op(op, _own(op, theirs))
     found.copies([op for op in ops if names[program.values[op.results[0]].name] != 1], rows)
     return found.differences, found.count
+
+
+def _own(op: Op, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of an op; a constraint after it is one that the passes insert for its group."""
+    made = [row for row in rows if row["op"] != "sdy.sharding_constraint"]
+    return rows[0] if op.kind == "constrain" else made[-1] if made else rows[-1]
 
 
 class _Found:

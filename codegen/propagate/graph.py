@@ -12,6 +12,7 @@ from enum import Enum
 
 from shardwright.codegen.propagate.factors import TensorState
 from shardwright.ir.program import Op, Rule
+from shardwright.ir.sharding import Sharding
 
 
 class Role(Enum):
@@ -49,18 +50,28 @@ class Graph:
 
     states: list[TensorState] = field(default_factory=list)
     meshes: list[int | None] = field(default_factory=list)  # slot -> mesh of the program
+    given: list[Sharding | None] = field(default_factory=list)  # slot -> what was said of it
     nodes: list[Node] = field(default_factory=list)
     returns: list[Node] = field(default_factory=list)  # from returned values to results
     owner: dict[int, int] = field(default_factory=dict)  # slot -> the node that defines it
     users: dict[int, list[int]] = field(default_factory=dict)  # slot -> nodes that read it
-    groups: dict[int, tuple[Node, ...]] = field(default_factory=dict)  # slot -> to its like
+    alike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> its group's others
     slots: list[int] = field(default_factory=list)  # program value -> slot
     results: list[int] = field(default_factory=list)  # program result -> slot
 
-    def slot(self, state: TensorState, mesh: int | None = None) -> int:
+    def slot(
+        self, state: TensorState, mesh: int | None = None, given: Sharding | None = None
+    ) -> int:
         self.states.append(state)
         self.meshes.append(mesh)
+        self.given.append(given)
         return len(self.states) - 1
+
+    def copy(self, source: int, target: int) -> None:
+        """Give the sharding of one slot to another, all of it."""
+        self.states[target] = self.states[source]
+        self.meshes[target] = self.meshes[source]
+        self.given[target] = self.given[source]
 
     def meshes_of(self, node: Node) -> set[int]:
         """Return the meshes that the tensors of a node are on; those on none yet fit any."""

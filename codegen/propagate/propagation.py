@@ -7,12 +7,14 @@ for it in its own tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.propagate.factors import Dim, TensorState, Visit, visit
-from shardwright.codegen.propagate.graph import Graph, Node
+from shardwright.codegen.propagate.factors import AxisMove, Dim, TensorState, Visit, visit
+from shardwright.codegen.propagate.graph import Graph, Node, Role
+from shardwright.codegen.propagate.groups import with_agreed_groups
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
+from shardwright.codegen.propagate.loops import identity
 from shardwright.codegen.propagate.order import Level, directions, sweep
 from shardwright.codegen.propagate.parts import minus, ref_of
 from shardwright.codegen.propagate.program_graph import graph_of
@@ -31,7 +33,7 @@ class Propagated:
 
 def propagate(program: Program, until: int | None = None) -> Propagated:
     """Give every value of a program its sharding; only of user priorities up to `until`."""
-    return _Propagation(program, until).run()
+    return _Propagation(with_agreed_groups(program), until).run()
 
 
 class _Propagation:
@@ -53,9 +55,6 @@ class _Propagation:
             for slot, dim, own, axes in kept:
                 if own == priority:
                     self._shown(slot, dim, axes)
-            for nodes in self.graph.groups.values():
-                for node in nodes:
-                    self._visit(node, Level.PASS_ONCE)
             for level in Level:
                 sweep(self.graph, lambda node, at=level: self._visit(node, at))  # type: ignore[misc]
         return Propagated(self._written(), Trail(self.program, self.graph, tuple(self.entries)))
@@ -63,8 +62,8 @@ class _Propagation:
     def _hidden(self) -> list[tuple[int, int, int, Dim]]:
         """Take away the dimensions of lower priorities: (slot, dimension, priority, what it is)."""
         kept: list[tuple[int, int, int, Dim]] = []
-        for slot, sharding in self._given():
-            for index, dim in enumerate(sharding.dims):
+        for slot, sharding in enumerate(self.graph.given):
+            for index, dim in enumerate(sharding.dims if sharding is not None else ()):
                 if dim.priority:
                     state = self.graph.states[slot]
                     kept.append((slot, index, dim.priority, state.dims[index]))
@@ -72,16 +71,6 @@ class _Propagation:
                     dims = _with(state.dims, index, Dim((), False))
                     self.graph.states[slot] = TensorState(dims, fixed)
         return kept
-
-    def _given(self) -> Iterable[tuple[int, Sharding]]:
-        """Return the shardings that were said, each with its slot; one for a slot."""
-        values = zip(self.graph.slots, (v.sharding for v in self.program.values), strict=True)
-        results = zip(self.graph.results, self.program.results, strict=True)
-        said: dict[int, Sharding] = {}
-        for slot, sharding in (*values, *results):
-            if sharding is not None:
-                said.setdefault(slot, sharding)
-        return said.items()
 
     def _shown(self, slot: int, index: int, dim: Dim) -> None:
         """Put a dimension back when its priority has come."""
@@ -110,28 +99,39 @@ class _Propagation:
                 changed[slot] = None
         if changed:
             self.entries.append(TrailEntry(node, found, self.user, level))
-        alike = [
-            other
-            for slot in changed
-            if node.kind != "alike"
-            for each in self.graph.groups.get(slot, ())
-            for other in self._visit(each, level)
-        ]
+        alike = [other for slot in changed for other in self._copied(slot, level)]
         return [*changed, *alike]
 
-    def _written(self) -> Program:
-        slots, results = self.graph.slots, self.graph.results
-        values = [
-            replace(value, sharding=self._sharding(slot, value.sharding))
-            for slot, value in zip(slots, self.program.values, strict=True)
-        ]
-        out = tuple(
-            self._sharding(slot, given)
-            for slot, given in zip(results, self.program.results, strict=True)
-        )
-        return replace(self.program, values=tuple(values), results=out)
+    def _copied(self, slot: int, level: Level) -> Iterator[int]:
+        """Give the sharding of a slot that has changed to the others of its group; yield those."""
+        state = self.graph.states[slot]
+        for other in self.graph.alike.get(slot, ()):
+            if self.graph.states[other] != state:
+                self.entries.append(TrailEntry(*self._copy(slot, other), self.user, level))
+                self.graph.copy(slot, other)
+                yield other
 
-    def _sharding(self, slot: int, given: Sharding | None) -> Sharding | None:
+    def _copy(self, slot: int, other: int) -> tuple[Node, Visit]:
+        """Return a copy as the visit of a node, for the trail: what `other` had is overwritten."""
+        state, before = self.graph.states[slot], self.graph.states[other]
+        moves = tuple(
+            AxisMove(1, dim, mine.axes, 0)
+            for dim, (mine, theirs) in enumerate(zip(state.dims, before.dims, strict=True))
+            if mine.axes and mine.axes != theirs.axes
+        )
+        rule = identity((1,) * len(state.dims), 1)
+        node = Node(-1, rule, (slot, other), Role.EDGE, False, None, "alike")
+        return node, Visit((state, state), moves, ())
+
+    def _written(self) -> Program:
+        values = [
+            replace(value, sharding=self._sharding(slot))
+            for slot, value in zip(self.graph.slots, self.program.values, strict=True)
+        ]
+        results = tuple(map(self._sharding, self.graph.results))
+        return replace(self.program, values=tuple(values), results=results)
+
+    def _sharding(self, slot: int) -> Sharding | None:
         """Return the sharding of a slot; what is on no mesh is replicated on the first."""
         if not self.program.meshes:
             return None
@@ -142,8 +142,8 @@ class _Propagation:
             DimSharding(tuple(ref_of(part, sizes) for part in dim.axes), dim.open)
             for dim in state.dims
         )
-        same = given is not None and given.mesh == home
-        said = (given.replicated, given.unreduced) if given is not None and same else ((), ())
+        given = self.graph.given[slot]
+        said = (given.replicated, given.unreduced) if given is not None else ((), ())
         return Sharding(home, dims, *said)
 
 

@@ -15,10 +15,6 @@ HERE = TESTS
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
 MODELS = ("mlp", "mlp_step", "attention", "layer", "layer_step")
 
-# Random functions of which a group (`shard_alike`) is visited in another order than Shardy's:
-# which of two members decides first is not stated anywhere, and the fixed points differ.
-GROUPS_DIFFER = {1: "a group of a sum", 68: "a group with a constraint", 146: "a group of a sum"}
-
 
 def run(*words: str) -> dict[str, tuple[list[str], int]]:
     command = [sys.executable, str(HERE / "parity_process.py"), *words]
@@ -49,7 +45,7 @@ def test_every_model_in_every_strategy(model: str) -> None:
 
 def test_random_functions() -> None:
     assert same(run("random", "plain", "0", "12")) > 400
-    assert same(run("random", "rich", "2", "14")) > 400
+    assert same(run("random", "rich", "0", "12")) > 400
 
 
 @pytest.mark.slow
@@ -61,10 +57,7 @@ def test_many_random_functions(first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 150, 50))
 def test_many_random_functions_with_all_that_can_be_said(first: int) -> None:
-    found = run("random", "rich", str(first), str(first + 50))
-    differing = {int(seed) for seed, (differences, _) in found.items() if differences}
-    assert differing == {seed for seed in GROUPS_DIFFER if first <= seed < first + 50}
-    assert sum(count for _, count in found.values()) > 1900
+    assert same(run("random", "rich", str(first), str(first + 50))) > 1900
 
 
 def test_random_functions_on_several_meshes() -> None:
