@@ -40,19 +40,23 @@ def compare(
     outputs: Any = None,
     *,
     by_text: bool = False,
+    edges: str = "allow",
 ) -> tuple[list[str], int, Partitioned, Any]:
     """The differences between our shardings and the passes', and how many were compared.
 
-    `by_text` writes the shardings into the module; otherwise jax lowers them.
+    `by_text` writes the shardings into the module; otherwise jax lowers them. `edges` says what
+    becomes of sub-axes in arguments and results.
     """
+    pipeline = peer.PIPELINE if edges == "allow" else (*peer.PIPELINE, peer.EDGES)
     if by_text:
         module = peer.module_of(fn, avals)
         peer.annotate(module, list(inputs), list(outputs))
     else:
         said = {} if outputs is None else {"out_shardings": outputs}
         module = peer.module_of(fn, avals, in_shardings=inputs, **said)
-    rows = peer.Rows(peer.propagated(module))
-    ours = partition(fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs)
+    rows = peer.Rows(peer.propagated(module, pipeline))
+    shardings = {"in_shardings": inputs, "out_shardings": outputs}
+    ours = partition(fn, *avals, mesh=mesh, **shardings, sub_axes_at_edges=edges)
     well_formed(ours.given)
     differences, count = _compared(well_formed(ours.program), rows)
     return differences, count, ours, rows

@@ -37,10 +37,12 @@ def of_random(kind: str, first: str, last: str) -> dict[str, object]:
     sdy_peer.lower_constraints()
     found = {}
     several = random_functions.MESHES if kind == "meshes" else random_functions.MESHES[:1]
+    edges = "gather" if kind == "edges" else "allow"
     for seed in range(int(first), int(last)):
         made = random_functions.case(seed, kind != "plain", meshes=several)
+        shardings = made.inputs, made.outputs
         differences, count, _, _ = parity.compare(
-            made, made.avals, random_functions.MESH, made.inputs, made.outputs, by_text=True
+            made, made.avals, random_functions.MESH, *shardings, by_text=True, edges=edges
         )
         found[str(seed)] = [differences, count]
     return found

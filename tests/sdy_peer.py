@@ -24,6 +24,7 @@ PIPELINE = (
     "sdy-user-priority-propagate{keep-sharding-rules=true}",
     "sdy-propagate-to-func-results",
 )
+EDGES = "sdy-remove-sub-axes-in-input-output-shardings"
 # With origins; some modules with groups make the pass abort.
 ORIGINS = tuple(one.replace("{keep", "{debug-sharding-origins=true keep") for one in PIPELINE)
 CALLS = {

@@ -64,6 +64,15 @@ def test_random_functions_on_several_meshes() -> None:
     assert same(run("random", "meshes", "0", "10")) > 400
 
 
+def test_random_functions_without_sub_axes_at_their_edges() -> None:
+    assert same(run("random", "edges", "0", "10")) > 400
+
+
+@pytest.mark.slow
+def test_many_random_functions_without_sub_axes_at_their_edges() -> None:
+    assert same(run("random", "edges", "0", "60")) > 2400
+
+
 @pytest.mark.slow
 def test_many_random_functions_on_several_meshes() -> None:
     assert same(run("random", "meshes", "0", "60")) > 2400
