@@ -14,6 +14,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import control_cases
+import gpt2
 import models
 import parity
 import random_functions
@@ -30,6 +31,15 @@ def of_models(names: list[str]) -> dict[str, object]:
         fn, avals, inputs, outputs, mesh = models.case(model, strategy)
         differences, count, _, _ = parity.compare(fn, avals, mesh, inputs, outputs)
         found[name] = [differences, count]
+    return found
+
+
+def of_gpt2(layers: str, *strategies: str) -> dict[str, object]:
+    """The training step of a GPT-2-like model of so many layers."""
+    found = {}
+    for strategy in strategies:
+        fn, avals, inputs, outputs, mesh = gpt2.case(strategy, int(layers))
+        found[strategy] = parity.compare(fn, avals, mesh, inputs, outputs)[:2]
     return found
 
 
@@ -89,6 +99,8 @@ if __name__ == "__main__":
         print(json.dumps(of_models(words)))
     elif what == "random":
         print(json.dumps(of_random(*words)))
+    elif what == "gpt2":
+        print(json.dumps(of_gpt2(*words)))
     elif what == "control":
         print(json.dumps(of_control()))
     elif what == "origins":

@@ -43,6 +43,16 @@ def test_every_model_in_every_strategy(model: str) -> None:
     assert same(found) > 100
 
 
+def test_a_training_step_of_gpt2() -> None:
+    """Embeddings and a tied head (gather, scatter), norms, attention, cross entropy, Adam."""
+    assert same(run("gpt2", "1", "fsdp+tp")) > 1000
+
+
+@pytest.mark.slow
+def test_a_training_step_of_gpt2_in_every_strategy() -> None:
+    assert same(run("gpt2", "3", "dp", "fsdp", "tp", "fsdp+tp")) > 8000
+
+
 def test_random_functions() -> None:
     assert same(run("random", "plain", "0", "12")) > 400
     assert same(run("random", "rich", "0", "12")) > 400
