@@ -135,16 +135,39 @@ class _Found:
 
 
 def origins(ours: Partitioned, rows: Any) -> Compared:
-    """The axes whose origin differs, and how many were compared: arguments and results by name."""
-    arguments = [ours.given.values[value].name for value in ours.given.body.arguments]
+    """The axes whose origin differs, and how many were compared.
+
+    Copies of a constant, which have one name, are left out.
+    """
+    program = ours.program
+    listed = [op for op in ops_of(program.body) if len(op.results) == 1]
+    names = [program.values[op.results[0]].name for op in listed]
+    copied = {name.partition(".")[0] for name in names if "." in name}
+    arguments = [program.values[value].name for value in program.body.arguments]
+    theirs_by_name = rows.by_scope.items()
+    constraints = [n for n, each in theirs_by_name if each[-1]["op"] == "sdy.sharding_constraint"]
     differences, count = [], 0
-    for op in ours.program.body.ops:
-        name = ours.program.values[op.results[0]].name
+    for name in names:
         theirs = rows.by_scope.get(name, [{"origins": ""}])[-1]["origins"]
-        found = ours.origins(name)
-        for axis, kind, number in re.findall(r'(\w+) = "(input|output): (\d+)"', theirs):
-            named = arguments[int(number)] if kind == "input" else f"result {number}"
+        found = {axis.replace('"', ""): origin for axis, origin in ours.origins(name).items()}
+        for axis, said in re.findall(r'([\w":()]+) = "([^"]+)"', theirs):
+            if name.partition(".")[0] in copied or axis not in found:
+                continue  # they speak of axes, too, that did not stay
+            kind, number = re.fullmatch(r"(.*?)[_: ]*(\d*)", said).groups()  # type: ignore[union-attr]
+            match kind:
+                case "input":
+                    named = arguments[int(number)]
+                case "output":
+                    named = f"result {number}"
+                case "constraint":
+                    named = constraints[int(number)]
+                case "self":
+                    named = name
+                case _:  # mc_0_input: 1
+                    manual, side = re.fullmatch(r"mc_(\d+)_(\w+)", kind).groups()  # type: ignore[union-attr]
+                    ends = {"input": "argument", "output": "result"}
+                    named = f"{ends[side]} {number} of manual_{manual}"
             count += 1
-            if found.get(f'"{axis}"') != named:
+            if found[axis] != named:
                 differences.append(f"{axis} of %{name}: ours {found}, Shardy's {named}")
     return differences, count

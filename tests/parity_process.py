@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -59,16 +60,35 @@ def of_random(kind: str, first: str, last: str) -> dict[str, object]:
 
 
 def of_origins(names: list[str]) -> dict[str, object]:
-    """Where the axes of each value came from, ours beside the passes'."""
+    """Where the axes of each value came from, ours beside the passes'.
+
+    A name is a model and a strategy, a case of `control_cases`, or the seed of a random function.
+    """
+    control = {name: case for name, *case in control_cases.cases()}
     found = {}
     for name in names:
-        model, _, strategy = name.partition(":")
-        fn, avals, inputs, outputs, mesh = models.case(model, strategy)
-        module = sdy_peer.module_of(fn, avals, in_shardings=inputs, out_shardings=outputs)
-        rows = sdy_peer.Rows(sdy_peer.propagated(module, sdy_peer.ORIGINS))
-        ours = partition(fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs)
-        found[name] = parity.origins(ours, rows)
+        if name.isdigit():
+            found[name] = _origins_of_random(int(name))
+            continue
+        fn, avals, inputs, outputs, mesh = control.get(name) or models.case(*name.split(":"))
+        said = {} if outputs is None else {"out_shardings": outputs}
+        module = sdy_peer.module_of(fn, avals, in_shardings=inputs, **said)
+        found[name] = _origins(fn, avals, mesh, inputs, outputs, module)
     return found
+
+
+def _origins_of_random(seed: int) -> parity.Compared:
+    made = random_functions.case(seed, False)
+    module = sdy_peer.module_of(made, made.avals)
+    sdy_peer.annotate(module, list(made.inputs), list(made.outputs))
+    shardings = made.inputs, made.outputs
+    return _origins(made, made.avals, random_functions.MESH, *shardings, module)
+
+
+def _origins(fn: Any, avals: Any, mesh: Any, inputs: Any, outputs: Any, module: Any) -> Any:
+    rows = sdy_peer.Rows(sdy_peer.propagated(module, sdy_peer.ORIGINS))
+    ours = partition(fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs)
+    return parity.origins(ours, rows)
 
 
 def of_control() -> dict[str, object]:

@@ -19,7 +19,7 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A program whose values have shardings; `given` is it before propagation."""
+    """A program whose values have shardings; `given` is what was said, before propagation."""
 
     given: Program
     mesh: Mesh
@@ -83,7 +83,7 @@ class Partitioned:
 
     def _named(self, value: str | Value) -> str:
         name = value.name if isinstance(value, Value) else value.removeprefix("%")
-        names = [known.name for known in self.given.values]
+        names = [known.name for known in self.program.values]
         if name not in names:
             like = [known for known in names if name.rstrip("0123456789_") in known]
             raise InputError(

@@ -9,10 +9,8 @@ from typing import Any
 
 import jax
 
-from shardwright.codegen.partition.applied import apply_constraints
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.partition.trees import LEAVES, leaves_of
-from shardwright.codegen.propagate.groups import with_agreed_groups
 from shardwright.codegen.spec.interop import mesh_of_jax
 from shardwright.codegen.trace.constants import split_constants
 from shardwright.codegen.trace.jaxprs import Tracer
@@ -59,7 +57,7 @@ def traced(
         tuple(tracer.warnings),
     )
     return Partitioned(
-        with_agreed_groups(apply_constraints(split_constants(program))),
+        split_constants(program),
         own,
         lambda leaves: jax.tree.unflatten(in_tree, leaves),
         lambda leaves: jax.tree.unflatten(out_tree, leaves),

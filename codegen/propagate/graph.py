@@ -11,8 +11,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from shardwright.codegen.propagate.factors import TensorState
-from shardwright.ir.program import Op, Rule
+from shardwright.ir.program import Line, Op, Rule
 from shardwright.ir.sharding import Sharding
+
+
+@dataclass(frozen=True)
+class ShardingCopy:
+    """A sharding that a value has from another from the start; both are numbers in the program."""
+
+    source: int
+    target: int
+    kind: str  # "constrain" or "alike"
+    line: Line | None
 
 
 class Role(Enum):
@@ -51,6 +61,7 @@ class Graph:
     states: list[TensorState] = field(default_factory=list)
     meshes: list[int | None] = field(default_factory=list)  # slot -> mesh of the program
     given: list[Sharding | None] = field(default_factory=list)  # slot -> what was said of it
+    names: dict[int, str] = field(default_factory=dict)  # of slots that no value or result has
     nodes: list[Node] = field(default_factory=list)
     returns: list[Node] = field(default_factory=list)  # from returned values to results
     owner: dict[int, int] = field(default_factory=dict)  # slot -> the node that defines it

@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from shardwright.codegen.propagate.graph import ShardingCopy
 from shardwright.ir.program import Body, Op, Program, Value
 from shardwright.ir.sharding import DimSharding, Sharding
 
 Group = tuple[int, ...]
 
 
-def with_agreed_groups(program: Program) -> Program:
-    """Return the program with at most one sharding given in each group; a second time, the same."""
-    if not program.groups:
-        return program
-    return _Agreed(program).run()
+def with_agreed_groups(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
+    """Return the program with at most one sharding given in each group, and what was copied.
+
+    A second time, nothing is changed.
+    """
+    agreed = _Agreed(program)
+    return agreed.run(), tuple(agreed.copies)
 
 
 def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
@@ -45,6 +48,7 @@ class _Agreed:
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, list(program.values)
         self.open: dict[int, int] = {}
+        self.copies: list[ShardingCopy] = []
         self.names = {value.name for value in program.values}
 
     def run(self) -> Program:
@@ -57,9 +61,11 @@ class _Agreed:
         said = list(dict.fromkeys(s for s in given if s is not None and not says_nothing(s)))
         if len(said) > 1:
             return tuple(self._opened(member, said[0]) for member in group)
-        if said:
-            for member in group:
+        source = next((m for m in group if self.values[m].sharding == said[0]), 0) if said else 0
+        for member in group if said else ():
+            if self.values[member].sharding != said[0]:
                 self.values[member] = replace(self.values[member], sharding=said[0])
+                self.copies.append(ShardingCopy(source, member, "alike", self.values[member].line))
         return group
 
     def _opened(self, member: int, said: Sharding) -> int:

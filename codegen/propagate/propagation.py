@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.propagate.factors import AxisMove, Dim, TensorState, Visit, visit
-from shardwright.codegen.propagate.graph import Graph, Node, Role
+from shardwright.codegen.propagate.applied import apply_constraints
+from shardwright.codegen.propagate.factors import Dim, TensorState, Visit, visit
+from shardwright.codegen.propagate.graph import Graph, Node, ShardingCopy
 from shardwright.codegen.propagate.groups import with_agreed_groups
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
-from shardwright.codegen.propagate.loops import identity
 from shardwright.codegen.propagate.order import Level, directions, sweep
 from shardwright.codegen.propagate.parts import minus, ref_of
 from shardwright.codegen.propagate.program_graph import graph_of
-from shardwright.codegen.propagate.trail import Trail, TrailEntry
-from shardwright.ir.program import Program
+from shardwright.codegen.propagate.trail import Trail, TrailEntry, copy_entry
+from shardwright.ir.program import Op, Program
 from shardwright.ir.sharding import DimSharding, Sharding
 
 
@@ -32,8 +32,13 @@ class Propagated:
 
 
 def propagate(program: Program, until: int | None = None) -> Propagated:
-    """Give every value of a program its sharding; only of user priorities up to `until`."""
-    return _Propagation(with_agreed_groups(program), until).run()
+    """Give every value of a program its sharding; only of user priorities up to `until`.
+
+    First the constraints are applied to what they constrain, and groups are made to agree.
+    """
+    program, constrained = apply_constraints(program)
+    program, alike = with_agreed_groups(program)
+    return _Propagation(program, until).run((*constrained, *alike))
 
 
 class _Propagation:
@@ -46,7 +51,9 @@ class _Propagation:
         self.entries: list[TrailEntry] = []
         self.user = 0
 
-    def run(self) -> Propagated:
+    def run(self, copies: tuple[ShardingCopy, ...]) -> Propagated:
+        for copy in copies:
+            self._noted(copy)
         kept = self._hidden()
         for priority in sorted({0, *(p for _, _, p, _ in kept)}):
             if self.until is not None and priority > self.until:
@@ -58,6 +65,17 @@ class _Propagation:
             for level in Level:
                 sweep(self.graph, lambda node, at=level: self._visit(node, at))  # type: ignore[misc]
         return Propagated(self._written(), Trail(self.program, self.graph, tuple(self.entries)))
+
+    def _noted(self, copy: ShardingCopy) -> None:
+        """Note in the trail what was copied from the start, at the priority of each dimension."""
+        source, target = (self.graph.slots[value] for value in (copy.source, copy.target))
+        op = Op(copy.kind, (copy.source,), (copy.target,), line=copy.line)
+        dims = self.graph.states[target].dims
+        given = self.program.values[copy.target].sharding
+        for index, dim in enumerate(given.dims if given is not None else ()):
+            axes = tuple(own.axes if i == index else () for i, own in enumerate(dims))
+            entry = copy_entry((source, target), axes, op, dim.priority or 0, Level.PASS_ONCE)
+            self.entries.append(entry)
 
     def _hidden(self) -> list[tuple[int, int, int, Dim]]:
         """Take away the dimensions of lower priorities: (slot, dimension, priority, what it is)."""
@@ -107,21 +125,11 @@ class _Propagation:
         state = self.graph.states[slot]
         for other in self.graph.alike.get(slot, ()):
             if self.graph.states[other] != state:
-                self.entries.append(TrailEntry(*self._copy(slot, other), self.user, level))
+                axes = tuple(dim.axes for dim in state.dims)
+                op = Op("alike", (), ())
+                self.entries.append(copy_entry((slot, other), axes, op, self.user, level))
                 self.graph.copy(slot, other)
                 yield other
-
-    def _copy(self, slot: int, other: int) -> tuple[Node, Visit]:
-        """Return a copy as the visit of a node, for the trail: what `other` had is overwritten."""
-        state, before = self.graph.states[slot], self.graph.states[other]
-        moves = tuple(
-            AxisMove(1, dim, mine.axes, 0)
-            for dim, (mine, theirs) in enumerate(zip(state.dims, before.dims, strict=True))
-            if mine.axes and mine.axes != theirs.axes
-        )
-        rule = identity((1,) * len(state.dims), 1)
-        node = Node(-1, rule, (slot, other), Role.EDGE, False, None, "alike")
-        return node, Visit((state, state), moves, ())
 
     def _written(self) -> Program:
         values = [

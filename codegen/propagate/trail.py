@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardwright.codegen.propagate.factors import AxisMove, Conflict, Visit
-from shardwright.codegen.propagate.graph import Graph, Node
+from shardwright.codegen.propagate.graph import Graph, Node, Role
+from shardwright.codegen.propagate.loops import identity
 from shardwright.codegen.propagate.order import Level
 from shardwright.codegen.propagate.parts import AxisPart, Parts, overlap, ref_of
-from shardwright.ir.program import Program, Value
+from shardwright.ir.program import Op, Program, Value
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,16 @@ class TrailEntry:
     visit: Visit
     user: int
     level: Level
+
+
+def copy_entry(
+    slots: tuple[int, int], axes: tuple[Parts, ...], op: Op, user: int, level: Level
+) -> TrailEntry:
+    """Return the entry of a sharding that was copied from one slot to another, not propagated."""
+    rule = identity((1,) * len(axes), 1)
+    node = Node(-1, rule, slots, Role.EDGE, False, op, op.kind)
+    moves = (AxisMove(1, dim, parts, 0) for dim, parts in enumerate(axes) if parts)
+    return TrailEntry(node, Visit((), tuple(moves), ()), user, level)
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Change:
         where = f" ({self.line})" if self.line else ""
         lost = "".join(f"; {conflict}" for conflict in self.conflicts)
         return (
-            f"%{self.value} dimension {self.dim} got {self.axes} from %{self.source} "
+            f"{_named(self.value)} dimension {self.dim} got {self.axes} from {_named(self.source)} "
             f"through {self.kind}{where}, priority p{self.user_priority}, "
             f"op priority {int(self.op_priority)}{lost}"
         )
@@ -129,10 +141,15 @@ class Trail:
                 return value.name
         if slot in self.graph.results:
             return f"result {self.graph.results.index(slot)}"
-        return "loop"
+        return self.graph.names.get(slot, "loop")
 
     def _named(self) -> Iterator[tuple[Value, int]]:
         return zip(self.program.values, self.graph.slots, strict=True)
+
+
+def _named(name: str) -> str:
+    """Return a name as it stands in a sentence: that of a value with its `%`."""
+    return f"%{name}" if re.fullmatch(r"[\w.]+", name) else name
 
 
 def _meets(axes: Parts, part: AxisPart) -> bool:

@@ -36,15 +36,20 @@ def found(given: Program, *names: str) -> list[str]:
 def test_one_sharding_that_is_given_is_that_of_all() -> None:
     given = program('[{"c"}]', '[{?}], replicated={"a"}')
     assert found(given, "p", "q", "r", "t") == ['[{"c"}]', '[{"c"}]', '[{"c"}]', '[{"c", ?}]']
-    agreed = with_agreed_groups(given)
-    assert with_agreed_groups(agreed) == agreed
+    agreed, copies = with_agreed_groups(given)
+    assert [copy.target for copy in copies] == [given.body.ops[i].results[0] for i in (1, 2)]
+    assert with_agreed_groups(agreed) == (agreed, ())
+    (change,) = propagate(given).trail.why("r")
+    assert str(change) == (
+        '%r dimension 0 got "c" from %p through alike, priority p0, op priority 0'
+    )
 
 
 def test_of_several_the_one_that_changes_first_decides() -> None:
     """Each member keeps what it was given; a constraint after it is sharded like the group."""
     given = program('[{"c"}]', '[{"b", ?}]')
-    agreed = well_formed(with_agreed_groups(given))
-    assert with_agreed_groups(agreed) == agreed
+    agreed = well_formed(with_agreed_groups(given)[0])
+    assert with_agreed_groups(agreed) == (agreed, ())
     assert [agreed.values[member].name for member in agreed.groups[0]] == [
         "alike_0",
         "alike_1",

@@ -96,7 +96,25 @@ def test_loops_branches_and_manual_computations() -> None:
 
 def test_origins() -> None:
     """Where an axis came from is what the passes say too."""
-    assert same(run("origins", "mlp:fsdp+tp", "mlp_step:fsdp+tp", "mlp_step:dp")) > 60
+    models = ("mlp:fsdp+tp", "mlp_step:dp", "attention:tp+sp", "layer_step:dp+tp+sp+g")
+    assert same(run("origins", *models)) > 350
+    assert same(run("origins", *map(str, range(10)))) > 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_origins_in_every_model_and_strategy(model: str) -> None:
+    assert same(run("origins", *(f"{model}:{strategy}" for strategy in STRATEGIES))) > 100
+
+
+def test_origins_in_loops_branches_and_manual_computations() -> None:
+    """Where a manual computation is given what has an axis, the passes name the computation."""
+    names = ("scan", "gradient of layers", "cond", "manual, inward", "manual, outward")
+    found = run("origins", *names)
+    assert found.pop("manual, outward")[0] == [
+        "t of %add_0: ours {'d': 'result 0 of manual_0', 't': 'w'}, Shardy's argument 1 of manual_0"
+    ]
+    assert same(found) > 30
 
 
 def test_a_rule_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
