@@ -107,9 +107,14 @@ class HostText:
         return f"int{8 * DTYPES[self.module.dtype]}"
 
     @property
+    def changes_nans(self) -> bool:
+        """Whether XLA on CPU computes with the elements as float32, which changes NaNs."""
+        return self.module.dtype in ("bfloat16", "float8_e5m2")
+
+    @property
     def on_cpu(self) -> str:
-        """The rest of a docstring, where XLA does not keep all that `pad` and `unpad` move."""
-        if self.module.dtype not in ("bfloat16", "float8_e5m2"):
+        """The rest of the docstring of `pad`, where XLA does not keep all that it moves."""
+        if not self.changes_nans:
             return ""
         return (
             "\n\n    In a jit that moves elements between devices XLA on CPU does so in float32,"

@@ -37,10 +37,6 @@ class Execution:
         """Return what `reshard` is called with beside the meshes."""
         return {}
 
-    def runs(self) -> Iterator[Run]:
-        """Yield what the module is executed on."""
-        return runs(self.case)
-
     def observed(self, run: Run) -> AbstractContextManager[None]:
         """Inside, the module runs as `run` says, and what goes wrong is a MismatchError."""
         del run  # on plain devices it makes no difference
@@ -48,7 +44,7 @@ class Execution:
 
     def passed(self) -> tuple[str, ...]:
         """Execute the module on every bit plane; the names of the checks passed."""
-        for each in self.runs():
+        for each in runs(self.case):
             result = self.once(each)
         self.pad_and_unpad(each, result)
         if not self.case.derivative:

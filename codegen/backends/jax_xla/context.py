@@ -77,6 +77,7 @@ class ProgramText:
     round_lines: tuple[str, ...]
     is_kernel: bool = False
     settings: str = ""
+    as_bits_interpreted: bool = False
 
     @property
     def as_bits(self) -> bool:
