@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
 
-from shardwright.ir.errors import InputError
+from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Body, Line, Op, Param, Program, Rule, Value
+from shardwright.ir.program_check import check_op
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.text.parse import parse_meshes, parse_sharding
 
 KINDS = ("reduction", "need_replication", "permutation", "blocked")
 LETTERS = "ijklmnopqrstuvwxyz"
 Node = Tree[Token]
+Check = Callable[[Op, Sequence[Value]], None]
 
 
 def format_program(program: Program) -> str:
@@ -181,9 +183,12 @@ def _parser() -> Lark:
     )
 
 
-def parse_program(text: str) -> Program:
-    """Return a program from its text; an InputError with a caret where it does not follow the
-    grammar."""
+def parse_program(text: str, check: Check | None = None) -> Program:
+    """Return a program from its text; an InputError with a caret where it is not well formed.
+
+    `check` is called with each op and the values before it; the InternalError that it may raise
+    becomes such an InputError too.
+    """
     try:
         tree = _parser().parse(text)
     except UnexpectedInput as error:
@@ -194,14 +199,15 @@ def parse_program(text: str) -> Program:
             text=text,
             span=(at, at + 1),
         ) from None
-    return _Read(text).program(tree)
+    return _Read(text, (check_op,) if check is None else (check_op, check)).program(tree)
 
 
 class _Read:
     """Reads one parse tree."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, checks: tuple[Check, ...]) -> None:
+        self.text, self.checks = text, checks
+        self.hidden: set[str] = set()  # values of bodies that have ended
         self.meshes: tuple[Mesh, ...] = ()
         self.values: list[Value] = []
         self.number: dict[str, int] = {}
@@ -210,7 +216,9 @@ class _Read:
         self.meshes = self.read_meshes([n.children[0] for n in tree.find_data("mesh")])
         arguments, results, block = tree.children[-3:]
         body, groups = self.body(arguments, block)
-        slots = tuple(self.slot(node) for node in results.children)  # type: ignore[union-attr]
+        slots = tuple(map(self.slot, results.children, body.results))  # type: ignore[union-attr]
+        if len(results.children) != len(body.results):  # type: ignore[union-attr]
+            raise self.at("each result must have a sharding, or _", results)
         name = next(str(c) for c in tree.children if isinstance(c, Token))
         return Program(name, self.meshes, tuple(self.values), body, slots, groups)
 
@@ -221,22 +229,37 @@ class _Read:
                 raise self.error("all meshes of a program must be of the same devices", token)
         return meshes
 
-    def slot(self, node: Any) -> Sharding | None:
+    def slot(self, node: Any, value: int) -> Sharding | None:
         token = node.children[0]
-        return None if token.type == "FREE" else self.sharding(token)
+        return None if token.type == "FREE" else self.ranked(token, self.values[value].shape)
 
     def body(self, arguments: Any, block: Any) -> tuple[Body, tuple[tuple[int, ...], ...]]:
         numbers = tuple(self.value(node) for node in arguments.children)
         ops = tuple(self.op(node) for node in block.children if node.data == "op")
         (last,) = (node for node in block.children if node.data == "return")
-        groups = (self.refs(node) for node in block.children if node.data == "alike")
-        return Body(numbers, ops, self.refs(last)), tuple(groups)
+        groups = tuple(self.group(node) for node in block.children if node.data == "alike")
+        return Body(numbers, ops, self.refs(last)), groups
+
+    def inner(self, node: Any) -> Body:
+        """Return the body of an op, whose values nothing outside can use."""
+        before = set(self.number)
+        body, groups = self.body(*node.children)
+        if groups:
+            raise self.at("groups stand at the end of the program", node)
+        self.hidden.update(self.number.keys() - before)
+        return body
+
+    def group(self, node: Any) -> tuple[int, ...]:
+        members = self.refs(node)
+        if len({self.values[member].shape for member in members}) > 1:
+            raise self.at("values of a group must be of one shape", node)
+        return members
 
     def refs(self, node: Any) -> tuple[int, ...]:
         return tuple(self.ref(token) for token in node.children if _is(token, "VALUE"))
 
     def ref(self, token: Token) -> int:
-        if token not in self.number:
+        if token not in self.number or token in self.hidden:
             raise self.error("a value must be defined before it is used", token)
         return self.number[str(token)]
 
@@ -246,9 +269,7 @@ class _Read:
             raise self.error("a value must be defined once", name)
         dtype, _, shape = str(kind)[:-1].partition("[")
         extents = tuple(int(extent) for extent in shape.split(",") if extent.strip())
-        sharding = self.sharding(rest[0]) if rest else None
-        if sharding is not None and sharding.rank != len(extents):
-            raise self.error("a sharding must have the rank of its value", rest[0])
+        sharding = self.ranked(rest[0], extents) if rest else None
         self.number[str(name)] = len(self.values)
         self.values.append(Value(str(name)[1:], extents, dtype, sharding))
         return len(self.values) - 1
@@ -257,17 +278,33 @@ class _Read:
         kind = next(str(c) for c in node.children if _is(c, "NAME"))
         operands = self.refs(node)
         parts = {c.data: c for c in node.children if isinstance(c, Tree)}
-        bodies = tuple(self.body(*c.children)[0] for c in node.children if _data(c) == "body")
+        bodies = tuple(self.inner(c) for c in node.children if _data(c) == "body")
         results = tuple(self.value(c) for c in node.children if _data(c) == "value")
         params: tuple[tuple[str, Param], ...] = ()
         if "params" in parts:
-            params = tuple(self.param(param) for param in parts["params"].children)
-        rule = parse_rule(str(parts["rule"].children[0])[5:]) if "rule" in parts else None
+            params = tuple(sorted(map(self.param, parts["params"].children), key=_first))
+        rule = self.rule(parts["rule"].children[0]) if "rule" in parts else None
         line = _line(str(parts["line"].children[0])[2:].strip()) if "line" in parts else None
         for result in results:
             old = self.values[result]
             self.values[result] = Value(old.name, old.shape, old.dtype, old.sharding, line)
-        return Op(kind, operands, results, params, bodies, rule, line)
+        return self.checked(Op(kind, operands, results, params, bodies, rule, line), node)
+
+    def checked(self, op: Op, node: Any) -> Op:
+        """Return an op that is well formed; else raise an InputError that underlines it."""
+        for check in self.checks:
+            try:
+                check(op, self.values)
+            except InternalError as error:
+                rule = str(error).removeprefix("the program is not well formed: ")
+                raise self.at(f"an op must be well formed: {rule}", node) from None
+        return op
+
+    def rule(self, token: Any) -> Rule:
+        try:
+            return parse_rule(str(token)[5:])
+        except (LookupError, ValueError):
+            raise self.error("a rule must give the size of every factor", token) from None
 
     def param(self, node: Any) -> tuple[str, Param]:
         name, literal = node.children
@@ -286,7 +323,15 @@ class _Read:
                 return {"true": True, "false": False, "none": None}[token]
         return int(token) if re.fullmatch("-?[0-9]+", token) else float(token)
 
+    def ranked(self, token: Token, shape: tuple[int, ...]) -> Sharding:
+        sharding = self.sharding(token)
+        if sharding.rank != len(shape):
+            raise self.error("a sharding must have the rank of its value", token)
+        return sharding
+
     def sharding(self, token: Token) -> Sharding:
+        if not self.meshes:
+            raise self.error("a program with shardings must have a mesh", token)
         try:
             named = str(token).startswith("<")
             return parse_sharding(str(token), self.meshes if named else self.meshes[0])
@@ -299,9 +344,20 @@ class _Read:
         start = token.start_pos or 0
         return InputError(rule, got=str(token), text=self.text, span=(start, start + len(token)))
 
+    def at(self, rule: str, node: Any) -> InputError:
+        """Return the error of a part of the text, of which the first line is underlined."""
+        start = 0 if node.meta.empty else node.meta.start_pos
+        end = len(self.text) if node.meta.empty else node.meta.end_pos
+        got = self.text[start:end].splitlines()[0].rstrip()
+        return InputError(rule, got=got, text=self.text, span=(start, start + len(got)))
+
 
 def _is(child: Any, kind: str) -> bool:
     return isinstance(child, Token) and child.type == kind
+
+
+def _first(param: tuple[str, Param]) -> str:
+    return param[0]
 
 
 def _data(child: Any) -> str:
