@@ -99,7 +99,8 @@ class Plan(Once):
     def outline(self) -> Exchange:
         """Both ends side by side, for ranges and pictures: the exchange of a direct plan; for
         another one that between its source and target, partial sums taken as values."""
-        if self.strategy == "direct":
+        fate = self.reshard.fate
+        if self.strategy == "direct" and not (fate.new or fate.reduced):
             return self.exchange
         ends = (replace(side, unreduced=()) for side in (self.reshard.source, self.reshard.target))
         source, target = ends

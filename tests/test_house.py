@@ -64,7 +64,7 @@ LONGEST_TEMPLATE = 8
 """Most conditions in a template."""
 
 CROWDED = {
-    "templates/common/jax_host.py.jinja": 23,
+    "templates/common/jax_host.py.jinja": 17,
     "templates/common/jax_reshard.py.jinja": 18,
     "templates/jax_xla/boxes.py.jinja": 9,
     "templates/jax_xla/module.py.jinja": 14,

@@ -77,6 +77,7 @@ class ProgramText:
     round_lines: tuple[str, ...]
     is_kernel: bool = False
     settings: str = ""
+    as_bits_interpreted: bool = False
 
     @property
     def as_bits(self) -> bool:
@@ -170,8 +171,7 @@ def refuse(plan: Plan) -> None:
 
 
 def render(request: Request) -> str:
-    """Return the text of a module; with a target, that of the derivative of a sum: of a plan to
-    what every term of it is a copy of, whose result has unreduced axes beside the plan's."""
+    """Return the text of a module."""
     return render_template("jax_xla/module.py.jinja", xla_text(request))
 
 
@@ -233,8 +233,8 @@ def _transfers(exchange: Exchange) -> int:
 def xla_text(request: Request) -> XlaText:
     """Return the template's context."""
     plan, command = request.plan, request.command
-    if is_stepwise(plan) or request.target is not None:
-        return _of_steps(steps_text(plan, command, TESTED, request.target))
+    if is_stepwise(plan):
+        return _of_steps(steps_text(plan, command, TESTED))
     exchange = as_vectors(plan.exchange)
     how = plan.once(how_of)
     tested = RAGGED_TESTED if isinstance(how, Ragged) else TESTED

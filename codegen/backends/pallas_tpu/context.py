@@ -92,6 +92,11 @@ class PallasKernel:
         return self.host.as_bits and (packed or self.module.dtype == "float16")
 
     @property
+    def as_bits_interpreted(self) -> bool:
+        """Whether elements are integers where the kernel is interpreted alone, on CPU."""
+        return self.host.as_bits and self.host.changes_nans and not self.as_bits
+
+    @property
     def moved(self) -> str:
         """What elements are moved as."""
         return (

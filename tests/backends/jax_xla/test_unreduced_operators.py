@@ -23,8 +23,9 @@ from shardwright.codegen.spec.interop import to_named_sharding
 from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import sums as oracle_terms
-from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding, places_equally
+from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.placement import places_equally
 
 GRID = Mesh({"x": 2, "y": 4})
 EXTREMA = ("max", "min")
@@ -278,6 +279,6 @@ def test_a_maximum_has_no_derivative(tmp_path: Path) -> None:
     said = output(started(GRADIENT, 8, tmp_path / "jax_xla.py"))
     assert said.splitlines() == [
         "the max of terms has no derivative where terms are equal: stop_gradient(x) before "
-        "reshard, or reduce by a function of your own that has one",
+        "reshard, or use a function of your own that has one",
         "128 elements moved, every target shard right",
     ]
