@@ -61,6 +61,13 @@ def test_a_training_step_of_gpt2_in_every_strategy() -> None:
     assert same(run("gpt2", "3", "dp", "fsdp", "tp", "fsdp+tp")) > 8000
 
 
+def test_more_models() -> None:
+    """Convolutions, experts, dropout, clipped gradients, rotary positions, a cache."""
+    found = run("more")
+    assert len(found) == 9
+    assert same(found) > 700
+
+
 def test_random_functions() -> None:
     assert same(run("random", "plain", "0", "12")) > 400
     assert same(run("random", "rich", "0", "12")) > 400
