@@ -14,7 +14,8 @@ from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.propagate.checked import check_propagated
 from shardwright.ir.program import Op, Program, ops_of
 from shardwright.ir.program_check import well_formed
-from shardwright.ir.program_text import format_program, parse_program
+from shardwright.ir.program_parse import parse_program
+from shardwright.ir.program_text import format_program
 from shardwright.ir.sharding import Sharding
 
 Compared = tuple[list[str], int]

@@ -48,7 +48,7 @@ def _program(path: Path) -> str:
     from shardwright.codegen.propagate.checked import check_propagated, unknown_kinds
     from shardwright.codegen.propagate.propagation import propagate
     from shardwright.codegen.show.program import show_program
-    from shardwright.ir.program_text import parse_program
+    from shardwright.ir.program_parse import parse_program
 
     try:
         text = path.read_text(encoding="utf-8")

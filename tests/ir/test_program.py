@@ -14,7 +14,8 @@ from shardwright.codegen.show.program import show_program
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.program import Body, Op, Program
 from shardwright.ir.program_check import well_formed
-from shardwright.ir.program_text import format_program, format_rule, parse_program, parse_rule
+from shardwright.ir.program_parse import parse_program
+from shardwright.ir.program_text import format_program, format_rule, parse_rule
 
 MLP = """\
 @mesh = <["d"=4, "t"=2]>
@@ -31,6 +32,12 @@ rule=([i, j])->([i, j]) {i=8, j=32} need_replication={j}
   alike %h, %k
 }
 """
+
+
+def test_what_a_sharding_can_say_is_read() -> None:
+    said = '[{"d"}, {?}p2], replicated={"t":(1)2}, unreduced=max{"t":(2)2}'
+    text = MLP.replace('"t"=2', '"t"=4').replace('[{"d"}, {}]', said)
+    assert format_program(parse_program(text)) == text
 
 
 def test_the_text_is_read_and_printed() -> None:

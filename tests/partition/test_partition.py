@@ -12,7 +12,8 @@ from jax.sharding import PartitionSpec
 
 import shardwright as sw
 from shardwright.ir.program_check import well_formed
-from shardwright.ir.program_text import format_program, parse_program
+from shardwright.ir.program_parse import parse_program
+from shardwright.ir.program_text import format_program
 
 MESH = sw.Mesh({"d": 4, "t": 2})
 
