@@ -130,7 +130,7 @@ def _print_comparison(reshard: "Reshard", description: "Description") -> None:
 
 
 def _print(planned: "Plan", transfers: bool) -> None:
-    from shardwright.codegen.emit.executed import executing
+    from shardwright.codegen.emit.emit import executing
     from shardwright.codegen.show import tile_table
 
     reshard = planned.reshard

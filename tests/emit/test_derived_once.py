@@ -1,13 +1,15 @@
-"""What modules, pages and pictures derive of a plan is derived once."""
+"""What modules, pages and pictures derive of a plan is derived once, from few files."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
+import pytest
 from places import ROOT
 
 from shardwright.codegen.backends import registry
@@ -22,7 +24,10 @@ GIVEN = {
     "source": '[{"x"}, {"y"}]',
     "target": '[{"y"}, {"x"}]',
 }
+ROOMS = tuple(ROOT / name for name in ("codegen", "ir", "templates"))
 PLANS = 2
+FILES = {"triton_gpu": 47, "pallas_tpu": 58}
+"""From a description to a module, the templates too: more would be harder to follow."""
 DERIVED = (
     ("planner/direct.py", "plan_direct"),
     ("ir/exchange.py", "of"),
@@ -40,14 +45,19 @@ def described(**given: str) -> Description:
     return describe({**GIVEN, **given})
 
 
+@cache
+def in_rooms(path: str) -> str:
+    """A file of the project relative to its root; the empty string for any other."""
+    file = Path(path).resolve()
+    return str(file.relative_to(ROOT)) if any(map(file.is_relative_to, ROOMS)) else ""
+
+
 def calls(run: Callable[[], object]) -> Counter[tuple[str, str]]:
     """How often functions of the project, and templates, are entered: by file and name."""
     found: Counter[tuple[str, str]] = Counter()
 
     def enter(frame: FrameType, event: str, _argument: object) -> None:
-        path = frame.f_code.co_filename
-        if event == "call" and path.startswith(str(ROOT)) and "/.venv/lib" not in path:
-            file = str(Path(path).resolve().relative_to(ROOT))
+        if event == "call" and (file := in_rooms(frame.f_code.co_filename)):
             found[file, frame.f_code.co_name] += 1
 
     sys.setprofile(enter)
@@ -72,3 +82,12 @@ def test_each_is_derived_once_a_plan() -> None:
     got = {which: entered(found, *which) for which in DERIVED}
     assert got == dict.fromkeys(DERIVED, PLANS)
     assert entered(found, "ir/layout.py", "of") == 2 * PLANS  # one a side
+
+
+@pytest.mark.parametrize("backend", FILES)
+def test_files_from_a_description_to_a_module(backend: str) -> None:
+    given = described(backends=backend)
+    emit_described(given).modules("")  # compiles templates
+    found = calls(lambda: emit_described(given).modules(""))
+    files = sorted({file for file, _ in found})
+    assert len(files) <= FILES[backend], files

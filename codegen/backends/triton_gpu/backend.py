@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardwright.codegen.backends.base import Backend, Request
+from shardwright.codegen.backends.base import Backend
 from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.backends.triton_gpu import context
 from shardwright.codegen.backends.triton_gpu.contract import CONTRACT
 from shardwright.codegen.backends.triton_gpu.group import group_files
 from shardwright.codegen.backends.triton_gpu.runtime import RUNTIME
-from shardwright.codegen.spec.group import Group
-from shardwright.ir.plan import Plan
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 """NVIDIA's `sm_` names and AMD's `gfx` names."""
@@ -47,14 +45,9 @@ class TritonGpu(Backend):
     )
     has_groups = True
 
-    def refuse(self, plan: Plan) -> None:
-        context.refuse(plan)
-
-    def render(self, request: Request) -> str:
-        return context.render(request)
-
-    def group_files(self, group: Group, plans: Mapping[str, Plan]) -> dict[str, str]:
-        return group_files(group, plans)
+    refuse = staticmethod(context.refuse)
+    render = staticmethod(context.render)
+    group_files = staticmethod(group_files)
 
 
 BACKEND: Backend = TritonGpu()
