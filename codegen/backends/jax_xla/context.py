@@ -52,7 +52,7 @@ from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 NAME = "jax_xla"
 # A module goes through all transfers when it is traced.
@@ -158,9 +158,10 @@ def refuse(plan: Plan) -> None:
         return
     check_extents(plan, NAME)
     check_ascii(plan.reshard)
-    refuse_wide(plan, as_vectors(plan.exchange), NAME)
-    count = _transfers(plan.exchange)
-    if count > MOST_TRANSFERS and plan.once(_collectives) is None:
+    direct = direct_of(plan)
+    refuse_wide(plan, as_vectors(direct.exchange), NAME)
+    count = _transfers(direct.exchange)
+    if count > MOST_TRANSFERS and direct.once(_collectives) is None:
         raise InputError(
             "jax_xla goes through all transfers when it is traced",
             argument="target",
@@ -175,7 +176,7 @@ def render(request: Request) -> str:
     return render_template("jax_xla/module.py.jinja", xla_text(request))
 
 
-def how_of(plan: Plan) -> How:
+def how_of(plan: DirectPlan) -> How:
     """Return how the transfers of a direct plan travel."""
     collectives = plan.once(_collectives)
     if collectives is not None:
@@ -194,7 +195,7 @@ def how_of(plan: Plan) -> How:
     return min(tight, key=lambda how: how.collectives, default=rounds)
 
 
-def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
+def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
     """Return the ragged all-to-all that a plan is, where it is for a topology that has one."""
     if plan.prediction is None or not plan.reshard.shape:
         return None
@@ -203,7 +204,7 @@ def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
     return found if found is not None and _is_tight(found.wire, _exact(plan)) else None
 
 
-def _collectives(plan: Plan) -> Collectives | None:
+def _collectives(plan: DirectPlan) -> Collectives | None:
     """Return the collectives over axes that move a plan's bytes, if there are any."""
     names = axis_names(plan.reshard.source)
 
@@ -235,10 +236,10 @@ def xla_text(request: Request) -> XlaText:
     plan, command = request.plan, request.command
     if is_stepwise(plan) or request.target is not None:
         return _of_steps(steps_text(plan, command, TESTED, request.target))
-    exchange = as_vectors(plan.exchange)
-    how = plan.once(how_of)
+    direct = direct_of(plan)
+    exchange, how = as_vectors(direct.exchange), direct.once(how_of)
     tested = RAGGED_TESTED if isinstance(how, Ragged) else TESTED
-    module = module_text(plan, command, PYTHON, tested, more=("", *how_facts(how, plan)))
+    module = module_text(direct, command, PYTHON, tested, more=("", *how_facts(how, plan)))
     host = host_text(plan, module)
     program = ProgramText(
         module=module,

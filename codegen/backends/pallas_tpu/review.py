@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import Plan, direct_of
 
 WHAT = {
     "direct": "tiles go by DMA from shard to shard",
@@ -73,7 +73,7 @@ Row = tuple[str, ...]
 def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
     """Return the forms that can move the tiles of a plan, the best order of dimensions of each:
     a title, a heading and rows; the chosen one first."""
-    every = plan.once(choices)
+    every = direct_of(plan).once(choices)
     taken = cheapest(every)
     best = {taken.form.name: taken}
     for choice in sorted(every, key=lambda choice: choice.cost):

@@ -29,7 +29,7 @@ from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan
 
 Form = Direct | Windows | Slots | Routed
 
@@ -57,7 +57,7 @@ class FormChoice:
         return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
 
 
-def choices(plan: Plan) -> tuple[FormChoice, ...]:
+def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
     """Return every form that can move the tiles of a plan."""
     itemsize = DTYPES[plan.reshard.dtype]
     return tuple(candidates(as_vectors(plan.exchange), itemsize, plan.once(grid_of)))

@@ -17,12 +17,12 @@ from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of, same_devices
-from shardwright.ir.plan import Plan, Prediction
+from shardwright.ir.plan import Prediction, SteppedPlan
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import MoveStep, Step
 
 
-def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> Plan:
+def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
     No shard in between is larger than the larger one of source and target, or, with a limit, no
@@ -45,7 +45,7 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
         why = f"no sequence of basis steps keeps every shard within {largest:,.0f} bytes"
     if path is None:
         raise _none(reshard, memory_limit)
-    steps: tuple[Step, ...] = Naming(basis).steps(path.steps)
+    steps = Naming(basis).steps(path.steps)
     costs = path.costs
     if steps and not path.steps:  # the same sharding, cut otherwise where it does not divide
         costs = (_routed(steps[0], network, reshard.itemsize),)
@@ -55,7 +55,8 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     prediction = Prediction(
         str(network.topology), sum(costs), costs, path.bound, peak, memory_limit, why
     )
-    return Plan(reshard, "basis", steps, traffic_of(reshard, steps), prediction)
+    traffic = traffic_of(reshard, steps)
+    return SteppedPlan(reshard=reshard, steps=steps, traffic=traffic, prediction=prediction)
 
 
 def _routed(step: Step, network: Network, itemsize: int) -> float:
