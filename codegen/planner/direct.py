@@ -35,7 +35,8 @@ def plan_direct(
             got=str(reshard.source),
             expected="the same unreduced axes in the target, or strategy basis",
         )
-    check_limit(reshard, memory_limit)
+    if memory_limit is not None:
+        check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)
     chosen = rule or choose_rule(loads)
     traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])

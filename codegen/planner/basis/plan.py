@@ -34,7 +34,8 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     _check_devices(reshard)
     if not _keeps_terms(reshard):
         raise _none(reshard, None)
-    check_limit(reshard, memory_limit)
+    if memory_limit is not None:
+        check_limit(reshard, memory_limit)
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
     why = None
