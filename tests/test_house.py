@@ -68,11 +68,6 @@ CROWDED = {
     "templates/common/jax_reshard.py.jinja": 18,
     "templates/jax_xla/boxes.py.jinja": 9,
     "templates/jax_xla/module.py.jinja": 14,
-    "templates/pallas_tpu/module.py.jinja": 12,
-    "templates/pallas_tpu/pieces.py.jinja": 10,
-    "templates/pallas_tpu/routed.py.jinja": 15,
-    "templates/pallas_tpu/slots.py.jinja": 11,
-    "templates/pallas_tpu/windows.py.jinja": 30,
 }
 """Templates that have more than that, and how many: none may grow, none may join them."""
 

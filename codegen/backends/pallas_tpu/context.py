@@ -11,11 +11,16 @@ from shardwright.codegen.backends.jax_host import HostText, host_text, short_dim
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.helpers import Helpers
 from shardwright.codegen.backends.pallas_tpu.proofs import check
-from shardwright.codegen.backends.pallas_tpu.review import form_facts
 from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
-from shardwright.codegen.backends.pallas_tpu.strategy import Form, FormChoice, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.strategy import (
+    Form,
+    FormChoice,
+    cheapest,
+    choices,
+    form_facts,
+)
 from shardwright.codegen.emit.context import (
     ModuleText,
     as_vectors,
@@ -57,6 +62,13 @@ class PallasKernel:
     is_kernel: bool = True
     names_axes: bool = False  # among axes that its shardings alone do not name
     settings: str = ", interpret, collective_id"  # arguments after the shard
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """The modules of Python that a module needs."""
+        loads_backward = ("importlib.util",) if self.host.differentiable else ()
+        warns = ("warnings",) if self.host.communicates and not self.checks_routes else ()
+        return ("functools", *loads_backward, "math", "operator", "os", *warns)
 
     @property
     def order_spec(self) -> str:
@@ -159,7 +171,8 @@ def render(request: Request) -> str:
 
 def printed(plan: DirectPlan, command: str, choice: FormChoice) -> str:
     """Return the text of a module in a form."""
-    return render_template("pallas_tpu/module.py.jinja", pallas_text(plan, command, choice))
+    text = pallas_text(plan, command, choice)
+    return render_template(f"{choice.form.template}.py.jinja", text)
 
 
 def choice_of(plan: DirectPlan) -> FormChoice:

@@ -1,6 +1,6 @@
 """What neither the interpreter nor the TPU compiler sees of a kernel's windows, proved at emission.
 
-Every tile of every device is a product of pieces along the dimensions (`tpu_pairs`), and so are the
+Every tile of every device is a product of pieces along the dimensions (`pieces.py`), and so are the
 windows of its DMAs: what holds for each piece of each dimension holds for all devices. Checked are
 
     hints     starts and sizes said to be multiples of something are

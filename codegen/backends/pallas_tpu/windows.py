@@ -148,6 +148,11 @@ class Windows:
     template: str = "pallas_tpu/windows"
     leaves_padding: bool = False
 
+    @property
+    def tiling(self) -> str:
+        """The template of what depends on how memory is tiled."""
+        return f"{self.template}_{'flat' if len(self.view) == 1 else 'rows'}"
+
     @staticmethod
     def of(sums: Sums, itemsize: int, view: View) -> Windows:
         """Return the form of an exchange."""
