@@ -15,6 +15,7 @@ from places import ROOT
 from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.spec.description import Description, describe
+from shardwright.ir.once import Once
 
 GIVEN = {
     "name": "derived",
@@ -38,6 +39,13 @@ DERIVED = (
     ("pallas_tpu/strategy.py", "choices"),
     ("pallas_tpu/context.py", "choice_of"),
     ("jax_xla/context.py", "how_of"),
+)
+STEPS = (
+    ("basis/plan.py", "plan_basis"),
+    ("jax_xla/steps/axes.py", "of"),
+    ("jax_xla/steps/plan.py", "steps_of"),
+    ("jax_xla/steps/docstring.py", "step_facts"),
+    ("emit/index_functions.py", "box_functions"),
 )
 
 
@@ -75,13 +83,31 @@ def entered(found: Counter[tuple[str, str]], end: str, name: str) -> int:
     )
 
 
+def derived(given: Description, names: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], int]:
+    """How often a bundle is derived of what these functions make."""
+    found = calls(lambda: emit_described(given).files("derived"))
+    return {which: entered(found, *which) for which in names}
+
+
+ALL = described(backends=",".join(registry.NAMES))
+LAYOUTS = (("ir/layout.py", "of"),)
+
+
 def test_each_is_derived_once_a_plan() -> None:
     """A bundle has two plans, of the reshard and of its reverse, and three modules of each."""
-    given = described(backends=",".join(registry.NAMES))
-    found = calls(lambda: emit_described(given).files("derived"))
-    got = {which: entered(found, *which) for which in DERIVED}
-    assert got == dict.fromkeys(DERIVED, PLANS)
-    assert entered(found, "ir/layout.py", "of") == 2 * PLANS  # one a side
+    once = dict.fromkeys(DERIVED, PLANS) | dict.fromkeys(LAYOUTS, 2 * PLANS)  # one a side
+    assert derived(ALL, DERIVED + LAYOUTS) == once
+
+
+def test_each_is_derived_once_a_plan_of_steps() -> None:
+    given = described(backends="jax_xla", strategy="basis", topology="switch")
+    assert derived(given, STEPS) == dict.fromkeys(STEPS, PLANS)
+
+
+def test_what_is_derived_again_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Once, "once", lambda self, make: make(self))
+    names = (("emit/index_functions.py", "index_functions"), ("pallas_tpu/strategy.py", "choices"))
+    assert all(count > PLANS for count in derived(ALL, names).values())
 
 
 @pytest.mark.parametrize("backend", FILES)

@@ -46,7 +46,7 @@ class Direct:
     @staticmethod
     def of(exchange: Exchange, itemsize: int, view: View) -> Direct | None:
         """Return the form, None where a tile is not aligned."""
-        known = divisors(exchange)
+        known = exchange.once(divisors)
         tiled = tuple(zip(view[-2:], _units(itemsize, len(view)), strict=True))
         if not all(known[a] % unit == 0 or _is_whole(exchange, a) for a, unit in tiled):
             return None
