@@ -71,7 +71,11 @@ CROWDED = {
 }
 """Templates that have more than that, and how many: none may grow, none may join them."""
 
-NOUNS = re.compile(r"(The|A|An|What|Whether|How|Every|Bytes|Elements|All|Raises|Returns)\b")
+NO_VERBS = re.compile(
+    r"(?:(?:The|A|An|What|Whether|Which|Who|Whom|How|Why|Where|When|Every|Each|All|Some|Any|No|One|Two|"
+    r"Both|Of|For|From|In|Into|Inside|Outside|Over|Per|By|As|At|Around|Along|With|Without|So|More|"
+    r"Is|Are|Do|Does|They|It|Its|Itself|This|That|These|Those|[A-Z][a-z]*[^s]s)\b|\(|`|[a-z])"
+)
 """What the docstring of a function does not begin with: it begins with an imperative."""
 
 
@@ -243,17 +247,17 @@ def docstrings_are_imperative(given: Tree) -> Iterator[str]:
     """Rule 6: the docstring of a function says what it does, as a command."""
     for path, module in sources(given):
         for node in ast.walk(module):
-            if not isinstance(node, ast.FunctionDef) or is_property(node):
+            if not isinstance(node, ast.FunctionDef) or is_described(node):
                 continue
             text = ast.get_docstring(node) or ""
-            if NOUNS.match(text):
+            if NO_VERBS.match(text):
                 yield f"{path}:{node.lineno} {node.name}: {text.splitlines()[0]}"
 
 
-def is_property(node: ast.FunctionDef) -> bool:
-    """Whether a function is read as an attribute."""
+def is_described(node: ast.FunctionDef) -> bool:
+    """Whether a docstring says what something is: that of an attribute, that of the program."""
     names = (ast.unparse(decorator) for decorator in node.decorator_list)
-    return any(name.endswith(("property", ".setter")) for name in names)
+    return any(name.endswith(("property", ".setter", ".callback()")) for name in names)
 
 
 Rule = Callable[[Tree], Iterator[str]]

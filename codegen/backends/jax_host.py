@@ -259,7 +259,7 @@ def _nested(layout: Layout) -> tuple[int, ...]:
 
 
 def _offsets(exchange: Exchange) -> tuple[int, int] | None:
-    """Rank minus position on either side; None where device ids are not consecutive."""
+    """Return rank minus position on either side; None where device ids are not consecutive."""
     offsets = []
     for mesh in (exchange.source.mesh, exchange.target.mesh):
         if not isinstance(mesh.device_ids, range):
@@ -269,7 +269,8 @@ def _offsets(exchange: Exchange) -> tuple[int, int] | None:
 
 
 def _order_lines(exchange: Exchange) -> tuple[str, ...]:
-    """ORDER: ranks by source position, by target position; source, target positions by rank."""
+    """Return the constant ORDER: ranks by source position, by target position; source, target
+    positions by rank."""
     if exchange.same_order or _offsets(exchange) is not None:
         return ()
     meshes = (exchange.source.mesh, exchange.target.mesh)

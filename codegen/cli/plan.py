@@ -180,7 +180,7 @@ def _print_prediction(prediction: "Prediction") -> None:
 
 
 def _rounded_down(seconds: float) -> str:
-    """Three digits of a bound, which is still one."""
+    """Return three digits of a bound, which is still one."""
     down = Context(prec=3, rounding=ROUND_FLOOR).create_decimal_from_float(seconds)
     return f"{float(down):.3g}"
 

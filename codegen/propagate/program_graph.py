@@ -80,7 +80,7 @@ class _Make:
             self.uses[self.alias.get(result, result)] += 1
 
     def _once(self, op: Op) -> bool:
-        """Is nothing but this op made of its operands? (Scalars do not count.)"""
+        """Return whether nothing but this op is made of its operands. (Scalars do not count.)"""
         tensors = [self.alias.get(v, v) for v in op.operands if self._shape(v)]
         return all(self.uses[v] == 1 for v in tensors)
 
@@ -126,7 +126,8 @@ class _Make:
                 )
 
     def _adopt(self) -> None:
-        """Where a group is given one sharding, let the members that are given none have it too."""
+        """Give the members of a group that have no sharding the one that is given to others of
+        it."""
         for group in self.program.groups:
             said = {s for v in group if (s := self.values[v].sharding) is not None}
             if len(said) == 1:

@@ -216,7 +216,8 @@ def _tile_cell(picture: CutPicture, row: Band, column: Band) -> Cell:
 
 
 def _scaled(lengths: list[int], least: int, limit: int) -> list[int]:
-    """Widths in proportion to lengths, the least of them `least`; all alike where that is wide."""
+    """Return widths in proportion to lengths, the least of them `least`; all alike where that is
+    wide."""
     shortest = min(lengths)
     scaled = [max(least, (least + 3) * length // shortest - 3) for length in lengths]
     return scaled if sum(scaled) + 3 * len(scaled) <= limit else [least] * len(lengths)

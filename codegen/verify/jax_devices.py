@@ -42,7 +42,8 @@ class Execution:
         return runs(self.case)
 
     def observed(self, run: Run) -> AbstractContextManager[None]:
-        """Inside, the module runs as `run` says, and what goes wrong is a MismatchError."""
+        """Let the module run, inside, as `run` says, and make a MismatchError of what goes
+        wrong."""
         del run  # on plain devices it makes no difference
         return nullcontext()
 
@@ -128,7 +129,7 @@ class Execution:
         return {device: oracle.padded_shard(shard, local) for device, shard in exact.items()}
 
     def pad_and_unpad(self, run: Run, y: Any) -> None:
-        """pad(x) puts every element into its slot; unpad(y) is the logical tensor."""
+        """Check that pad(x) puts every element into its slot and unpad(y) is the logical tensor."""
         padded = to_bits(self.module.pad(to_jax(run.given, self.case.dtype)))
         shape = oracle.padded(self.case.source_array, run.given, 0).shape
         compare.expect("shape of pad(x)", padded.shape, shape)
@@ -157,7 +158,7 @@ def _adds(case: Case) -> bool:
 
 
 def _copies(case: Case) -> Iterator[Run]:
-    """Planes of what is given; every term that it becomes is the same."""
+    """Yield planes of what is given; every term that it becomes is the same."""
     parts = list(oracle_terms.target_of_terms(case.target, case.source))
     for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
         terms = run.tensor.reshape(max(parts) + 1, *case.shape)[parts]
@@ -175,7 +176,7 @@ def _reductions(case: Case) -> Iterator[Run]:
 
 @contextmanager
 def wide_types(dtype: str) -> Iterator[None]:
-    """JAX keeps 64-bit types only when asked to."""
+    """Let JAX keep 64-bit types for a dtype that has them, and for no other."""
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", dtype in ("int64", "float64"))
     try:

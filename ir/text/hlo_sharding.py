@@ -127,7 +127,7 @@ class _Reader(NamedTuple):
         return [int(device) for device in ids.ravel()]
 
     def _kinds(self, rank: int) -> tuple[str, ...]:
-        """Of each dimension of the tiles what it is; the last ones may be none of the tensor."""
+        """Return what each dimension of the tiles is; the last ones may be none of the tensor."""
         last = ["replicated"] * bool(self.match["last"])
         if self.match["kinds"]:
             last = [kind.strip() for kind in self.match["kinds"].split(",")]

@@ -226,7 +226,7 @@ def _is_tight(wire: tuple[int, int], exact: tuple[int, int]) -> bool:
 
 
 def _transfers(exchange: Exchange) -> int:
-    """At most how many transfers an exchange has."""
+    """Return at most how many transfers an exchange has."""
     tiles = math.prod(dim.pairs.source.size for dim in exchange.dims)
     return tiles * exchange.target.replicas * exchange.rule.pieces
 
@@ -279,7 +279,7 @@ def _is_exact(how: How) -> bool:
 
 
 def _table_lines(how: How) -> tuple[str, ...]:
-    """Whom every rank sends to, as a comment and constants."""
+    """Return whom every rank sends to, as a comment and constants."""
     match how:
         case Rounds(table=table) if table:
             return (

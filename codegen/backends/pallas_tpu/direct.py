@@ -15,7 +15,8 @@ from shardwright.ir.exchange import Exchange
 
 
 def divisors(exchange: Exchange) -> tuple[int, ...]:
-    """Per dimension an integer that divides start and width of every piece within its shards.
+    """Return, for each dimension, an integer that divides start and width of every piece within its
+    shards.
 
     Raises InternalError if a tile disagrees: neither interpreter nor compiler would see it.
     """

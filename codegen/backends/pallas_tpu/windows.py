@@ -110,7 +110,7 @@ class WindowDim:
         return self._summed(number, covered(low - start, high - start, self.unit))
 
     def cuts(self) -> Integers:
-        """Chunks of every piece."""
+        """Return the chunks of every piece."""
         chunks: Integers = -(-self.pieces.width // self.chunk)
         return chunks
 

@@ -17,8 +17,8 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 
 
 def _environment(caches: Path) -> Mapping[str, str | None]:
-    """Return the compiler does not use what it compiled before, so that seconds are those of
-    compiling."""
+    """Return variables by which the compiler uses nothing that it compiled before, so that
+    seconds are those of compiling."""
     return {
         "TRITON_INTERPRET": None,
         "TRITON_ALWAYS_COMPILE": "1",

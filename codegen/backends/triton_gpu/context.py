@@ -236,7 +236,7 @@ def _choose_shard(exchange: Exchange) -> tuple[str, ...]:
 
 
 def _met(exchange: Exchange) -> tuple[tuple[sympy.Expr, sympy.Expr], ...]:
-    """Per dimension the first and the count that `senders` returns."""
+    """Return, for each dimension, the first and the count that `senders` returns."""
     (senders,) = (f for f in exchange.once(index_functions) if f.name == "senders")
     return tuple(zip(senders.results[::2], senders.results[1::2], strict=True))
 
