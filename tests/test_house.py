@@ -66,8 +66,6 @@ LONGEST_TEMPLATE = 8
 CROWDED = {
     "templates/common/jax_host.py.jinja": 23,
     "templates/common/jax_reshard.py.jinja": 18,
-    "templates/jax_xla/boxes.py.jinja": 9,
-    "templates/jax_xla/module.py.jinja": 14,
 }
 """Templates that have more than that, and how many: none may grow, none may join them."""
 

@@ -94,6 +94,28 @@ class ProgramText:
         return f"jax_xla/{type(self.how).__name__.lower()}.py.jinja"
 
     @property
+    def imports(self) -> tuple[str, ...]:
+        """The modules of Python that a module needs."""
+        counts = ("collections",) if self.is_rounds and not self.has_rounds_table else ()
+        loads_backward = ("importlib.util",) if self.host.differentiable else ()
+        goes_through = ("itertools",) if self.has_boxes or self.has_step_boxes else ()
+        return (*counts, "functools", *loads_backward, *goes_through, "math", "os")
+
+    @property
+    def interpreters(self) -> tuple[str, ...]:
+        """What a module registers its operation with."""
+        derivative = self.host.differentiable or self.host.refuses_derivative
+        return (*(("ad",) if derivative else ()), "batching", "mlir")
+
+    @property
+    def box_templates(self) -> tuple[str, ...]:
+        """The templates of what goes through boxes, by tables or by index functions."""
+        listed = ("jax_xla/listed.py.jinja",) if self.has_rounds_table else ()
+        counted = ("jax_xla/boxes.py.jinja",) if self.has_boxes else ()
+        placed = ("jax_xla/places.py.jinja",) if listed or counted else ()
+        return (*listed, *counted, *placed)
+
+    @property
     def has_boxes(self) -> bool:
         """Whether the module goes through the boxes of the plan's holders."""
         return bool(self.round_lines)
