@@ -148,7 +148,8 @@ class DirectPlan(_Planned):
 
     @property
     def outline(self) -> Exchange:
-        return self.exchange
+        fate = self.reshard.fate
+        return self.once(_outline) if fate.new or fate.reduced else self.exchange
 
     @property
     def steps(self) -> tuple[ExchangeStep]:
@@ -182,14 +183,14 @@ class SteppedPlan(_Planned):
 
     @property
     def outline(self) -> Exchange:
-        """The exchange between source and target, partial sums taken as values."""
         return self.once(_outline)
 
     def listed(self) -> tuple[Step, ...]:
         return self.steps
 
 
-def _outline(plan: SteppedPlan) -> Exchange:
+def _outline(plan: _Planned) -> Exchange:
+    """Return the exchange between source and target, terms taken as values."""
     reshard = plan.reshard
     source, target = (replace(side, unreduced=()) for side in (reshard.source, reshard.target))
     return Exchange.of(replace(reshard, source=source, target=target), HolderRule())

@@ -27,6 +27,8 @@ class _Check:
         names = [value.name for value in program.values]
         _need(len(set(names)) == len(names), "names of values are distinct")
         _need(len(program.results) == len(program.body.results), "each result has a sharding slot")
+        devices = {frozenset(mesh.device_ids) for mesh in program.meshes}
+        _need(len(devices) < 2, "all meshes are of the same devices")
         for value in program.values:
             self._value(value)
         self._body(program.body, set())

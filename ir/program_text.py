@@ -40,7 +40,7 @@ class _Format:
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values
-        self.names = _mesh_names(program.meshes)
+        self.names = mesh_names(program.meshes)
 
     def lines(self) -> Iterator[str]:
         program = self.program
@@ -106,7 +106,8 @@ class _Format:
         return repr(value)
 
 
-def _mesh_names(meshes: Iterable[Mesh]) -> list[str]:
+def mesh_names(meshes: Iterable[Mesh]) -> list[str]:
+    """Return the names that meshes have in the text: their own, or `mesh`, `mesh_1`, …"""
     names: list[str] = []
     for number, mesh in enumerate(meshes):
         own = mesh.name or ("mesh" if number == 0 else f"mesh_{number}")
@@ -206,12 +207,19 @@ class _Read:
         self.number: dict[str, int] = {}
 
     def program(self, tree: Node) -> Program:
-        self.meshes = parse_meshes("\n".join(str(n.children[0]) for n in tree.find_data("mesh")))
+        self.meshes = self.read_meshes([n.children[0] for n in tree.find_data("mesh")])
         arguments, results, block = tree.children[-3:]
         body, groups = self.body(arguments, block)
         slots = tuple(self.slot(node) for node in results.children)  # type: ignore[union-attr]
         name = next(str(c) for c in tree.children if isinstance(c, Token))
         return Program(name, self.meshes, tuple(self.values), body, slots, groups)
+
+    def read_meshes(self, tokens: list[Any]) -> tuple[Mesh, ...]:
+        meshes = parse_meshes("\n".join(map(str, tokens)))
+        for token, mesh in zip(tokens, meshes, strict=True):
+            if set(mesh.device_ids) != set(meshes[0].device_ids):
+                raise self.error("all meshes of a program must be of the same devices", token)
+        return meshes
 
     def slot(self, node: Any) -> Sharding | None:
         token = node.children[0]

@@ -133,10 +133,10 @@ LOST = "return jnp.where(jnp.isnan(y), jnp.nan, y)[None]"
 FAULTS = (
     ("jax_xla", "_at(writes, me)", "_at(reads, me)", "result"),
     ("jax_xla", "return y[None]", LOST, "result"),
-    ("jax_xla", "return [_reverse()._linear(", "return [-_reverse()._linear(", "cotangent"),
+    ("jax_xla", "x_bar = _reverse()._linear(", "x_bar = -_reverse()._linear(", "cotangent"),
     ("pallas_tpu", "return y[None]", LOST, "result"),
     ("pallas_tpu", "start + first - low", "start + first - low + 1", "result"),
-    ("pallas_tpu", "(push(1 - slot, *older[1:]).wait_send)", "", "result"),
+    ("pallas_tpu", "(push(1 - slot, *older[1:]).wait_send)", "", "has non-zero count"),
     (
         "triton_gpu",
         "tl.load(source, mask=inside),",

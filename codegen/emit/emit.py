@@ -117,13 +117,15 @@ def check_executed(strategy: str, backends: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_reduces(reshard: Reshard, backends: tuple[str, ...]) -> None:
-    """Raise InputError where there are terms and a backend does not reduce them."""
+    """Raise InputError where there are terms on a side and a backend does not take them."""
     lacking = [name for name in backends if not registry.backend(name).reduces]
-    if reshard.source.unreduced and lacking:
-        reducing = " and ".join(each.name for each in registry.every() if each.reduces)
-        raise InputError(
-            f"{' and '.join(lacking)} cannot reduce terms",
-            argument="source",
-            got=str(reshard.source),
-            expected=f"a source without unreduced axes, or no backend but {reducing}",
-        )
+    sides = ("source", reshard.source, "reduce"), ("target", reshard.target, "make")
+    for argument, side, verb in sides:
+        if side.unreduced and lacking:
+            reducing = " and ".join(each.name for each in registry.every() if each.reduces)
+            raise InputError(
+                f"{' and '.join(lacking)} cannot {verb} terms",
+                argument=argument,
+                got=str(side),
+                expected=f"a {argument} without unreduced axes, or no backend but {reducing}",
+            )

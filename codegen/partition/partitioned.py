@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwright.codegen.partition.edges import gather_sub_axes
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
 from shardwright.ir.errors import InputError, one_of
@@ -18,7 +19,7 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A program whose values have shardings; `given` is it before propagation."""
+    """A program whose values have shardings; `given` is what was said, before propagation."""
 
     given: Program
     mesh: Mesh
@@ -26,15 +27,17 @@ class Partitioned:
     outputs: Callable[[tuple[Sharding | None, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
     until: int | None = None  # the last user priority that is propagated
+    gather_sub_axes: bool = False  # of arguments and results
 
     @functools.cached_property
     def _propagated(self) -> Propagated:
         return propagate(self.given, self.until)
 
-    @property
+    @functools.cached_property
     def program(self) -> Program:
         """The program with its shardings."""
-        return self._propagated.program
+        program = self._propagated.program
+        return gather_sub_axes(program) if self.gather_sub_axes else program
 
     @property
     def in_shardings(self) -> Any:
@@ -67,9 +70,7 @@ class Partitioned:
                 got=priority,
                 expected=one_of(map(str, sorted(known))),
             )
-        return Partitioned(
-            self.given, self.mesh, self.inputs, self.outputs, self.constants, priority
-        )
+        return replace(self, until=priority)
 
     def why(self, value: str | Value) -> tuple[Change, ...]:
         """Return the steps by which a value came to its sharding, back to an argument or a
@@ -83,7 +84,7 @@ class Partitioned:
 
     def _named(self, value: str | Value) -> str:
         name = value.name if isinstance(value, Value) else value.removeprefix("%")
-        names = [known.name for known in self.given.values]
+        names = [known.name for known in self.program.values]
         if name not in names:
             like = [known for known in names if name.rstrip("0123456789_") in known]
             raise InputError(

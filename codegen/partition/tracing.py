@@ -9,16 +9,15 @@ from typing import Any
 
 import jax
 
-from shardwright.codegen.partition.applied import apply_constraints
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.partition.trees import LEAVES, leaves_of
 from shardwright.codegen.spec.interop import mesh_of_jax
 from shardwright.codegen.trace.constants import split_constants
 from shardwright.codegen.trace.jaxprs import Tracer
+from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value
-from shardwright.ir.sharding import Sharding
 
 
 def traced(
@@ -37,21 +36,20 @@ def traced(
     shapes = [tuple(leaf.shape) for _, leaf in paths]
     many = isinstance(in_shardings, tuple) and not isinstance(in_shardings, LEAVES)
     given = in_shardings if many else (in_shardings,) * len(avals)
-    inputs = leaves_of(given, in_tree, shapes, own, "in_shardings")
-    outputs = leaves_of(out_shardings, out_tree, out_shapes, own, "out_shardings")
-    tracer = Tracer(strict, _Meshes(own))
+    meshes = ProgramMeshes(own)
+    inputs = leaves_of(given, in_tree, shapes, meshes, "in_shardings")
+    outputs = leaves_of(out_shardings, out_tree, out_shapes, meshes, "out_shardings")
+    tracer = Tracer(strict, meshes)
     names = _names(fn, [path for path, _ in paths])
     body = tracer.body(closed.jaxpr, closed.consts, names)
     values = list(tracer.values)
     for argument, sharding in zip(body.arguments, inputs, strict=True):
         old = values[argument]
         values[argument] = Value(old.name, old.shape, old.dtype, sharding, old.line)
-    said = (*(value.sharding for value in values), *outputs)
-    meshes = dict.fromkeys((own, *(s.mesh for s in said if s is not None)))
     groups = tuple(tuple(dict.fromkeys(g)) for g in tracer.groups.values())
     program = Program(
         re.sub(r"\W", "", getattr(fn, "__name__", "")) or "program",
-        tuple(meshes),
+        tuple(meshes.known),
         tuple(values),
         body,
         outputs,
@@ -59,22 +57,12 @@ def traced(
         tuple(tracer.warnings),
     )
     return Partitioned(
-        apply_constraints(split_constants(program)),
+        split_constants(program),
         own,
         lambda leaves: jax.tree.unflatten(in_tree, leaves),
         lambda leaves: jax.tree.unflatten(out_tree, leaves),
         tuple(tracer.constants),
     )
-
-
-class _Meshes:
-    """Reads the sharding of a constraint, which may be a text for the mesh of the program."""
-
-    def __init__(self, mesh: Mesh) -> None:
-        self.mesh = mesh
-
-    def __call__(self, given: Sharding | str) -> Sharding:
-        return self.mesh.sharding(given) if isinstance(given, str) else given
 
 
 def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any, list[Any]]:

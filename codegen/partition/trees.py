@@ -9,6 +9,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardwright.codegen.spec.interop import from_named_sharding
+from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import DimSharding, Sharding
@@ -17,7 +18,7 @@ LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 
 
 def leaves_of(
-    given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh, argument: str
+    given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], meshes: ProgramMeshes, argument: str
 ) -> tuple[Sharding | None, ...]:
     """Return one sharding a leaf of `tree`, None where nothing is said.
 
@@ -36,7 +37,7 @@ def leaves_of(
         ) from None
     paths = jax.tree_util.tree_flatten_with_path(spread, is_leaf=_is_leaf)[0]
     return tuple(
-        _leaf(leaf, shape, mesh, argument + jax.tree_util.keystr(path))
+        _leaf(leaf, shape, meshes, argument + jax.tree_util.keystr(path))
         for (path, leaf), shape in zip(paths, shapes, strict=True)
     )
 
@@ -45,26 +46,26 @@ def _is_leaf(x: Any) -> bool:
     return x is None or isinstance(x, LEAVES)
 
 
-def _leaf(given: Any, shape: tuple[int, ...], mesh: Mesh, argument: str) -> Sharding | None:
+def _leaf(
+    given: Any, shape: tuple[int, ...], meshes: ProgramMeshes, argument: str
+) -> Sharding | None:
     try:
-        sharding = _read(given, len(shape), mesh)
+        sharding = _read(given, len(shape), meshes)
         return None if sharding is None else sharding.for_rank(len(shape))
     except InputError as error:
         raise error.named(argument) from None
 
 
-def _read(given: Any, rank: int, mesh: Mesh) -> Sharding | None:
+def _read(given: Any, rank: int, meshes: ProgramMeshes) -> Sharding | None:
     match given:
         case None:
             return None
-        case str():
-            return mesh.sharding(given)
-        case Sharding():
-            return given
+        case str() | Sharding():
+            return meshes.read(given)
         case NamedSharding():
-            return from_named_sharding(given, rank)
+            return meshes.of_jax(given, rank)
         case PartitionSpec():
-            return _from_spec(given, rank, mesh)
+            return _from_spec(given, rank, meshes.first)
     raise InputError(
         "a leaf of shardings must be a Sharding, a NamedSharding, a PartitionSpec, a text or None",
         got=in_a_line(given),

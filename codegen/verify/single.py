@@ -50,7 +50,7 @@ def _cases(description: Description, module: Path) -> tuple[Case, ...]:
     if back is None:
         return (case,)
     path = module.with_name(backward_file(backend))
-    beside = Case.of(back.plan.reshard, name, backend, path, back.target)
+    beside = Case.of(back.reshard, name, backend, path)
     return dataclasses.replace(case, derivative=True), beside
 
 

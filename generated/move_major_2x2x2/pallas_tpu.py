@@ -34,6 +34,7 @@ Made by
 Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
+import contextlib
 import functools
 import math
 import operator
@@ -717,6 +718,14 @@ def unpad(y):
     return y
 
 
+def _apart(x):
+    """With no mesh set, unless `x` is traced: an array is moved on its own devices, which need not
+    be those of the mesh that a user has set."""
+    if isinstance(x, jax.core.Tracer):
+        return contextlib.nullcontext()
+    return jax.set_mesh(Mesh(np.empty((), object), ()))
+
+
 def _expect(x, shape, what):
     if not hasattr(x, "dtype"):
         got = type(x).__name__
@@ -794,8 +803,9 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     ):
         raise ValueError(
             f"the result is on a mesh of axes {dict(target.shape)}, which a traced program cannot "
-            f"mix with the Explicit axes that are set, {dict(context.shape)}: call reshard(x, mesh) "
-            "outside jit, on a concrete array, or trace without jax.set_mesh"
+            f"mix with the Explicit axes that are set, {dict(context.shape)}: where both are the "
+            "same give that mesh as target_mesh, else call reshard(x, mesh) outside jit, on a "
+            "concrete array, or trace without jax.set_mesh"
         )
     return _linear(x, source, target, interpret, collective_id)
 
@@ -856,7 +866,8 @@ def _batched(spec, count):
 def _vectorized(arrays, axes, **static):
     """`reshard` under `jax.vmap`: the axis of the batch comes first."""
     (x,), (axis,) = arrays, axes
-    return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
+    with _apart(x):
+        return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 _reshard = Primitive("reshard")

@@ -77,6 +77,7 @@ class ProgramText:
     round_lines: tuple[str, ...]
     is_kernel: bool = False
     settings: str = ""
+    as_bits_interpreted: bool = False
 
     @property
     def as_bits(self) -> bool:
@@ -99,7 +100,7 @@ class ProgramText:
         counts = ("collections",) if self.is_rounds and not self.has_rounds_table else ()
         loads_backward = ("importlib.util",) if self.host.differentiable else ()
         goes_through = ("itertools",) if self.has_boxes or self.has_step_boxes else ()
-        return (*counts, "functools", *loads_backward, *goes_through, "math", "os")
+        return (*counts, "contextlib", "functools", *loads_backward, *goes_through, "math", "os")
 
     @property
     def interpreters(self) -> tuple[str, ...]:
@@ -193,8 +194,7 @@ def refuse(plan: Plan) -> None:
 
 
 def render(request: Request) -> str:
-    """Return the text of a module; with a target, that of the derivative of a sum: of a plan to
-    what every term of it is a copy of, whose result has unreduced axes beside the plan's."""
+    """Return the text of a module."""
     return render_template("jax_xla/module.py.jinja", xla_text(request))
 
 
@@ -256,8 +256,8 @@ def _transfers(exchange: Exchange) -> int:
 def xla_text(request: Request) -> XlaText:
     """Return the template's context."""
     plan, command = request.plan, request.command
-    if is_stepwise(plan) or request.target is not None:
-        return _of_steps(steps_text(plan, command, TESTED, request.target))
+    if is_stepwise(plan):
+        return _of_steps(steps_text(plan, command, TESTED))
     direct = direct_of(plan)
     exchange, how = as_vectors(direct.exchange), direct.once(how_of)
     tested = RAGGED_TESTED if isinstance(how, Ragged) else TESTED

@@ -68,7 +68,7 @@ class PallasKernel:
         """The modules of Python that a module needs."""
         loads_backward = ("importlib.util",) if self.host.differentiable else ()
         warns = ("warnings",) if self.host.communicates and not self.checks_routes else ()
-        return ("functools", *loads_backward, "math", "operator", "os", *warns)
+        return ("contextlib", "functools", *loads_backward, "math", "operator", "os", *warns)
 
     @property
     def order_spec(self) -> str:
@@ -102,6 +102,11 @@ class PallasKernel:
         packs them, and those that a TPU's kernels have no type for."""
         packed = isinstance(self.form, Slots | Routed)
         return self.host.as_bits and (packed or self.module.dtype == "float16")
+
+    @property
+    def as_bits_interpreted(self) -> bool:
+        """Whether elements are integers where the kernel is interpreted alone, on CPU."""
+        return self.host.as_bits and self.host.changes_nans and not self.as_bits
 
     @property
     def moved(self) -> str:

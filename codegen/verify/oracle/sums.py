@@ -60,15 +60,19 @@ def terms_of(placement: Placement) -> int:
 
 
 def terms_of_target(source: Placement, target: Placement) -> tuple[tuple[int, ...], ...]:
-    """Return, for every term of the target, the terms of the source that it is made of: those
-    that have its coordinates along what of axes, by name, stays unreduced."""
+    """Return, for every term of the target, the terms of the source that it is made of: those that
+    have its coordinates along what of axes, by name, stays unreduced; none where it has any
+    coordinate but 0 along what is unreduced in the target only, so that one holder has the
+    value."""
     parts = [_parts(side, other) for side, other in ((source, target), (target, source))]
     kept = [part for part in parts[1] if part in parts[0]]
+    new = [part for part in parts[1] if part not in parts[0]]
     return tuple(
         tuple(
             number
             for number, own in enumerate(_coordinates(parts[0]))
             if all(own[part] == wanted[part] for part in kept)
+            and all(wanted[part] == 0 for part in new)
         )
         for wanted in _coordinates(parts[1])
     )

@@ -276,6 +276,6 @@ def test_a_maximum_has_no_derivative(tmp_path: Path) -> None:
     said = output(started(GRADIENT, 8, tmp_path / "jax_xla.py"))
     assert said.splitlines() == [
         "the max of terms has no derivative where terms are equal: stop_gradient(x) before "
-        "reshard, or reduce by a function of your own that has one",
+        "reshard, or use a function of your own that has one",
         "128 elements moved, every target shard right",
     ]
