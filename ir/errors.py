@@ -139,7 +139,8 @@ def underlined(text: str, span: Span | None) -> list[str]:
 
 
 def _clipped(line: str, begin: int) -> tuple[str, int]:
-    """At most WIDTH columns of a line around column `begin`, and the column they start at."""
+    """Return at most WIDTH columns of a line around column `begin`, and the column they start
+    at."""
     offset = max(0, min(begin - WIDTH // 3, len(line) - WIDTH))
     return line[offset : offset + WIDTH], offset
 

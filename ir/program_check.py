@@ -101,7 +101,7 @@ def check_rule(
 
 
 def fits(rule: Rule, shapes: Iterable[tuple[int, ...]]) -> bool:
-    """Do the factors of every dimension multiply to its extent?"""
+    """Return whether the factors of every dimension multiply to its extent."""
     return all(
         math.prod(rule.sizes[factor] for factor in dim) == extent
         for dims, shape in zip(rule.tensors, shapes, strict=True)

@@ -129,7 +129,7 @@ def format_rule(rule: Rule) -> str:
 
 
 def factor_name(factor: int) -> str:
-    """i, j, … z, then z_1, z_2, …"""
+    """Return the name of a factor by its number: i, j, … z, then z_1, z_2, …"""
     last = len(LETTERS) - 1
     return LETTERS[factor] if factor <= last else f"z_{factor - last}"
 

@@ -78,7 +78,8 @@ class Partitioned:
         return self._propagated.trail.why(self._named(value))
 
     def origins(self, value: str | Value) -> dict[str, str]:
-        """For each axis of a value's sharding the value, or the result, that it came from."""
+        """Return, for each axis of a value's sharding, the value or the result that it came
+        from."""
         return self._propagated.trail.origins(self._named(value))
 
     def _named(self, value: str | Value) -> str:
