@@ -32,7 +32,7 @@ Let = Callable[[str, Value], Value]
 
 
 def unnamed(_name: str, value: Value) -> Value:
-    """Leaves an intermediate value as it is."""
+    """Return an intermediate value as it is."""
     return value
 
 
@@ -76,7 +76,7 @@ def digit_values(digits: tuple[Digit, ...], number: Value) -> tuple[Value, ...]:
 
 
 def _weights(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """For each size the product of those after it."""
+    """Return, for each size, the product of those after it."""
     return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
@@ -254,7 +254,7 @@ class Layout:
         return placed
 
     def box(self, position: Value) -> tuple[tuple[Value, Value], ...]:
-        """Per dimension the tensor interval a position holds."""
+        """Return the tensor interval that a position holds along each dimension."""
         return tuple(dim.interval(dim.index(position)) for dim in self.dims)
 
     def boxes(self) -> np.ndarray:

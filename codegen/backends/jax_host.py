@@ -10,7 +10,7 @@ from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import Plan, direct_of
 from shardwright.ir.sharding import Operator, Sharding
 
 
@@ -150,7 +150,7 @@ def host_text(
     `ends`: both sides' layouts, for a plan that is not one exchange. `by_table`: its program finds
     ranks by a table where it has to.
     """
-    given = plan.exchange if ends is None else ends
+    given = direct_of(plan).exchange if ends is None else ends
     wanted = plan.reshard.target
     exchange = as_vectors(given)
     source, target = exchange.source, exchange.target
@@ -186,7 +186,7 @@ def host_text(
         target_uneven=any(dim.is_flat and not dim.is_even for dim in target.dims),
         source_changed=_slotted(source),
         target_changed=_slotted(target),
-        some_local=ends is None and plan.traffic.received_total < plan.target_bytes,
+        some_local=ends is None and plan.traffic.received_total < direct_of(plan).target_bytes,
         communicates=plan.traffic.received_total > 0,
         self_check_values=2 if plan.reshard.dtype == "bool" else 5,
         source_terms=_terms(plan.reshard.source),
@@ -259,7 +259,7 @@ def _nested(layout: Layout) -> tuple[int, ...]:
 
 
 def _offsets(exchange: Exchange) -> tuple[int, int] | None:
-    """Rank minus position on either side; None where device ids are not consecutive."""
+    """Return rank minus position on either side; None where device ids are not consecutive."""
     offsets = []
     for mesh in (exchange.source.mesh, exchange.target.mesh):
         if not isinstance(mesh.device_ids, range):
@@ -269,7 +269,8 @@ def _offsets(exchange: Exchange) -> tuple[int, int] | None:
 
 
 def _order_lines(exchange: Exchange) -> tuple[str, ...]:
-    """ORDER: ranks by source position, by target position; source, target positions by rank."""
+    """Return the constant ORDER: ranks by source position, by target position; source, target
+    positions by rank."""
     if exchange.same_order or _offsets(exchange) is not None:
         return ()
     meshes = (exchange.source.mesh, exchange.target.mesh)

@@ -13,7 +13,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.reshard import Reshard
 
 # Index arithmetic of the kernels is in 32-bit integers.
@@ -75,7 +75,7 @@ class ModuleText:
 
 
 def module_text(
-    plan: Plan,
+    plan: DirectPlan,
     command: str,
     printer: Printer,
     tested: str,

@@ -8,7 +8,7 @@ from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import AxisRef, Mesh
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.tiles import DimTiles
 
 # Up to this many devices, the ranges of every device stand in the docstring.
@@ -23,7 +23,7 @@ def title(plan: Plan) -> str:
     return f"Reshards {moved}: {reshard.source} -> {reshard.target}."
 
 
-def facts(plan: Plan) -> tuple[str, ...]:
+def facts(plan: DirectPlan) -> tuple[str, ...]:
     """Return lines that state layouts, tiles, traffic, the choice of senders and the devices'
     ranges."""
     exchange = plan.exchange

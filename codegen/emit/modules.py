@@ -17,7 +17,7 @@ from shardwright.codegen.backends.base import Request
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.reshard import Reshard
 
 
@@ -71,11 +71,11 @@ def backward_of(plan: Plan, backend: str) -> Plan | None:
 
 def _planned_back(plan: Plan) -> Plan:
     """Return the reverse of a plan, by the same strategy and model where they do it."""
-    back, chosen = reverse(plan.reshard), plan.prediction
-    topology = None if chosen is None else chosen.topology
-    if plan.strategy == "direct" or chosen is None:
+    back = reverse(plan.reshard)
+    if isinstance(plan, DirectPlan):
+        topology = None if plan.prediction is None else plan.prediction.topology
         return plan_of(back, "direct", topology=topology)
-    limit = chosen.memory_bytes
+    topology, limit = plan.prediction.topology, plan.prediction.memory_bytes
     try:
         return plan_of(back, plan.strategy, topology=topology, memory_limit=limit)
     except InputError:

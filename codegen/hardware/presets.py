@@ -167,7 +167,7 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
 
 
 def _flags(value: object, count: int) -> tuple[bool, ...]:
-    """Yes or no an axis: `1x0`, or a list of booleans."""
+    """Read yes or no for each axis: `1x0`, or a list of booleans."""
     if isinstance(value, bool):
         value = [value]
     if isinstance(value, list) and all(isinstance(flag, bool) for flag in value):

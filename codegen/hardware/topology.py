@@ -44,11 +44,11 @@ class Switch:
     ragged: int = 0
 
     def bandwidths(self, devices: int) -> Floats:
-        """Of every link, where `devices` is one above the largest device id."""
+        """Return the bandwidth of every link; `devices` is one above the largest device id."""
         return np.full(2 * (self.size or devices), self.bandwidth)
 
     def latencies(self, devices: int) -> Floats:
-        """Of every link."""
+        """Return the latency of every link."""
         return np.full(2 * (self.size or devices), self.latency)
 
     @property
@@ -92,7 +92,8 @@ class Switch:
         return _ends(size)
 
     def copies(self, count: int, devices: int) -> tuple[Switch, Integers]:
-        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        """Return so many of these side by side, devices numbered on, and which one each link is
+        of."""
         size = self.size or devices
         return replace(self, size=size * count), np.tile(np.repeat(np.arange(count), size), 2)
 
@@ -123,11 +124,11 @@ class Hierarchical:
         return self.hosts * self.host_size
 
     def bandwidths(self, devices: int) -> Floats:
-        """Of every link."""
+        """Return the bandwidth of every link."""
         return self._per_link(self.bandwidth, self.between_bandwidth)
 
     def latencies(self, devices: int) -> Floats:
-        """Of every link."""
+        """Return the latency of every link."""
         return self._per_link(self.latency, self.between_latency)
 
     def _per_link(self, device: float, host: float) -> Floats:
@@ -187,13 +188,14 @@ class Hierarchical:
         return np.concatenate([_ends(self.size), between], axis=2)
 
     def copies(self, count: int, devices: int) -> tuple[Hierarchical, Integers]:
-        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        """Return so many of these side by side, devices numbered on, and which one each link is
+        of."""
         ends = (self.size, self.size, self.hosts, self.hosts)
         links = np.concatenate([np.repeat(np.arange(count), end) for end in ends])
         return replace(self, hosts=self.hosts * count), links
 
     def coordinates(self, device: Integers) -> Integers:
-        """Host and place within the host."""
+        """Return the host of a device and its place within the host."""
         return np.stack([device // self.host_size, device % self.host_size], axis=1)
 
     def __str__(self) -> str:

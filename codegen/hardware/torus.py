@@ -41,7 +41,8 @@ class Torus:
         return math.prod(self.dims)
 
     def bandwidths(self, devices: int) -> Floats:
-        """Of every link: for each axis upwards from every device, then downwards."""
+        """Return the bandwidth of every link: for each axis upwards from every device, then
+        downwards."""
         return np.repeat(list(map(self._bandwidth, range(len(self.dims)))), 2 * self.size)
 
     def _bandwidth(self, axis: int) -> float:
@@ -49,7 +50,7 @@ class Torus:
         return self.core_bandwidth if axis == 0 and self.core_bandwidth else self.bandwidth
 
     def latencies(self, devices: int) -> Floats:
-        """Of every link."""
+        """Return the latency of every link."""
         return np.full(2 * len(self.dims) * self.size, self.latency)
 
     @property
@@ -140,7 +141,8 @@ class Torus:
         return up, down
 
     def copies(self, count: int, devices: int) -> tuple[Torus, Integers]:
-        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        """Return so many of these side by side, devices numbered on, and which one each link is
+        of."""
         links = np.tile(np.repeat(np.arange(count), self.size), 2 * len(self.dims) + 2)
         return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links
 
@@ -159,7 +161,8 @@ class Torus:
     def _axis_load(
         self, axis: int, stride: int, place: Integers, stop: Integers, weight: Floats
     ) -> tuple[Floats, Floats]:
-        """Loads of the links upwards and downwards along an axis, by the device they start at."""
+        """Return loads of the links upwards and downwards along an axis, by the device they
+        start at."""
         size = self.dims[axis]
         start = place // stride % size
         line = place // (size * stride) * stride + place % stride
@@ -213,6 +216,6 @@ def optional(**values: int) -> str:
 
 
 def _number(value: float) -> str:
-    """As short as reads back to the same number."""
+    """Return a number as short as reads back to the same one."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)

@@ -122,7 +122,8 @@ class Loads:
         return load
 
     def _own_dimension(self, tiles: DimTiles) -> Integers:
-        """Per source position, the width it would send along a dimension to its own replicas."""
+        """Return, for each source position, the width it would send along a dimension to its own
+        replicas."""
         pairs, replicas = tiles.pairs, self.source.replicas
 
         def free_part(target_index: Integers) -> Integers:
@@ -155,7 +156,8 @@ class Loads:
         return load - self._held_pieces(rule)
 
     def _piece_rounds(self, rule: HolderRule, part: Integers, rounds: Integers) -> Integers:
-        """Per source position, the width along `cut` it sends over all receivers' turns."""
+        """Return, for each source position, the width along `cut` it sends over all receivers'
+        turns."""
         pieces = rule.pieces
         if not self.source.dims:
             return rounds

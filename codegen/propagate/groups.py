@@ -38,7 +38,7 @@ def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
 
 
 def says_nothing(sharding: Sharding) -> bool:
-    """Is every dimension open, with no axes?"""
+    """Return whether every dimension is open, with no axes."""
     return not sharding.unreduced and all(dim.open and not dim.axes for dim in sharding.dims)
 
 

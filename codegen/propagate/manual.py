@@ -95,7 +95,8 @@ class _Crossing:
         return TensorState(tuple(Dim(axes, True) for axes in self.axes), fixed)
 
     def _rule(self, inward: bool) -> Rule:
-        """Outside, the manual axes are a factor of their own, major to the local one."""
+        """Return the rule of a manual computation: outside, the manual axes are a factor of
+        their own, major to the local one."""
         shapes = (self.outer, self.inner) if inward else (self.inner, self.outer)
         build = Builder((shapes[0],), (shapes[1],))
         outer = 0 if inward else 1

@@ -34,7 +34,7 @@ class Level(enum.IntEnum):
 
 
 def directions(node: Node, level: Level) -> tuple[int, ...]:
-    """From where axes move along each factor of a node."""
+    """Return from where axes move along each factor of a node."""
     return _directions(node.rule, node.role, node.once, level)
 
 

@@ -84,7 +84,7 @@ class _Make:
             self.uses[self.alias.get(result, result)] += 1
 
     def _once(self, op: Op) -> bool:
-        """Is nothing but this op made of its operands? (Scalars do not count.)"""
+        """Return whether nothing but this op is made of its operands. (Scalars do not count.)"""
         tensors = [self.alias.get(v, v) for v in op.operands if self._shape(v)]
         return all(self.uses[v] == 1 for v in tensors)
 

@@ -84,7 +84,7 @@ class Trail:
         return tuple(found.values())
 
     def origins(self, name: str) -> dict[str, str]:
-        """For each axis of a value's sharding, the value or result that it came from."""
+        """Return, for each axis of a value's sharding, the value or result that it came from."""
         slot = self.graph.slots[self.program.values.index(self.program.value(name))]
         return {
             self._said(slot, part): self._origin(slot, part)

@@ -164,7 +164,7 @@ class _Block:
     def _broadcasts(
         self, kind: str, operands: list[int], aval: Any, line: Line | None
     ) -> list[int]:
-        """Operands of the result's shape; a predicate may stay a scalar."""
+        """Return operands of the result's shape; a predicate may stay a scalar."""
         shape = tuple(aval.shape)
         out = []
         for place, operand in enumerate(operands):
@@ -224,7 +224,8 @@ class _Block:
         return (operand,)
 
     def _same(self, equation: Any) -> Sequence[int]:
-        """Return what changes the type of a value for shard_map alone is the value."""
+        """Return the operand itself: what changes the type of a value for shard_map alone is the
+        value."""
         return [self.read(atom) for atom in equation.invars]
 
     def _scan(self, equation: Any) -> Sequence[int]:

@@ -38,7 +38,8 @@ class Execution:
         return {}
 
     def observed(self, run: Run) -> AbstractContextManager[None]:
-        """Inside, the module runs as `run` says, and what goes wrong is a MismatchError."""
+        """Let the module run, inside, as `run` says, and make a MismatchError of what goes
+        wrong."""
         del run  # on plain devices it makes no difference
         return nullcontext()
 
@@ -123,7 +124,7 @@ class Execution:
         return {device: oracle.padded_shard(shard, local) for device, shard in exact.items()}
 
     def pad_and_unpad(self, run: Run, y: Any) -> None:
-        """pad(x) puts every element into its slot; unpad(y) is the logical tensor."""
+        """Check that pad(x) puts every element into its slot and unpad(y) is the logical tensor."""
         padded = to_bits(self.module.pad(to_jax(run.given, self.case.dtype)))
         shape = oracle.padded(self.case.source_array, run.given, 0).shape
         compare.expect("shape of pad(x)", padded.shape, shape)
@@ -180,7 +181,7 @@ def _empty(case: Case) -> Bits:
 
 @contextmanager
 def wide_types(dtype: str) -> Iterator[None]:
-    """JAX keeps 64-bit types only when asked to."""
+    """Let JAX keep 64-bit types for a dtype that has them, and for no other."""
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", dtype in ("int64", "float64"))
     try:

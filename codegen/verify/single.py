@@ -18,6 +18,7 @@ from shardwright.codegen.verify.report import Report
 from shardwright.codegen.verify.transfers import as_rows, disagreement
 from shardwright.codegen.verify.twin import form, is_too_large, twins
 from shardwright.ir.errors import InputError
+from shardwright.ir.plan import DirectPlan
 from shardwright.ir.reshard import Reshard
 
 MAX_ENUMERATED = 512
@@ -127,7 +128,7 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
     """Return constants, index functions and transfers of a module; its text against what is
     emitted."""
     transfers: tuple[Transfer, ...] = ()
-    if part.plan.strategy == "direct" and len(case.devices()) <= MAX_ENUMERATED:
+    if isinstance(part.plan, DirectPlan) and len(case.devices()) <= MAX_ENUMERATED:
         enumerated = part.plan.transfers()
         fault = disagreement(enumerated, case.source, case.target, case.shape)
         if fault:

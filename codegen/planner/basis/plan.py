@@ -20,13 +20,13 @@ from shardwright.codegen.planner.terms import check_terms
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
 from shardwright.ir.layout import Layout
-from shardwright.ir.plan import Plan, Prediction
+from shardwright.ir.plan import Prediction, SteppedPlan
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.steps import Ends, MoveStep, Step
+from shardwright.ir.steps import Ends, MoveStep, ReduceStep, Step
 from shardwright.ir.unreduced import Fate
 
 
-def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> Plan:
+def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
     No shard in between is larger than the larger one of source and target, or, with a limit, no
@@ -38,14 +38,15 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     _check_devices(reshard)
     if reshard.reads_one or not _keeps_terms(reshard):
         raise _none(reshard, None)
-    check_limit(reshard, memory_limit)
+    if memory_limit is not None:
+        check_limit(reshard, memory_limit)
     moved = _moved(reshard.moving, network, memory_limit)
     if reshard.places:
         return _placed(moved, reshard, memory_limit)
     return _of(reshard, moved.steps, moved)
 
 
-def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Plan:
+def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> SteppedPlan:
     """Return the plan of a reshard without new unreduced axes."""
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
@@ -57,7 +58,7 @@ def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Plan
         why = f"no sequence of basis steps keeps every shard within {largest:,.0f} bytes"
     if path is None:
         raise _none(reshard, memory_limit)
-    steps: tuple[Step, ...] = Naming(basis).steps(path.steps)
+    steps = Naming(basis).steps(path.steps)
     costs = path.costs
     if steps and not path.steps:  # the same sharding, cut otherwise where it does not divide
         costs = (_routed(steps[0], network, reshard.itemsize),)
@@ -67,14 +68,17 @@ def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Plan
     prediction = Prediction(
         str(network.topology), sum(costs), costs, path.bound, peak, memory_limit, why
     )
-    return Plan(reshard, "basis", steps, traffic_of(reshard, steps), prediction)
+    traffic = traffic_of(reshard, steps)
+    return SteppedPlan(reshard=reshard, steps=steps, traffic=traffic, prediction=prediction)
 
 
-def _of(reshard: Reshard, steps: tuple[Step, ...], moved: Plan) -> Plan:
+def _of(
+    reshard: Reshard, steps: tuple[MoveStep | ReduceStep, ...], moved: SteppedPlan
+) -> SteppedPlan:
     return replace(moved, reshard=reshard, steps=steps, traffic=traffic_of(reshard, steps))
 
 
-def _placed(moved: Plan, reshard: Reshard, memory_limit: int | None) -> Plan:
+def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> SteppedPlan:
     """Return the plan with one step more: along new unreduced axes one holder keeps the value.
 
     It comes last: along these axes devices are replicas until then, of which a step moves as much.
@@ -90,7 +94,6 @@ def _placed(moved: Plan, reshard: Reshard, memory_limit: int | None) -> Plan:
     step = MoveStep("replicated_to_unreduced", ends, Exchange(*layouts, HolderRule()))
     made = _of(reshard, (*moved.steps, step), moved)
     said = moved.prediction
-    assert said is not None
     peak = max(said.peak_bytes, 2 * shard_bytes(reshard)[1])
     if memory_limit is not None and peak > memory_limit:
         raise _none(reshard, memory_limit)

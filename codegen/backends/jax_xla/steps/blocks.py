@@ -64,7 +64,8 @@ class StepBoxes:
     ids: tuple[str, str]
 
     def looked_at(self, devices: int) -> int:
-        """At most how many boxes a module goes through, empty ones too, when it is traced."""
+        """Return at most how many boxes a module goes through, empty ones too, when it is
+        traced."""
         holders = math.prod(size for _, size in self.senders[0])
         return devices * self.senders[2] * (devices // holders)
 

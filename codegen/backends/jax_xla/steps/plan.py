@@ -50,7 +50,7 @@ from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
 from shardwright.ir.layout import DimLayout, Layout
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.steps import ExchangeStep, Step
 
@@ -260,7 +260,7 @@ def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> 
 def is_stepwise(plan: Plan) -> bool:
     """Return whether a plan is emitted step by step: several, or one exchange of terms."""
     sides = plan.reshard.source, plan.reshard.target
-    return plan.strategy == "basis" or any(side.unreduced for side in sides)
+    return isinstance(plan, SteppedPlan) or any(side.unreduced for side in sides)
 
 
 def refuse_steps(plan: Plan) -> None:
