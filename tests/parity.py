@@ -11,8 +11,11 @@ import sdy_peer as peer
 
 from shardwright.codegen.partition.entry import partition
 from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.propagate.checked import check_propagated
 from shardwright.ir.program import Op, Program, ops_of
 from shardwright.ir.program_check import well_formed
+from shardwright.ir.program_parse import parse_program
+from shardwright.ir.program_text import format_program
 from shardwright.ir.sharding import Sharding
 
 Compared = tuple[list[str], int]
@@ -58,6 +61,9 @@ def compare(
     shardings = {"in_shardings": inputs, "out_shardings": outputs}
     ours = partition(fn, *avals, mesh=mesh, **shardings, sub_axes_at_edges=edges)
     well_formed(ours.given)
+    if len(ours.given.values) < 200:  # the text is read as what it was made of
+        text = format_program(ours.given)
+        assert format_program(parse_program(text, check_propagated)) == text
     differences, count = _compared(well_formed(ours.program), rows)
     return differences, count, ours, rows
 

@@ -17,6 +17,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import control_cases
 import gpt2
 import models
+import more_models
 import parity
 import random_functions
 import rule_cases
@@ -91,6 +92,14 @@ def _origins(fn: Any, avals: Any, mesh: Any, inputs: Any, outputs: Any, module: 
     return parity.origins(ours, rows)
 
 
+def of_more() -> dict[str, object]:
+    """Convolutions, experts, dropout, rotary positions, a cache; forward and training steps."""
+    return {
+        name: parity.compare(fn, avals, mesh, inputs)[:2]
+        for name, fn, avals, inputs, mesh in more_models.cases()
+    }
+
+
 def of_control() -> dict[str, object]:
     """Loops, branches and manual computations by hand."""
     return {
@@ -121,6 +130,8 @@ if __name__ == "__main__":
         print(json.dumps(of_random(*words)))
     elif what == "gpt2":
         print(json.dumps(of_gpt2(*words)))
+    elif what == "more":
+        print(json.dumps(of_more()))
     elif what == "control":
         print(json.dumps(of_control()))
     elif what == "origins":

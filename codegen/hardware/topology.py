@@ -5,7 +5,7 @@ A link goes one way and carries its messages one after another: each costs a lat
 it is linear in the weights, so the same call counts bytes and messages.
 
     switch        a link out of and a link into every device; full bisection between (NVSwitch)
-    torus         devices in a grid of up to three axes, links to the neighbours along each, with or
+    torus         devices in a grid of up to four axes, links to the neighbours along each, with or
                   without wrap; a transfer goes the shorter way, axis by axis, and half of it each
                   way where both are as long
     hierarchical  hosts of equal size; a switch within each, a link out of and into every host

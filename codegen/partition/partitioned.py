@@ -10,7 +10,7 @@ from typing import Any
 from shardwright.codegen.partition.edges import gather_sub_axes
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value
 from shardwright.ir.program_text import format_program
@@ -67,7 +67,7 @@ class Partitioned:
             raise InputError(
                 "a priority must be one that a sharding has",
                 argument="priority",
-                got=priority,
+                got=repr(priority),
                 expected=one_of(map(str, sorted(known))),
             )
         return replace(self, until=priority)
@@ -83,6 +83,7 @@ class Partitioned:
         return self._propagated.trail.origins(self._named(value))
 
     def _named(self, value: str | Value) -> str:
+        check_type(value, str | Value, "a name as 'tanh_0', or a Value of the program", "value")
         name = value.name if isinstance(value, Value) else value.removeprefix("%")
         names = [known.name for known in self.program.values]
         if name not in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,9 @@ from shardwright.codegen.partition.trees import LEAVES, leaves_of
 from shardwright.codegen.spec.interop import mesh_of_jax
 from shardwright.codegen.trace.constants import split_constants
 from shardwright.codegen.trace.jaxprs import Tracer
+from shardwright.codegen.trace.lines import user_line
 from shardwright.codegen.trace.meshes import ProgramMeshes
-from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.errors import InputError, check_type, in_a_line
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value
 
@@ -29,13 +31,15 @@ def traced(
     strict: bool,
 ) -> Partitioned:
     """Return the program of a function, with the shardings that were said and no others."""
+    expected = "a Mesh of shardwright or of jax"
+    check_type(mesh, Mesh | jax.sharding.Mesh | jax.sharding.AbstractMesh, expected, "mesh")
     own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
     closed, out_tree, out_shapes = _traced(fn, avals)
     paths = jax.tree_util.tree_flatten_with_path(avals)[0]
     in_tree = jax.tree.structure(avals)
-    shapes = [tuple(leaf.shape) for _, leaf in paths]
-    many = isinstance(in_shardings, tuple) and not isinstance(in_shardings, LEAVES)
-    given = in_shardings if many else (in_shardings,) * len(avals)
+    shapes = [tuple(aval.shape) for aval in closed.in_avals]
+    one = in_shardings is None or isinstance(in_shardings, LEAVES)
+    given = (in_shardings,) * len(avals) if one else in_shardings
     meshes = ProgramMeshes(own)
     inputs = leaves_of(given, in_tree, shapes, meshes, "in_shardings")
     outputs = leaves_of(out_shardings, out_tree, out_shapes, meshes, "out_shardings")
@@ -76,17 +80,25 @@ def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any, l
         )
     try:
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*avals)
-    except InputError:
-        raise
-    except (TypeError, ValueError, jax.errors.JAXTypeError) as error:
+    except InputError as error:
+        raise error.named(", ".join(filter(None, (error.argument, _place(error))))) from None
+    except Exception as error:  # whatever the function raises
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InputError(
             "the function cannot be traced for these arguments",
-            argument="fn",
-            got=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            argument=", ".join(filter(None, ("fn", _place(error)))),
+            got=said,
             expected="a function that jax.jit takes, and avals of its arguments",
         ) from error
     leaves, tree = jax.tree.flatten(shape)
     return closed, tree, [tuple(leaf.shape) for leaf in leaves]
+
+
+def _place(error: Exception) -> str:
+    """Return the user's innermost line that an error went through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [line for each in frames if (line := user_line(each.filename, each.lineno or 0))]
+    return str(lines[-1]) if lines else ""
 
 
 def _names(fn: Callable[..., Any], paths: list[Any]) -> list[str]:

@@ -55,6 +55,7 @@ class _Shown:
         results = zip(self.program.body.results, self.program.results, strict=True)
         listed = (self.result(value, sharding) for value, sharding in results)
         yield f"    return {', '.join(listed)}"
+        yield from (f"warning: {text}" for text in self.program.warnings)
 
     def body(self, body: Body, indent: str) -> Iterator[str]:
         for op in body.ops:

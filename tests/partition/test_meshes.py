@@ -15,7 +15,8 @@ from shardwright.codegen.propagate.propagation import propagate
 from shardwright.codegen.show.program import show_program
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program_check import well_formed
-from shardwright.ir.program_text import format_program, parse_program
+from shardwright.ir.program_parse import parse_program
+from shardwright.ir.program_text import format_program
 
 MESH = sw.Mesh({"d": 4, "t": 2})
 FLAT = sw.Mesh({"d": 8}, name="flat")  # the same devices; `d` is another axis

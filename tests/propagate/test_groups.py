@@ -8,7 +8,8 @@ from shardwright.codegen.propagate.groups import joined, with_agreed_groups
 from shardwright.codegen.propagate.propagation import propagate
 from shardwright.ir.program import Program
 from shardwright.ir.program_check import well_formed
-from shardwright.ir.program_text import format_program, parse_program
+from shardwright.ir.program_parse import parse_program
+from shardwright.ir.program_text import format_program
 
 TEXT = """\
 @mesh = <["a"=2, "b"=2, "c"=4]>

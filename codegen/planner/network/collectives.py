@@ -35,7 +35,7 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
 
-# Orders of the axes of a group that are tried; a torus has up to three axes.
+# Orders of the axes of a group that are tried.
 MOST_CLASSES = 3
 
 
