@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Value, ceil_div, floor_div, maximum, minimum, mod
+from shardwright.ir.algebra.index import Number, Value, ceil_div, floor_div, maximum, minimum, mod
 from shardwright.ir.mesh import AxisRef, Digit, Mesh
 from shardwright.ir.sharding import Sharding
 
@@ -49,30 +49,37 @@ def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
     return tuple(merged)
 
 
-def read_digits(digits: tuple[Digit, ...], position: Value) -> Value:
+def read_digits(digits: tuple[Digit, ...], position: Number) -> Number:
     """Return the mixed-radix number whose digits (major to minor) are read off a mesh position."""
-    total: Value = 0
+    total: Value = 0 * position  # of its kind, also without digits
     for digit in digits:
-        total = total * digit.size + mod(floor_div(position, digit.stride), digit.size)
-    return total
+        total = total * digit.size + _digit(digit.stride, digit.size, position)
+    number: Number = total
+    return number
 
 
-def write_digits(digits: tuple[Digit, ...], number: Value) -> Value:
+def write_digits(digits: tuple[Digit, ...], number: Number) -> Number:
     """Return the part of a mesh position that has `number` in the given digits and zero
     elsewhere."""
-    position: Value = 0
+    total: Value = 0 * number
     for digit, value in zip(digits, digit_values(digits, number), strict=True):
-        position = position + value * digit.stride
+        total = total + value * digit.stride
+    position: Number = total
     return position
 
 
-def digit_values(digits: tuple[Digit, ...], number: Value) -> tuple[Value, ...]:
+def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...]:
     """Return the value of each of the given digits (major to minor) in a mixed-radix number."""
     weights = _weights(tuple(digit.size for digit in digits))
     return tuple(
-        mod(floor_div(number, weight), digit.size)
-        for digit, weight in zip(digits, weights, strict=True)
+        _digit(weight, digit.size, number) for digit, weight in zip(digits, weights, strict=True)
     )
+
+
+def _digit(stride: Value, size: Value, number: Number) -> Number:
+    """Return the digit of a number that has a stride and a size."""
+    digit: Number = mod(floor_div(number, stride), size)
+    return digit
 
 
 def _weights(sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -124,21 +131,22 @@ class DimLayout:
         """Whether all shards have the same size; of symbols, whether they have for all values."""
         return bool(mod(self.extent, self.parts) == 0)
 
-    def index(self, position: Value) -> Value:
+    def index(self, position: Number) -> Number:
         """Return the shard index s of a mesh position."""
         return read_digits(self.digits, position)
 
-    def place(self, index: Value) -> Value:
+    def place(self, index: Number) -> Number:
         """Return the part of a mesh position that the shard index determines."""
         return write_digits(self.digits, index)
 
-    def interval(self, index: Value, let: Let = unnamed) -> tuple[Value, Value]:
+    def interval(self, index: Number, let: Let = unnamed) -> tuple[Number, Number]:
         """Return the half-open range of the tensor dimension held by a shard."""
-        if self.is_flat:
-            low = minimum(index * self.size, self.extent)
-            low = let("lo", low)
-            return low, minimum(low + self.size, self.extent)
-        return self._nested_interval(index, let)
+        low, high = (self._flat_interval if self.is_flat else self._nested_interval)(index, let)
+        return low, high
+
+    def _flat_interval(self, index: Value, let: Let) -> tuple[Value, Value]:
+        low: Value = let("lo", minimum(index * self.size, self.extent))
+        return low, minimum(low + self.size, self.extent)
 
     def _nested_interval(self, index: Value, let: Let) -> tuple[Value, Value]:
         low: Value = 0
@@ -237,11 +245,11 @@ class Layout:
         """The shape of the largest shard."""
         return tuple(dim.size for dim in self.dims[self.hidden :])
 
-    def index(self, position: Value) -> tuple[Value, ...]:
+    def index(self, position: Number) -> tuple[Number, ...]:
         """Return the shard index along every dimension of a mesh position."""
         return tuple(dim.index(position) for dim in self.dims)
 
-    def replica(self, position: Value) -> Value:
+    def replica(self, position: Number) -> Number:
         """Return the number of a position among the holders of its shard."""
         return read_digits(self.free, position)
 
@@ -253,7 +261,7 @@ class Layout:
             placed = placed + dim.place(value)
         return placed
 
-    def box(self, position: Value) -> tuple[tuple[Value, Value], ...]:
+    def box(self, position: Number) -> tuple[tuple[Number, Number], ...]:
         """Return the tensor interval that a position holds along each dimension."""
         return tuple(dim.interval(dim.index(position)) for dim in self.dims)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwright.ir.errors import InputError, check_type
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import DimSharding, Sharding
 
 _groups = itertools.count()
 
@@ -74,8 +74,6 @@ def _primitive(name: str) -> Any:
 
 def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
     """Return the sharding of a batch: the new dimension is open."""
-    from shardwright.ir.sharding import DimSharding
-
     if isinstance(sharding, str):
         raise InputError(
             "under jax.vmap a constraint must say its mesh",
