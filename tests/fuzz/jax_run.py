@@ -105,8 +105,17 @@ class _Run:
         if self.use.call == "eager":
             return self.reshard
         if self.use.call == "program":
-            return jax.jit(lambda x: self.module.unpad(self.reshard(self.module.pad(x))))
+            wanted = self._logical_target() if self.use.axis_types == "Auto" else None
+            return jax.jit(
+                lambda x: self.module.unpad(self.reshard(self.module.pad(x))), out_shardings=wanted
+            )
         return jax.jit(self.reshard, out_shardings=self.module.target_sharding(self.target_mesh))
+
+    def _logical_target(self) -> NamedSharding:
+        """The target's sharding without the dimensions that `unpad` changes."""
+        padded = self.module.target_sharding(self.target_mesh)
+        pairs = zip(self.target.shape, self.target.padded_shape, padded.spec, strict=True)
+        return NamedSharding(padded.mesh, P(*[axes if a == b else None for a, b, axes in pairs]))
 
     def _once(self, draw: int) -> None:
         bits = given(self.case, draw)
