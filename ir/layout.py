@@ -32,7 +32,7 @@ Let = Callable[[str, Value], Value]
 
 
 def unnamed(_name: str, value: Value) -> Value:
-    """Leaves an intermediate value as it is."""
+    """Return an intermediate value as it is."""
     return value
 
 
@@ -76,7 +76,7 @@ def digit_values(digits: tuple[Digit, ...], number: Value) -> tuple[Value, ...]:
 
 
 def _weights(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """For each size the product of those after it."""
+    """Return, for each size, the product of those after it."""
     return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
@@ -206,22 +206,26 @@ class Layout:
 
     @staticmethod
     def of(
-        sharding: Sharding, shape: tuple[int, ...], split: str, terms: Mesh | None = None
+        sharding: Sharding,
+        shape: tuple[int, ...],
+        split: str,
+        hidden: tuple[AxisRef | None, ...] | None = None,
     ) -> Layout:
-        """Return the layout of a tensor shape under a sharding; `terms`: a mesh that has its
-        unreduced axes, in whose order they are hidden dimensions, by default its own."""
+        """Return the layout of a tensor shape under a sharding.
+
+        `hidden`: the axes of which each is a hidden dimension, None for one of a single element
+        that is not split; by default the unreduced axes.
+        """
         mesh = sharding.mesh
-        hidden = tuple(
-            DimLayout(mesh.digit(ref).size, (mesh.digit(ref),))
-            for ref in (mesh if terms is None else terms).ordered(sharding.unreduced)
-        )
+        terms = sharding.unreduced if hidden is None else hidden
+        first = tuple(DimLayout(*_of_axis(mesh, ref)) for ref in terms)
         dims = tuple(
             DimLayout(extent, _digits(mesh, dim.axes), "nested" if split == "nested" else "flat")
             for extent, dim in zip(shape, sharding.dims, strict=True)
         )
-        used = (*sharding.used(), *sharding.unreduced)
+        used = (*sharding.used(), *(ref for ref in terms if ref is not None))
         free = merge_digits(_digits(mesh, mesh.refs_free_of(used)))
-        return Layout(mesh, hidden + dims, free, len(hidden))
+        return Layout(mesh, first + dims, free, len(first))
 
     @property
     def replicas(self) -> int:
@@ -250,7 +254,7 @@ class Layout:
         return placed
 
     def box(self, position: Value) -> tuple[tuple[Value, Value], ...]:
-        """Per dimension the tensor interval a position holds."""
+        """Return the tensor interval that a position holds along each dimension."""
         return tuple(dim.interval(dim.index(position)) for dim in self.dims)
 
     def boxes(self) -> np.ndarray:
@@ -262,6 +266,14 @@ class Layout:
             index = dim.index(positions)
             result[:, axis, 0], result[:, axis, 1] = low[index], high[index]
         return result
+
+
+def _of_axis(mesh: Mesh, ref: AxisRef | None) -> tuple[int, tuple[Digit, ...]]:
+    """Return the extent and the digits of a hidden dimension."""
+    if ref is None:
+        return 1, ()
+    digit = mesh.digit(ref)
+    return digit.size, (digit,)
 
 
 def _digits(mesh: Mesh, refs: tuple[AxisRef, ...]) -> tuple[Digit, ...]:

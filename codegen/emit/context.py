@@ -13,7 +13,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.reshard import Reshard
 
 # Index arithmetic of the kernels is in 32-bit integers.
@@ -75,7 +75,7 @@ class ModuleText:
 
 
 def module_text(
-    plan: Plan,
+    plan: DirectPlan,
     command: str,
     printer: Printer,
     tested: str,
@@ -97,12 +97,11 @@ def module_text(
 
 @dataclass(frozen=True)
 class Said:
-    """What a module's docstring says, and the target sharding where it is not the plan's."""
+    """What a module's docstring says."""
 
     title: str
     facts: tuple[str, ...]
     tested: str
-    target: str | None = None
 
 
 def text_of(
@@ -125,7 +124,7 @@ def text_of(
         dtype=reshard.dtype,
         itemsize=DTYPES[reshard.dtype],
         source=_side_text(ends.source, str(reshard.source)),
-        target=_side_text(ends.target, said.target or str(reshard.target)),
+        target=_side_text(ends.target, str(reshard.target)),
         id_lines=(*_ids("SOURCE_IDS", ends.source.mesh), *_ids("TARGET_IDS", ends.target.mesh)),
         functions=tuple(
             FunctionText(
@@ -229,6 +228,13 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             argument="source",
             got=str(reshard.source),
             expected="a source without unreduced axes",
+        )
+    if reshard.target.unreduced:
+        raise InputError(
+            f"{backend} moves values and makes no terms of them",
+            argument="target",
+            got=str(reshard.target),
+            expected="a target without unreduced axes",
         )
     check_extents(plan, backend)
 

@@ -44,7 +44,7 @@ def write_bundles(
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Yield one writer of a root at a time, so that each keeps the other's entries in the
+    """Let one writer of a root in at a time, so that each keeps the other's entries in the
     manifest."""
     folder = os.open(root, os.O_RDONLY)
     try:
@@ -84,7 +84,7 @@ def _write(
 
 
 def _check_case(name: str, after: Manifest) -> None:
-    """Some file systems would take two such folders for one."""
+    """Raise InputError for two folders that some file systems would take for one."""
     alike = [n for n in after.folders() if n != name and n.casefold() == name.casefold()]
     if alike:
         raise InputError(
@@ -111,7 +111,7 @@ def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> Non
 
 
 def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
-    """Files that a bundle had and no longer has."""
+    """Return the files that a bundle had and no longer has."""
     now = after.folders()
     return tuple(
         root / folder / name

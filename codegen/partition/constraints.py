@@ -24,15 +24,18 @@ def constrain(x: Any, sharding: str | Sharding, mesh: Mesh | None = None) -> Any
     used several times, only the uses of what is returned are bound. The derivative is constrained
     alike, as `jax.lax.with_sharding_constraint` has it.
     """
+    check_type(sharding, str | Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
+    if mesh is not None:
+        check_type(mesh, Mesh, "the mesh that a text is read on", "mesh")
     given = mesh.sharding(sharding) if mesh is not None and isinstance(sharding, str) else sharding
-    if not isinstance(given, str):
-        check_type(given, Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
     return _primitive("shardwright_constrain").bind(x, sharding=given)
 
 
 def shard_alike(*values: Any) -> tuple[Any, ...]:
     """Return the values, all of which are sharded alike where the function is partitioned."""
-    shapes = {tuple(value.shape) for value in values}
+    import jax.numpy as jnp
+
+    shapes = {jnp.shape(value) for value in values}
     if len(shapes) > 1:
         raise InputError(
             "values that are sharded alike must be of one shape",

@@ -125,8 +125,8 @@ def why_not_xla(reshard: Reshard) -> str | None:
         return "jax wants one order of devices before and after"
     if reshard.source.mesh.size > MOST_XLA_DEVICES:
         return f"not asked beyond {MOST_XLA_DEVICES} devices"
-    if reshard.source.unreduced:
-        return "the identity reduces no terms"
+    if reshard.source.unreduced or reshard.target.unreduced:
+        return "the identity neither reduces nor makes terms"
     if any(extent % side.parts(dim) for side in sides for dim, extent in enumerate(reshard.shape)):
         return "jax wants dimensions that divide"
     return None

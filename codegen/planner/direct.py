@@ -8,10 +8,11 @@ from shardwright.codegen.planner.holders import Loads, choose_rule
 from shardwright.codegen.planner.memory import check_limit, held_at_once
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.terms import check_terms
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import HolderRule
-from shardwright.ir.plan import ExchangeStep, Plan, Prediction, Traffic
+from shardwright.ir.plan import DirectPlan, Prediction, Traffic
 from shardwright.ir.reshard import Reshard
 
 
@@ -21,7 +22,7 @@ def plan_direct(
     *,
     network: Network | None = None,
     memory_limit: int | None = None,
-) -> Plan:
+) -> DirectPlan:
     """Return the exchange of a reshard; `rule` overrides the choice of holders, `network` prices
     it.
 
@@ -35,7 +36,9 @@ def plan_direct(
             got=str(reshard.source),
             expected="the same unreduced axes in the target, or strategy basis",
         )
-    check_limit(reshard, memory_limit)
+    check_terms(reshard)
+    if memory_limit is not None:
+        check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)
     chosen = rule or choose_rule(loads)
     traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
@@ -47,7 +50,7 @@ def plan_direct(
         prediction = Prediction(
             str(network.topology), seconds, (seconds,), None, peak, memory_limit
         )
-    return Plan(reshard, "direct", (ExchangeStep(exchange),), traffic, prediction)
+    return DirectPlan(reshard=reshard, exchange=exchange, traffic=traffic, prediction=prediction)
 
 
 def _traffic(loads: Loads, rule: HolderRule, itemsize: int) -> Traffic:

@@ -10,7 +10,8 @@ import jax
 
 from shardwright.ir.program import Line
 
-_OURS = str(Path(__file__).resolve().parent.parent)  # constraints stand there too
+_ROOT = Path(__file__).resolve().parents[2]
+_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # constraints stand there too
 _JAX = str(Path(jax.__file__).resolve().parent)
 
 
@@ -31,10 +32,15 @@ class Lines:
 
 
 def _line(traceback: Any) -> Line | None:
-    for frame in traceback.frames:
-        if not frame.file_name.startswith((_JAX, _OURS, "<")):
-            return Line(_shown(frame.file_name), frame.line_num)
-    return None
+    lines = (user_line(frame.file_name, frame.line_num) for frame in traceback.frames)
+    return next((line for line in lines if line is not None), None)
+
+
+def user_line(file: str, number: int) -> Line | None:
+    """Return a line of source, if it is neither jax's nor ours."""
+    if file.startswith((_JAX, *_OURS, "<")):
+        return None
+    return Line(_shown(file), number)
 
 
 def _shown(file: str) -> str:

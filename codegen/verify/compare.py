@@ -29,7 +29,7 @@ class MismatchError(Exception):
 
 @contextmanager
 def said_of(what: str) -> Iterator[None]:
-    """Yield a mismatch inside is said of `what`."""
+    """Name `what` in the text of a mismatch inside."""
     try:
         yield
     except MismatchError as error:
@@ -73,7 +73,7 @@ def plain(module: ModuleType, name: str, jitted: bool) -> Callable[..., Any]:
 
 
 def index_functions(module: ModuleType, case: Case, jitted: bool) -> None:
-    """source_box and target_box at every position of their meshes, against the oracle."""
+    """Compare source_box and target_box at every position of their meshes with the oracle."""
     for side, placement, array in _sides(case):
         box: Callable[[int], Sequence[int]] = plain(module, f"{side}_box", jitted)
         held = oracle.holdings(placement, array)

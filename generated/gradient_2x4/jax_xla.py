@@ -6,8 +6,8 @@ Target: [{"data"}, {"model"}] on <["data"=4, "model"=2]>, shards of 16 x 24.
     d2(data, model)[k0, k1] -> t[data * 16 + k0, model * 24 + k1]
 
 Dimension 0 of the source stands for its unreduced axes, in the order of the mesh: its
-elements are the terms, which are added up. Integers wrap; floats are added in an
-order that XLA chooses.
+elements are the terms, which are added up. Integers wrap; floats are added in an order that XLA
+chooses.
 
 Steps, with the bytes that each brings to the busiest device:
     1. reduce_scatter over "data": [{}, {"model"}], unreduced={"data"} -> [{"data"}, {"model"}];

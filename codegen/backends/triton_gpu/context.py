@@ -19,7 +19,7 @@ from shardwright.codegen.emit.python_text import unpacked
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import TRITON
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 NAME = "triton_gpu"
 TESTED = "Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0."
@@ -143,16 +143,16 @@ class TritonText:
 def refuse(plan: Plan) -> None:
     """Raise InputError for what this backend does not do."""
     refuse_common(plan, NAME, {})
-    refuse_wide(plan, as_vectors(plan.exchange), NAME)
+    refuse_wide(plan, as_vectors(direct_of(plan).exchange), NAME)
 
 
 def render(request: Request) -> str:
     """Return the text of a module; it and its backward name each other."""
-    context = triton_text(request.plan, request.command, backward=request.backward)
+    context = triton_text(direct_of(request.plan), request.command, backward=request.backward)
     return render_template("triton_gpu/module.py.jinja", context)
 
 
-def triton_text(plan: Plan, command: str, *, backward: bool = False) -> TritonText:
+def triton_text(plan: DirectPlan, command: str, *, backward: bool = False) -> TritonText:
     """Return the template's context."""
     reshard = plan.reshard
     host = TorchHost(
@@ -167,7 +167,7 @@ def triton_text(plan: Plan, command: str, *, backward: bool = False) -> TritonTe
     return TritonText(module, _kernel_text(plan, module), host)
 
 
-def _kernel_text(plan: Plan, module: ModuleText) -> TritonKernel:
+def _kernel_text(plan: DirectPlan, module: ModuleText) -> TritonKernel:
     exchange, itemsize = as_vectors(plan.exchange), module.itemsize
     axes = range(len(module.axes))
     moves = Moves(exchange, itemsize)
@@ -198,7 +198,7 @@ def _kernel_text(plan: Plan, module: ModuleText) -> TritonKernel:
     )
 
 
-def plan_hash(plan: Plan) -> str:
+def plan_hash(plan: DirectPlan) -> str:
     """Return a text that two plans share only if they move the same; ranks compare it."""
     reshard = plan.reshard
     ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
@@ -236,12 +236,12 @@ def _choose_shard(exchange: Exchange) -> tuple[str, ...]:
 
 
 def _met(exchange: Exchange) -> tuple[tuple[sympy.Expr, sympy.Expr], ...]:
-    """Per dimension the first and the count that `senders` returns."""
+    """Return, for each dimension, the first and the count that `senders` returns."""
     (senders,) = (f for f in exchange.once(index_functions) if f.name == "senders")
     return tuple(zip(senders.results[::2], senders.results[1::2], strict=True))
 
 
-def _some_local(plan: Plan) -> bool:
+def _some_local(plan: DirectPlan) -> bool:
     """Return whether any device holds part of its own target shard."""
     return plan.traffic.received_total < plan.target_bytes
 

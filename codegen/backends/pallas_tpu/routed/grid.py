@@ -21,7 +21,7 @@ from shardwright.codegen.hardware.torus import Torus
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan
 from shardwright.ir.transfers import enumerate_transfers
 
 
@@ -90,7 +90,7 @@ def _numbered(exchange: Exchange) -> Integers:
     return ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
 
 
-def grid_of(plan: Plan) -> Grid | None:
+def grid_of(plan: DirectPlan) -> Grid | None:
     """Return the devices of a plan on the topology that it is for; None where that says of no
     restriction to powers of two."""
     topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
@@ -99,7 +99,7 @@ def grid_of(plan: Plan) -> Grid | None:
     return Grid.of(as_vectors(plan.exchange), topology)
 
 
-def refuse_unreached(plan: Plan) -> None:
+def refuse_unreached(plan: DirectPlan) -> None:
     """Raise InputError where tiles are to go farther than directly and hops do not lead there."""
     grid = plan.once(grid_of)
     if grid is None or grid.reaches():
