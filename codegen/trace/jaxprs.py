@@ -146,7 +146,10 @@ class _Block:
         block.env.update(zip(jaxpr.invars, operands, strict=True))
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
             block.env[variable] = block.array(const)
+        lines = self.tracer.lines
+        outer, lines.around = lines.around, lines.of(equation)
         block.equations(jaxpr.eqns)
+        lines.around = outer
         return [block.read(atom) for atom in jaxpr.outvars]
 
     def _plain(self, equation: Any) -> Sequence[int]:

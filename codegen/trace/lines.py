@@ -20,15 +20,19 @@ class Lines:
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Line | None]] = {}
+        self.around: Line | None = None  # the line of the call that is inlined
 
     def of(self, equation: Any) -> Line | None:
-        """Return the line of an equation; None if its source is not recorded."""
+        """Return the line of an equation, or of the call that it comes from; None if unknown.
+
+        What jax has traced before, for another caller, does not have the user's line.
+        """
         traceback = getattr(equation.source_info, "traceback", None)
         if traceback is None:
-            return None
+            return self.around
         if id(traceback) not in self.known:
             self.known[id(traceback)] = (traceback, _line(traceback))
-        return self.known[id(traceback)][1]
+        return self.known[id(traceback)][1] or self.around
 
 
 def _line(traceback: Any) -> Line | None:

@@ -109,7 +109,7 @@ def test_pairs_with_new_terms(tmp_path: Path) -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_all_pairs_with_new_terms(operator: str, tmp_path: Path) -> None:
     pairs = pairs_with_terms()
-    assert len(pairs) == 46
+    assert len(pairs) == 37
     sides = [
         replace(
             pair,
