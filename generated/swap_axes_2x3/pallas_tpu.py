@@ -748,6 +748,8 @@ def _program(x, source, target, interpret, collective_id):
 
     for _ in range(batch := x.ndim - len(PADDED_SOURCE_SHAPE)):
         one, last = functools.partial(lax.map, one), functools.partial(lax.map, last)
+    if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
+        x = jax.device_put(x, NamedSharding(source, _batched(SOURCE_SPEC, batch)))
     y = _mapped(one, source, _batched(SOURCE_SPEC, batch), _batched(rows, batch))(x)
     y = _mapped(last, target, _batched(out_rows, batch), _batched(TARGET_SPEC, batch))(y)
     if AxisType.Explicit in target.axis_types:
@@ -760,8 +762,9 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
 
     `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
     never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
-    its padding zero; a jit around that returns it needs that as its `out_shardings`, or XLA may
-    shard its result anew. `target_mesh`: by default the devices of `mesh`, in its order.
+    its padding zero; a jit around that returns it, or what `unpad` makes of it, needs such
+    `out_shardings`, or XLA may shard its result anew, and JAX not be able to say how
+    (IndivisibleError). `target_mesh`: by default the devices of `mesh`, in its order.
     `interpret`: a bool or `pltpu.InterpretParams`. `collective_id`: in place of COLLECTIVE_ID.
     Under `jax.vmap` one exchange follows another. Raises ValueError for a wrong shape, dtype or
     mesh, TypeError for what is none.
@@ -815,12 +818,10 @@ def _linear(x, source, target, interpret, collective_id):
     """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
     if isinstance(x, jax.core.Tracer):  # its program is one for these devices
         meshes = jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
-        place = lax.with_sharding_constraint
         if AxisType.Explicit in source.axis_types:
-            place = jax.sharding.reshard
-        elif any(AxisType.Explicit in each.axis_types for each in meshes):
-            place = jax.device_put
-        x = place(x, NamedSharding(source, SOURCE_SPEC))
+            x = jax.sharding.reshard(x, NamedSharding(source, SOURCE_SPEC))
+        elif not any(AxisType.Explicit in each.axis_types for each in meshes):
+            x = lax.with_sharding_constraint(x, NamedSharding(source, SOURCE_SPEC))
     static = {"interpret": interpret, "collective_id": collective_id}
     return _reshard.bind(x, source=source, target=target, **static)
 

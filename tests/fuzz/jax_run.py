@@ -105,8 +105,17 @@ class _Run:
         if self.use.call == "eager":
             return self.reshard
         if self.use.call == "program":
-            return jax.jit(lambda x: self.module.unpad(self.reshard(self.module.pad(x))))
+            wanted = self._logical_target() if self.use.axis_types == "Auto" else None
+            return jax.jit(
+                lambda x: self.module.unpad(self.reshard(self.module.pad(x))), out_shardings=wanted
+            )
         return jax.jit(self.reshard, out_shardings=self.module.target_sharding(self.target_mesh))
+
+    def _logical_target(self) -> NamedSharding:
+        """The target's sharding without the dimensions that `unpad` changes."""
+        padded = self.module.target_sharding(self.target_mesh)
+        pairs = zip(self.target.shape, self.target.padded_shape, padded.spec, strict=True)
+        return NamedSharding(padded.mesh, P(*[axes if a == b else None for a, b, axes in pairs]))
 
     def _once(self, draw: int) -> None:
         bits = given(self.case, draw)
@@ -201,19 +210,29 @@ class _Run:
         return jnp.asarray(_values(bits, self.case))
 
     def _logical(self, bits: Bits) -> Any:
-        """A logical array that a program takes: on Explicit axes JAX wants it on the mesh."""
+        """A logical array that a program takes: on Explicit axes JAX wants it on the mesh, the one
+        that is set if any is."""
         x = self._jax(bits)
+        mesh = self.target_mesh if self.use.set_mesh == "target" else self.source_mesh
         explicit = self.use.axis_types == "Explicit"
-        return jax.device_put(x, NamedSharding(self.source_mesh, P())) if explicit else x
+        return jax.device_put(x, NamedSharding(mesh, P())) if explicit else x
 
     def _placed(self, array: Array, bits: Bits, draw: int) -> Any:
         """A padded array of either side on its devices, sharded as the module says."""
         if array is self.source:
             sharding = self.module.source_sharding(self.source_mesh)
         else:
-            sharding = self.module.target_sharding(self.target_mesh)
+            sharding = self.module.target_sharding(self._result_mesh())
         values = padded(array, bits, _rng(self.case, draw), self.case.dtype)
         return jax.device_put(_values(values, self.case), sharding)
+
+    def _result_mesh(self) -> Mesh:
+        """The mesh of results: the given one, or one that the module makes, without types of axes
+        unless it is the source's."""
+        is_source = self.case.same_order and self.case.source.axes == self.case.target.axes
+        if self.use.names_target or is_source:
+            return self.target_mesh
+        return Mesh(self.target_mesh.devices, self.target_mesh.axis_names)
 
     def _argument(self, bits: Bits, draw: int) -> Any:
         """The padded source array; whole on every device where the case shards it otherwise."""
