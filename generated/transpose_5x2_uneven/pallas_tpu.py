@@ -863,8 +863,9 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
 
 def _eager(x, source, **static):
     batch = x.ndim - len(PADDED_SOURCE_SHAPE)
-    x = jax.device_put(x, NamedSharding(source, _batched(SOURCE_SPEC, batch)))
-    return _compiled(batch, source=source, **static)(x)
+    with _apart(x):
+        x = jax.device_put(x, NamedSharding(source, _batched(SOURCE_SPEC, batch)))
+        return _compiled(batch, source=source, **static)(x)
 
 
 @functools.cache

@@ -35,6 +35,20 @@ def _target_is_set(case: Case, use: JaxUse) -> bool:
     return whole and chosen.axes == given.axes == case.target.axes
 
 
+def _interpreted_elsewhere(case: Case) -> bool:
+    """JAX's TPU interpreter multiplies clocks on the first device, under whichever mesh is set; a
+    program of one device calls it back on the thread that has the user's."""
+    use = case.use
+    return (
+        case.backend == "pallas_tpu"
+        and isinstance(use, JaxUse)
+        and bool(use.set_mesh)
+        and use.call != "eager"
+        and len(use.devices) == 1
+        and use.devices != (0,)
+    )
+
+
 REFUSALS = (
     Refusal(lambda case: case.strategy == "basis", "no sequence of basis steps makes this reshard"),
     Refusal(
@@ -42,6 +56,10 @@ REFUSALS = (
         "terms that stay unreduced stay in their order of devices",
     ),
     Refusal(_traced_under_explicit, "which a traced program cannot mix with the Explicit axes"),
+    Refusal(
+        _interpreted_elsewhere,
+        r"Received incompatible devices .* Got argument x of multiply with shape int32\[\]",
+    ),
     Refusal(
         lambda case: isinstance(case.use, TorchUse) and bool(case.use.negative),
         "got a lazily negated view",
