@@ -10,7 +10,7 @@ from shardwright.ir.dtypes import itemsize
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.mesh import as_integer
 from shardwright.ir.sharding import Sharding
-from shardwright.ir.unreduced import Fate
+from shardwright.ir.unreduced import NONE, Fate
 
 SPLITS = ("flat", "nested")  # how extents that do not divide are cut; `layout` defines both
 MAX_RANK = 8
@@ -47,7 +47,9 @@ class Reshard:
             object.__setattr__(self, side, _of_rank(sharding, self.rank, side))
             _check_split(getattr(self, f"{side}_split"), f"{side}_split")
         _give_devices(self)
-        object.__setattr__(self, "fate", Fate.of(self.source, self.target))
+        unreduced = self.source.unreduced or self.target.unreduced
+        object.__setattr__(self, "fate", Fate.of(self.source, self.target) if unreduced else NONE)
+        _check_sum(self)
         _check_bytes(self)
 
     @property
@@ -156,6 +158,19 @@ def _give_devices(reshard: Reshard) -> None:
             )
         if own.mesh.is_empty:
             object.__setattr__(reshard, side, Sharding(other.mesh, own.dims))
+
+
+def _check_sum(reshard: Reshard) -> None:
+    """Raise InputError for booleans that are added: they have no sum."""
+    adds = reshard.adds and reshard.source.operator == "sum"
+    places = reshard.places and reshard.target.operator == "sum"
+    if reshard.dtype == "bool" and (adds or places):
+        raise InputError(
+            "partial sums are added, and booleans have no sum",
+            argument="dtype",
+            got="bool",
+            expected="an integer or a floating dtype, as int8; or unreduced=max{…}",
+        )
 
 
 def _check_split(split: str, argument: str) -> None:

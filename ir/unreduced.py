@@ -45,6 +45,10 @@ class Fate:
         return Fate(kept, *rests)
 
 
+NONE = Fate((), (), ())
+"""That of no unreduced axes."""
+
+
 def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:
     """Yield what unreduced axes of both sides have in common."""
     sizes = source.mesh.sizes

@@ -8,7 +8,6 @@ from shardwright.codegen.planner.holders import Loads, choose_rule
 from shardwright.codegen.planner.memory import check_limit, held_at_once
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.terms import check_terms
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import HolderRule
@@ -36,7 +35,6 @@ def plan_direct(
             got=str(reshard.source),
             expected="the same unreduced axes in the target, or strategy basis",
         )
-    check_terms(reshard)
     if memory_limit is not None:
         check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)

@@ -11,7 +11,7 @@ from shardwright.codegen.backends.jax_host import HostText, host_text, short_dim
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.helpers import Helpers
 from shardwright.codegen.backends.pallas_tpu.proofs import check
-from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
+from shardwright.codegen.backends.pallas_tpu.routed.grid import refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import (
@@ -20,6 +20,7 @@ from shardwright.codegen.backends.pallas_tpu.strategy import (
     cheapest,
     choices,
     form_facts,
+    grid_of,
 )
 from shardwright.codegen.emit.context import (
     ModuleText,
@@ -163,7 +164,9 @@ def refuse(plan: Plan) -> None:
     check_ascii(plan.reshard)
     direct = direct_of(plan)
     refuse_wide(plan, as_vectors(direct.exchange), NAME)
-    refuse_unreached(direct)
+    grid = direct.once(grid_of)
+    if grid is not None:
+        refuse_unreached(grid, direct)
 
 
 def render(request: Request) -> str:

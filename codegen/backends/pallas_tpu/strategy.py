@@ -22,11 +22,13 @@ from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
-from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid, grid_of
+from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.hardware.torus import Torus
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import DirectPlan
@@ -63,6 +65,15 @@ class FormChoice:
         figures = self.figures
         moved = figures.hbm_bytes + figures.relayout_bytes
         return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
+
+
+def grid_of(plan: DirectPlan) -> Grid | None:
+    """Return the devices of a plan on the topology that it is for; None where that says of no
+    restriction to powers of two."""
+    topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
+    if not isinstance(topology, Torus) or not topology.powers_of_two:
+        return None
+    return Grid.of(as_vectors(plan.exchange), topology)
 
 
 def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:

@@ -16,7 +16,6 @@ from shardwright.codegen.planner.basis.traffic import traffic_of
 from shardwright.codegen.planner.memory import check_limit, shard_bytes
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.terms import check_terms
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
 from shardwright.ir.layout import Layout
@@ -34,7 +33,6 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     Raises InputError for meshes of different devices, sums of booleans, and a limit that leaves no
     sequence.
     """
-    check_terms(reshard)
     _check_devices(reshard)
     if reshard.reads_one or not _keeps_terms(reshard):
         raise _none(reshard, None)
