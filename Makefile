@@ -17,6 +17,7 @@ TRUST := $(BIN)/python -m pip config get global.cert >/dev/null 2>&1 \
 # this package in front.
 LATER_TRITON := 3.9.0
 LATER := $(VENV)/triton-$(LATER_TRITON)
+GOLDEN_TESTS := tests/emit/test_emission.py tests/emit/test_kernel_goldens.py
 GPU := tests/backends/triton_gpu
 GPU_TESTS := $(GPU)/test_gpu_kernel.py $(GPU)/test_gpu_groups.py $(GPU)/test_gpu_assembly.py
 
@@ -64,7 +65,7 @@ golden: $(STAMP)  ## write generated/ and the golden texts again; review the dif
 	rm -rf generated  # support modules of another version are not mixed with these
 	$(BIN)/shardwright emit corpus/reshards.toml -o generated
 	$(BIN)/shardwright emit corpus/examples.toml -o generated
-	$(BIN)/python -m pytest -n 0 tests/emit/test_emission.py --update-golden
+	$(BIN)/python -m pytest -n 0 $(GOLDEN_TESTS) --update-golden
 
 bench: $(STAMP)  ## what is measured, as tables
 	$(BIN)/python -m bench

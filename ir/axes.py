@@ -58,7 +58,7 @@ def borders(ref: AxisRef, size: int) -> tuple[int, int]:
 
 
 def contains(outer: AxisRef, inner: AxisRef, sizes: Mapping[str, int]) -> bool:
-    """Is `inner` a part of `outer`?
+    """Return whether `inner` is a part of `outer`.
 
     >>> contains(AxisRef("x", 1, 4), AxisRef("x", 2, 2), {"x": 8})
     True
@@ -71,7 +71,8 @@ def contains(outer: AxisRef, inner: AxisRef, sizes: Mapping[str, int]) -> bool:
 
 
 def overlaps(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
-    """Do two references share a part of one axis? (A full axis overlaps itself, even of size 1.)
+    """Return whether two references share a part of one axis. (A full axis overlaps itself, even of
+    size 1.)
 
     >>> overlaps(AxisRef("x", 1, 4), AxisRef("x", 2, 4), {"x": 8})
     True
@@ -85,7 +86,7 @@ def overlaps(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
 
 
 def can_coexist(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
-    """Is there one splitting of the axis that both references are made of (Shardy's rule)?
+    """Return whether one splitting of the axis has both references as parts (Shardy's rule).
 
     All borders must divide one another in order: `"x":(1)2` and `"x":(1)3` cannot coexist.
     """

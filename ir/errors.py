@@ -12,6 +12,8 @@ An `InputError` is one message a person can act on. Its form is fixed:
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from types import UnionType
+from typing import get_args
 
 Span = tuple[int, int]
 Where = tuple[Hashable, ...]
@@ -93,16 +95,22 @@ def _rebuilt(state: dict[str, object]) -> InputError:
     return error
 
 
-def check_type(value: object, kind: type, expected: str, argument: str | None = None) -> None:
+def check_type(
+    value: object, kind: type | UnionType, expected: str, argument: str | None = None
+) -> None:
     """Raise an InputError unless the value is of the type; `expected` shows how to make one."""
     if not isinstance(value, kind):
         raise wrong_type(value, kind, expected, argument)
 
 
-def wrong_type(value: object, kind: type, expected: str, argument: str | None = None) -> InputError:
+def wrong_type(
+    value: object, kind: type | UnionType, expected: str, argument: str | None = None
+) -> InputError:
     """Return what `check_type` raises."""
+    kinds = (kind,) if isinstance(kind, type) else get_args(kind)
+    names = dict.fromkeys(each.__name__ for each in kinds)
     return InputError(
-        f"the value must be of type {kind.__name__}",
+        f"the value must be of type {' or '.join(names)}",
         argument=argument,
         got=in_a_line(value),
         expected=expected,
@@ -131,7 +139,8 @@ def underlined(text: str, span: Span | None) -> list[str]:
 
 
 def _clipped(line: str, begin: int) -> tuple[str, int]:
-    """At most WIDTH columns of a line around column `begin`, and the column they start at."""
+    """Return at most WIDTH columns of a line around column `begin`, and the column they start
+    at."""
     offset = max(0, min(begin - WIDTH // 3, len(line) - WIDTH))
     return line[offset : offset + WIDTH], offset
 

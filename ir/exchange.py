@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 
 from shardwright.ir.algebra.index import Value, floor_div, minimum, mod
+from shardwright.ir.axes import AxisRef
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.once import Once
@@ -55,10 +56,13 @@ class Exchange(Once):
 
         Axes that stay unreduced are the same by name: hidden dimensions of both sides in the order
         of the source's mesh, so that the term at a coordinate stays the one at that coordinate.
+        Along a new one the source's hidden dimension has one element, the target's one a device, so
+        that the device of coordinate 0 alone lacks a value; transposed, it is the other way round.
         """
+        hidden = _hidden(reshard)
         return Exchange(
-            Layout.of(reshard.source, reshard.shape, reshard.source_split),
-            Layout.of(reshard.target, reshard.shape, reshard.target_split, reshard.source.mesh),
+            Layout.of(reshard.source, reshard.shape, reshard.source_split, hidden[0]),
+            Layout.of(reshard.target, reshard.shape, reshard.target_split, hidden[1]),
             rule,
         )
 
@@ -115,6 +119,18 @@ class Exchange(Once):
         step, extra = floor_div(width, unit * pieces), mod(floor_div(width, unit), pieces)
         start = (piece * step + minimum(piece, extra)) * unit
         return start, ((piece + 1) * step + minimum(piece + 1, extra)) * unit
+
+
+Hidden = tuple[AxisRef | None, ...]
+
+
+def _hidden(reshard: Reshard) -> tuple[Hidden, Hidden]:
+    """Return the hidden dimensions of source and target: what stays unreduced, then what one side
+    has."""
+    fate = reshard.fate
+    if reshard.transposed:
+        return (*fate.kept, *fate.reduced), (*fate.kept, *[None] * len(fate.reduced))
+    return (*fate.kept, *[None] * len(fate.new)), (*fate.kept, *fate.new)
 
 
 def ids_of(mesh: Mesh) -> np.ndarray:

@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Value, ceil_div, floor_div, maximum, minimum, mod
+from shardwright.ir.algebra.index import Number, Value, ceil_div, floor_div, maximum, minimum, mod
 from shardwright.ir.mesh import AxisRef, Digit, Mesh
 from shardwright.ir.sharding import Sharding
 
@@ -32,7 +32,7 @@ Let = Callable[[str, Value], Value]
 
 
 def unnamed(_name: str, value: Value) -> Value:
-    """Leaves an intermediate value as it is."""
+    """Return an intermediate value as it is."""
     return value
 
 
@@ -49,34 +49,41 @@ def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
     return tuple(merged)
 
 
-def read_digits(digits: tuple[Digit, ...], position: Value) -> Value:
+def read_digits(digits: tuple[Digit, ...], position: Number) -> Number:
     """Return the mixed-radix number whose digits (major to minor) are read off a mesh position."""
-    total: Value = 0
+    total: Value = 0 * position  # of its kind, also without digits
     for digit in digits:
-        total = total * digit.size + mod(floor_div(position, digit.stride), digit.size)
-    return total
+        total = total * digit.size + _digit(digit.stride, digit.size, position)
+    number: Number = total
+    return number
 
 
-def write_digits(digits: tuple[Digit, ...], number: Value) -> Value:
+def write_digits(digits: tuple[Digit, ...], number: Number) -> Number:
     """Return the part of a mesh position that has `number` in the given digits and zero
     elsewhere."""
-    position: Value = 0
+    total: Value = 0 * number
     for digit, value in zip(digits, digit_values(digits, number), strict=True):
-        position = position + value * digit.stride
+        total = total + value * digit.stride
+    position: Number = total
     return position
 
 
-def digit_values(digits: tuple[Digit, ...], number: Value) -> tuple[Value, ...]:
+def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...]:
     """Return the value of each of the given digits (major to minor) in a mixed-radix number."""
     weights = _weights(tuple(digit.size for digit in digits))
     return tuple(
-        mod(floor_div(number, weight), digit.size)
-        for digit, weight in zip(digits, weights, strict=True)
+        _digit(weight, digit.size, number) for digit, weight in zip(digits, weights, strict=True)
     )
 
 
+def _digit(stride: Value, size: Value, number: Number) -> Number:
+    """Return the digit of a number that has a stride and a size."""
+    digit: Number = mod(floor_div(number, stride), size)
+    return digit
+
+
 def _weights(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """For each size the product of those after it."""
+    """Return, for each size, the product of those after it."""
     return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
@@ -124,21 +131,22 @@ class DimLayout:
         """Whether all shards have the same size; of symbols, whether they have for all values."""
         return bool(mod(self.extent, self.parts) == 0)
 
-    def index(self, position: Value) -> Value:
+    def index(self, position: Number) -> Number:
         """Return the shard index s of a mesh position."""
         return read_digits(self.digits, position)
 
-    def place(self, index: Value) -> Value:
+    def place(self, index: Number) -> Number:
         """Return the part of a mesh position that the shard index determines."""
         return write_digits(self.digits, index)
 
-    def interval(self, index: Value, let: Let = unnamed) -> tuple[Value, Value]:
+    def interval(self, index: Number, let: Let = unnamed) -> tuple[Number, Number]:
         """Return the half-open range of the tensor dimension held by a shard."""
-        if self.is_flat:
-            low = minimum(index * self.size, self.extent)
-            low = let("lo", low)
-            return low, minimum(low + self.size, self.extent)
-        return self._nested_interval(index, let)
+        low, high = (self._flat_interval if self.is_flat else self._nested_interval)(index, let)
+        return low, high
+
+    def _flat_interval(self, index: Value, let: Let) -> tuple[Value, Value]:
+        low: Value = let("lo", minimum(index * self.size, self.extent))
+        return low, minimum(low + self.size, self.extent)
 
     def _nested_interval(self, index: Value, let: Let) -> tuple[Value, Value]:
         low: Value = 0
@@ -206,22 +214,26 @@ class Layout:
 
     @staticmethod
     def of(
-        sharding: Sharding, shape: tuple[int, ...], split: str, terms: Mesh | None = None
+        sharding: Sharding,
+        shape: tuple[int, ...],
+        split: str,
+        hidden: tuple[AxisRef | None, ...] | None = None,
     ) -> Layout:
-        """Return the layout of a tensor shape under a sharding; `terms`: a mesh that has its
-        unreduced axes, in whose order they are hidden dimensions, by default its own."""
+        """Return the layout of a tensor shape under a sharding.
+
+        `hidden`: the axes of which each is a hidden dimension, None for one of a single element
+        that is not split; by default the unreduced axes.
+        """
         mesh = sharding.mesh
-        hidden = tuple(
-            DimLayout(mesh.digit(ref).size, (mesh.digit(ref),))
-            for ref in (mesh if terms is None else terms).ordered(sharding.unreduced)
-        )
+        terms = sharding.unreduced if hidden is None else hidden
+        first = tuple(DimLayout(*_of_axis(mesh, ref)) for ref in terms)
         dims = tuple(
             DimLayout(extent, _digits(mesh, dim.axes), "nested" if split == "nested" else "flat")
             for extent, dim in zip(shape, sharding.dims, strict=True)
         )
-        used = (*sharding.used(), *sharding.unreduced)
+        used = (*sharding.used(), *(ref for ref in terms if ref is not None))
         free = merge_digits(_digits(mesh, mesh.refs_free_of(used)))
-        return Layout(mesh, hidden + dims, free, len(hidden))
+        return Layout(mesh, first + dims, free, len(first))
 
     @property
     def replicas(self) -> int:
@@ -233,11 +245,11 @@ class Layout:
         """The shape of the largest shard."""
         return tuple(dim.size for dim in self.dims[self.hidden :])
 
-    def index(self, position: Value) -> tuple[Value, ...]:
+    def index(self, position: Number) -> tuple[Number, ...]:
         """Return the shard index along every dimension of a mesh position."""
         return tuple(dim.index(position) for dim in self.dims)
 
-    def replica(self, position: Value) -> Value:
+    def replica(self, position: Number) -> Number:
         """Return the number of a position among the holders of its shard."""
         return read_digits(self.free, position)
 
@@ -249,8 +261,8 @@ class Layout:
             placed = placed + dim.place(value)
         return placed
 
-    def box(self, position: Value) -> tuple[tuple[Value, Value], ...]:
-        """Per dimension the tensor interval a position holds."""
+    def box(self, position: Number) -> tuple[tuple[Number, Number], ...]:
+        """Return the tensor interval that a position holds along each dimension."""
         return tuple(dim.interval(dim.index(position)) for dim in self.dims)
 
     def boxes(self) -> np.ndarray:
@@ -262,6 +274,14 @@ class Layout:
             index = dim.index(positions)
             result[:, axis, 0], result[:, axis, 1] = low[index], high[index]
         return result
+
+
+def _of_axis(mesh: Mesh, ref: AxisRef | None) -> tuple[int, tuple[Digit, ...]]:
+    """Return the extent and the digits of a hidden dimension."""
+    if ref is None:
+        return 1, ()
+    digit = mesh.digit(ref)
+    return digit.size, (digit,)
 
 
 def _digits(mesh: Mesh, refs: tuple[AxisRef, ...]) -> tuple[Digit, ...]:

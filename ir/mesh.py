@@ -275,7 +275,7 @@ def _checked_ids(device_ids: Iterable[int] | None, axes: Axes) -> range | tuple[
 
 
 def _checked_range(ids: Iterable[int]) -> range | None:
-    """Consecutive ascending ids without looking at each; None if that cannot be told."""
+    """Return ascending consecutive ids without looking at each; None if that cannot be told."""
     if not isinstance(ids, range) or ids.step != 1:
         return None
     if ids.start < 0:
@@ -290,7 +290,7 @@ def _product(axes: Axes) -> str:
 
 
 def _checked_each(ids: tuple[object, ...]) -> range | tuple[int, ...]:
-    """Distinct ids, zero or more; consecutive ascending ones become a range."""
+    """Return distinct ids, zero or more; ascending consecutive ones become a range."""
     numbers: list[int] = []
     seen: set[int] = set()
     for i, given in enumerate(ids):

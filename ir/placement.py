@@ -14,7 +14,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None) -> bool:
-    """Do every device hold the same interval of the tensor under `a` as under `b`?
+    """Return whether every device holds the same interval of the tensor under `a` as under `b`.
 
     Without a shape: is it so for every shape? Uneven extents are cut by the flat split. Where
     values are terms, the same devices must also hold the same terms, of one operator. Meshes with
@@ -65,7 +65,8 @@ def _indices(layout: Layout) -> Integers:
 
 
 def _shards(layout: Layout) -> Integers:
-    """Indices and numbers of parts, which make the interval of any extent: [positions, ...]."""
+    """Return indices and numbers of parts, which make the interval of any extent: [positions,
+    ...]."""
     parts = np.array([dim.parts for dim in layout.dims[layout.hidden :]], dtype=np.int64)
     indices = _indices(layout)[:, layout.hidden :]
     return np.concatenate([indices, np.broadcast_to(parts, indices.shape)], axis=1)
@@ -79,7 +80,7 @@ def _intervals(layout: Layout) -> Integers:
 
 
 def _same_terms(held: Integers, a: Integers, b: Integers) -> bool:
-    """Do two numberings of terms group alike the devices that hold the same elements?
+    """Return whether two numberings of terms group alike the devices that hold the same elements.
 
     The order of the terms of a sum has no meaning, so groups are compared, not numbers.
     """

@@ -1,10 +1,11 @@
-"""Plans: a sequence of steps (`ir/steps.py`), what they move, and their JSON."""
+"""Plans: one exchange or a sequence of steps (`ir/steps.py`), what they move, and their JSON."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias, assert_never
 
 import numpy as np
 
@@ -24,14 +25,19 @@ from shardwright.ir.transfers import Transfers, enumerate_transfers
 
 __all__ = [
     "ENUMERATED_DEVICES",
+    "DirectPlan",
     "ExchangeStep",
     "MoveStep",
     "Plan",
     "Prediction",
     "ReduceStep",
     "Step",
+    "SteppedPlan",
     "Traffic",
+    "direct_of",
 ]
+
+Strategy = Literal["direct", "basis"]
 
 # Above this many devices a plan is stated in closed form unless transfers are asked for.
 ENUMERATED_DEVICES = 512
@@ -73,52 +79,32 @@ class Prediction:
     why: str | None = None
 
 
-@dataclass(frozen=True)
-class Plan(Once):
-    """A reshard, the strategy that was chosen, its steps and its traffic."""
+@dataclass(frozen=True, kw_only=True)
+class _Planned(Once, ABC):
+    """A reshard, what its plan moves, and what it is predicted to take."""
 
     reshard: Reshard
-    strategy: str
-    steps: tuple[Step, ...]
     traffic: Traffic
-    prediction: Prediction | None = None
+    prediction: Prediction | None
 
     @property
-    def exchange(self) -> Exchange:
-        """The one exchange of a direct plan. Raises InputError for a plan of another strategy."""
-        if len(self.steps) == 1 and isinstance(self.steps[0], ExchangeStep):
-            return self.steps[0].exchange
-        raise InputError(
-            "only a direct plan is one exchange",
-            argument="strategy",
-            got=f"{self.strategy}, {self.ops or 'no steps'}",
-            expected="direct; `shardwright plan` lists the steps of others",
-        )
+    @abstractmethod
+    def strategy(self) -> Strategy:
+        """The strategy that was chosen."""
 
     @property
+    @abstractmethod
     def outline(self) -> Exchange:
-        """Both ends side by side, for ranges and pictures: the exchange of a direct plan; for
-        another one that between its source and target, partial sums taken as values."""
-        if self.strategy == "direct":
-            return self.exchange
-        ends = (replace(side, unreduced=()) for side in (self.reshard.source, self.reshard.target))
-        source, target = ends
-        return Exchange.of(replace(self.reshard, source=source, target=target), HolderRule())
+        """Both ends side by side, for ranges and pictures."""
+
+    @abstractmethod
+    def listed(self) -> tuple[Step, ...]:
+        """Return the steps, for what does not ask which plan it is."""
 
     @property
     def ops(self) -> str:
         """The names of the steps, in order."""
-        return ", ".join(step.op for step in self.steps)
-
-    def transfers(self) -> Transfers:
-        """Return every transfer of a direct plan, enumerated."""
-        return self.exchange.once(enumerate_transfers)
-
-    @property
-    def target_bytes(self) -> int:
-        """Bytes of all target shards together, replicas included."""
-        elements = math.prod(self.reshard.shape) * self.exchange.target.replicas
-        return elements * DTYPES[self.reshard.dtype]
+        return ", ".join(step.op for step in self.listed())
 
     @property
     def devices(self) -> int:
@@ -137,7 +123,7 @@ class Plan(Once):
             "source": side(reshard.source, reshard.source_split),
             "target": side(reshard.target, reshard.target_split),
             "strategy": self.strategy,
-            "steps": [step_fields(step, reshard, wanted) for step in self.steps],
+            "steps": [step_fields(step, reshard, wanted) for step in self.listed()],
             "bytes": asdict(self.traffic),
         }
         if self.prediction is not None:
@@ -147,3 +133,83 @@ class Plan(Once):
     def to_json(self, transfers: bool | None = None) -> str:
         """Return `to_dict` as JSON text, one transfer a line, ending in a newline."""
         return format_plan(self.to_dict(transfers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectPlan(_Planned):
+    """One exchange."""
+
+    exchange: Exchange
+    prediction: Prediction | None = None
+
+    @property
+    def strategy(self) -> Strategy:
+        return "direct"
+
+    @property
+    def outline(self) -> Exchange:
+        fate = self.reshard.fate
+        return self.once(_outline) if fate.new or fate.reduced else self.exchange
+
+    @property
+    def steps(self) -> tuple[ExchangeStep]:
+        """The one step."""
+        return (ExchangeStep(self.exchange),)
+
+    def listed(self) -> tuple[Step, ...]:
+        return self.steps
+
+    def transfers(self) -> Transfers:
+        """Return every transfer, enumerated."""
+        return self.exchange.once(enumerate_transfers)
+
+    @property
+    def target_bytes(self) -> int:
+        """Bytes of all target shards together, replicas included."""
+        elements = math.prod(self.reshard.shape) * self.exchange.target.replicas
+        return elements * DTYPES[self.reshard.dtype]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteppedPlan(_Planned):
+    """Collectives of the basis, one after another; none where both sides hold the same."""
+
+    steps: tuple[MoveStep | ReduceStep, ...]
+    prediction: Prediction
+
+    @property
+    def strategy(self) -> Strategy:
+        return "basis"
+
+    @property
+    def outline(self) -> Exchange:
+        return self.once(_outline)
+
+    def listed(self) -> tuple[Step, ...]:
+        return self.steps
+
+
+def _outline(plan: _Planned) -> Exchange:
+    """Return the exchange between source and target, terms taken as values."""
+    reshard = plan.reshard
+    source, target = (replace(side, unreduced=()) for side in (reshard.source, reshard.target))
+    return Exchange.of(replace(reshard, source=source, target=target), HolderRule())
+
+
+Plan: TypeAlias = DirectPlan | SteppedPlan
+
+
+def direct_of(plan: Plan) -> DirectPlan:
+    """Return a plan that is direct. Raise InputError for another one."""
+    match plan:
+        case DirectPlan():
+            return plan
+        case SteppedPlan():
+            raise InputError(
+                "only a direct plan is one exchange",
+                argument="strategy",
+                got=f"{plan.strategy}, {plan.ops or 'no steps'}",
+                expected="direct; `shardwright plan` lists the steps of others",
+            )
+        case _:
+            assert_never(plan)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from shardwright.ir.errors import InternalError
 from shardwright.ir.program import CONTROL, Body, Dims, Op, Program, Rule, Value
+from shardwright.ir.program_control import check_control, need
 
 
 def well_formed(program: Program) -> Program:
@@ -25,26 +25,28 @@ class _Check:
     def run(self) -> Program:
         program = self.program
         names = [value.name for value in program.values]
-        _need(len(set(names)) == len(names), "names of values are distinct")
-        _need(len(program.results) == len(program.body.results), "each result has a sharding slot")
+        need(len(set(names)) == len(names), "names of values are distinct")
+        need(len(program.results) == len(program.body.results), "each result has a sharding slot")
+        devices = {frozenset(mesh.device_ids) for mesh in program.meshes}
+        need(len(devices) < 2, "all meshes are of the same devices")
         for value in program.values:
             self._value(value)
         self._body(program.body, set())
         for result, sharding in zip(program.body.results, program.results, strict=True):
             rank = len(program.values[result].shape)
-            _need(sharding is None or sharding.rank == rank, "a result's sharding has its rank")
+            need(sharding is None or sharding.rank == rank, "a result's sharding has its rank")
         for group in program.groups:
             shapes = {program.values[member].shape for member in group}
-            _need(len(shapes) == 1, "values of a group are of one shape")
-        _need(self.owned == set(range(len(names))), "every value is defined once")
+            need(len(shapes) == 1, "values of a group are of one shape")
+        need(self.owned == set(range(len(names))), "every value is defined once")
         return program
 
     def _value(self, value: Value) -> None:
         sharding = value.sharding
         if sharding is None:
             return
-        _need(sharding.rank == len(value.shape), f"the sharding of %{value.name} has its rank")
-        _need(sharding.mesh in self.program.meshes, f"the mesh of %{value.name} is the program's")
+        need(sharding.rank == len(value.shape), f"the sharding of %{value.name} has its rank")
+        need(sharding.mesh in self.program.meshes, f"the mesh of %{value.name} is the program's")
 
     def _body(self, body: Body, outer: set[int]) -> None:
         defined = set(outer)
@@ -54,51 +56,52 @@ class _Check:
             for inner in op.bodies:
                 self._body(inner, defined)
             self._define(op.results, defined)
-            self._op(op)
+            check_op(op, self.program.values)
         self._used(body.results, defined, "return")
 
     def _define(self, values: Iterable[int], defined: set[int]) -> None:
         for value in values:
-            _need(0 <= value < len(self.program.values), f"value {value} exists")
+            need(0 <= value < len(self.program.values), f"value {value} exists")
             name = self.program.values[value].name
-            _need(value not in self.owned, f"%{name} is defined once")
+            need(value not in self.owned, f"%{name} is defined once")
             self.owned.add(value)
             defined.add(value)
 
     def _used(self, values: Iterable[int], defined: set[int], kind: str) -> None:
         for value in values:
             name = self.program.values[value].name if value < len(self.program.values) else value
-            _need(value in defined, f"%{name} is defined before {kind} uses it")
+            need(value in defined, f"%{name} is defined before {kind} uses it")
 
-    def _op(self, op: Op) -> None:
-        names = [name for name, _ in op.params]
-        _need(names == sorted(set(names)), f"params of {op.kind} are sorted and distinct")
-        bodies = len(op.bodies)
-        _need(
-            bodies == CONTROL.get(op.kind, 0) or (op.kind == "cond" and bodies > 0),
-            f"{op.kind} has its number of bodies",
-        )
-        if op.rule is not None:
-            operands = [self.program.values[value].shape for value in op.operands]
-            results = [self.program.values[value].shape for value in op.results]
-            check_rule(op.rule, operands, results, op.kind)
+
+def check_op(op: Op, values: Sequence[Value]) -> None:
+    """Raise an InternalError unless an op has the params, bodies and rule that it must have."""
+    names = [name for name, _ in op.params]
+    need(names == sorted(set(names)), f"params of {op.kind} are sorted and distinct")
+    bodies = len(op.bodies)
+    right = bodies > 0 if op.kind == "cond" else bodies == CONTROL.get(op.kind, 0)
+    need(right, f"{op.kind} has its number of bodies")
+    check_control(op, values)
+    if op.rule is not None:
+        operands = [values[value].shape for value in op.operands]
+        results = [values[value].shape for value in op.results]
+        check_rule(op.rule, operands, results, op.kind)
 
 
 def check_rule(
     rule: Rule, operands: list[tuple[int, ...]], results: list[tuple[int, ...]], kind: str
 ) -> None:
     """Raise an InternalError unless the rule fits tensors of these shapes."""
-    _need(len(rule.operands) == len(operands), f"the rule of {kind} has its operands")
-    _need(len(rule.results) == len(results), f"the rule of {kind} has its results")
+    need(len(rule.operands) == len(operands), f"the rule of {kind} has its operands")
+    need(len(rule.results) == len(results), f"the rule of {kind} has its results")
     for dims, shape in zip(rule.tensors, chain(operands, results), strict=True):
-        _need(len(dims) == len(shape), f"the rule of {kind} has the rank of its tensors")
-        _need(_distinct(dims), f"a factor of {kind} is in one dimension of a tensor")
+        need(len(dims) == len(shape), f"the rule of {kind} has the rank of its tensors")
+        need(_distinct(dims), f"a factor of {kind} is in one dimension of a tensor")
     used = {factor for dims in rule.tensors for dim in dims for factor in dim}
-    _need(used == set(range(len(rule.sizes))), f"the rule of {kind} uses every factor")
+    need(used == set(range(len(rule.sizes))), f"the rule of {kind} uses every factor")
 
 
 def fits(rule: Rule, shapes: Iterable[tuple[int, ...]]) -> bool:
-    """Do the factors of every dimension multiply to its extent?"""
+    """Return whether the factors of every dimension multiply to its extent."""
     return all(
         math.prod(rule.sizes[factor] for factor in dim) == extent
         for dims, shape in zip(rule.tensors, shapes, strict=True)
@@ -109,8 +112,3 @@ def fits(rule: Rule, shapes: Iterable[tuple[int, ...]]) -> bool:
 def _distinct(dims: Dims) -> bool:
     factors = list(chain.from_iterable(dims))
     return len(set(factors)) == len(factors)
-
-
-def _need(holds: bool, rule: str) -> None:
-    if not holds:
-        raise InternalError(f"the program is not well formed: {rule}")

@@ -120,8 +120,8 @@ class Reduction:
         return starts
 
     def _in_parts(self, part: Callable[[Integers, int], Value]) -> Transfers:
-        """From every device of a group to every other: the part of the shard that `part` names,
-        of the receiver's own number and the sender's."""
+        """Return the transfers from every device of a group to every other: the part of the
+        shard that `part` names, of the receiver's own number and the sender's."""
         receiver = np.arange(self.after.mesh.size, dtype=np.int64)
         own = read_digits(self.terms, receiver) + 0 * receiver
         box = self.after.boxes()[:, self.after.hidden :]

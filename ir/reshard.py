@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from shardwright.ir import axes as algebra
 from shardwright.ir.dtypes import itemsize
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.mesh import as_integer
 from shardwright.ir.sharding import Sharding
+from shardwright.ir.unreduced import NONE, Fate
 
 SPLITS = ("flat", "nested")  # how extents that do not divide are cut; `layout` defines both
 MAX_RANK = 8
@@ -18,7 +18,15 @@ MAX_RANK = 8
 
 @dataclass(frozen=True)
 class Reshard:
-    """A tensor's shape and element type, its source and its target sharding."""
+    """A tensor's shape and element type, its source and its target sharding.
+
+    Of axes that are unreduced in the source only, the target has the terms reduced; along those
+    that are so in the target only, the device of coordinate 0 has the value, and every other one
+    what changes nothing under the operator. `transposed`: the reshard moves cotangents, back from
+    where another one put its results. Then a target has its every term from the term at its
+    coordinates along what stays, a copy for each, and of axes that are unreduced in the source only
+    the terms of coordinate 0 are read.
+    """
 
     shape: tuple[int, ...]  # extents of at least 1, at most eight
     dtype: str
@@ -26,6 +34,9 @@ class Reshard:
     target: Sharding
     source_split: str = "flat"
     target_split: str = "flat"
+    # Not in `repr`, of which modules have hashes; no module of those backends has terms.
+    transposed: bool = field(default=False, repr=False)
+    fate: Fate = field(init=False, repr=False, compare=False)  # what becomes of unreduced axes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", check_shape(self.shape))
@@ -36,7 +47,9 @@ class Reshard:
             object.__setattr__(self, side, _of_rank(sharding, self.rank, side))
             _check_split(getattr(self, f"{side}_split"), f"{side}_split")
         _give_devices(self)
-        _check_unreduced(self.source, self.target)
+        unreduced = self.source.unreduced or self.target.unreduced
+        object.__setattr__(self, "fate", Fate.of(self.source, self.target) if unreduced else NONE)
+        _check_sum(self)
         _check_bytes(self)
 
     @property
@@ -51,7 +64,39 @@ class Reshard:
     @property
     def adds(self) -> bool:
         """Whether terms are reduced: some axes are unreduced before and not after."""
-        return set(self.source.unreduced) != set(self.target.unreduced)
+        return bool(self.fate.reduced) and not self.transposed
+
+    @property
+    def places(self) -> bool:
+        """Whether one holder keeps a value: some axes are unreduced after and not before."""
+        return bool(self.fate.new) and not self.transposed
+
+    @property
+    def reads_one(self) -> bool:
+        """Whether of some terms only those of coordinate 0 are read: the transpose of `places`."""
+        return bool(self.fate.reduced) and self.transposed
+
+    @property
+    def extremum(self) -> str:
+        """The operator, `max` or `min`, by which terms are reduced or made; "" for none.
+
+        Then there is no derivative: maxima have none where terms are equal, and terms that have no
+        value are infinite.
+        """
+        operators = (self.source.operator,) * self.adds + (self.target.operator,) * self.places
+        return next((each for each in operators if each != "sum"), "")
+
+    @property
+    def moving(self) -> Reshard:
+        """The reshard without what is done in place at its end: of new unreduced axes, along which
+        its devices are replicas."""
+        target = self.target
+        if not self.fate.new:
+            return self
+        kept = Sharding(
+            target.mesh, target.dims, target.replicated, self.fate.kept, self.source.operator
+        )
+        return replace(self, target=kept)
 
     @property
     def nbytes(self) -> int:
@@ -115,6 +160,19 @@ def _give_devices(reshard: Reshard) -> None:
             object.__setattr__(reshard, side, Sharding(other.mesh, own.dims))
 
 
+def _check_sum(reshard: Reshard) -> None:
+    """Raise InputError for booleans that are added: they have no sum."""
+    adds = reshard.adds and reshard.source.operator == "sum"
+    places = reshard.places and reshard.target.operator == "sum"
+    if reshard.dtype == "bool" and (adds or places):
+        raise InputError(
+            "partial sums are added, and booleans have no sum",
+            argument="dtype",
+            got="bool",
+            expected="an integer or a floating dtype, as int8; or unreduced=max{…}",
+        )
+
+
 def _check_split(split: str, argument: str) -> None:
     if split not in SPLITS:
         raise InputError(
@@ -122,34 +180,6 @@ def _check_split(split: str, argument: str) -> None:
             argument=argument,
             got=split or repr(split),
             expected=one_of(SPLITS),
-        )
-
-
-def _check_unreduced(source: Sharding, target: Sharding) -> None:
-    """Check that what is unreduced after was so before, along an axis of the same size."""
-    _check_operators(source, target)
-    for ref in target.unreduced:
-        size = source.mesh.sizes.get(ref.name)
-        if size == target.mesh.sizes[ref.name] and any(
-            algebra.contains(outer, ref, source.mesh.sizes) for outer in source.unreduced
-        ):
-            continue
-        raise InputError(
-            "the unreduced axes of the target must be unreduced in the source too",
-            argument="target",
-            got=f'{ref} of "{ref.name}"={target.mesh.sizes[ref.name]}',
-            expected=_unreduced_choice(source),
-        )
-
-
-def _check_operators(source: Sharding, target: Sharding) -> None:
-    """Check that what stays unreduced has one operator before and after."""
-    if source.unreduced and target.unreduced and source.operator != target.operator:
-        raise InputError(
-            "the operator of axes that stay unreduced must stay what it is",
-            argument="target",
-            got=f"{target}, of {source}",
-            expected=f"unreduced={'' if source.operator == 'sum' else source.operator}{{…}}",
         )
 
 
@@ -164,13 +194,4 @@ def _check_bytes(reshard: Reshard) -> None:
         got=f"{reshard.nbytes} bytes for {receivers} device{'s' * (receivers != 1)}",
         expected=f"a tensor of at most {(2**63 - 1) // receivers} bytes",
         where=("shape",),
-    )
-
-
-def _unreduced_choice(source: Sharding) -> str:
-    """Return what of the source a target may leave unreduced."""
-    if not source.unreduced:
-        return "no unreduced axes, as in the source"
-    return "a part of " + ", ".join(
-        f'{ref} of "{ref.name}"={source.mesh.axis_size(ref.name)}' for ref in source.unreduced
     )

@@ -95,7 +95,7 @@ class Sharding:
         return len(self.dims)
 
     def parts(self, dim: int) -> int:
-        """Into how many parts a dimension is split."""
+        """Return into how many parts a dimension is split."""
         return math.prod(digit.size for digit in self.digits(dim))
 
     def digits(self, dim: int) -> tuple[Digit, ...]:
@@ -114,7 +114,8 @@ class Sharding:
         return tuple(-(-extent // sharding.parts(i)) for i, extent in enumerate(extents))
 
     def for_rank(self, rank: int) -> Sharding:
-        """This sharding for a tensor of a rank; an InputError unless it has that many dimensions.
+        """Return this sharding for a tensor of a rank; raise InputError unless it has that many
+        dimensions.
 
         On a maximal mesh `[]` stands for a tensor of any rank, as Shardy writes it.
         """
@@ -133,7 +134,7 @@ class Sharding:
         )
 
     def to_sdy(self) -> str:
-        """Shardy's attribute; the mesh by its name, or written out if it has none."""
+        """Return Shardy's attribute; the mesh by its name, or written out if it has none."""
         mesh = f"@{self.mesh.name}" if self.mesh.name else f"mesh{self.mesh}"
         return f"#sdy.sharding<{mesh}, {self if self.mesh.axes or self.mesh.is_empty else '[]'}>"
 

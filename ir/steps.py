@@ -18,7 +18,9 @@ from shardwright.ir.reduction import Reduction
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
-MoveOp = Literal["slice", "all_gather", "all_to_all", "permute"]
+# Shardy has the last one: of replicas along some axes one keeps the value, and these axes become
+# unreduced.
+MoveOp = Literal["slice", "all_gather", "all_to_all", "permute", "replicated_to_unreduced"]
 ReduceOp = Literal["reduce_scatter", "all_reduce"]
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Value, maximum, minimum
+from shardwright.ir.algebra.index import Number, maximum, minimum
 from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import DimLayout
 
@@ -43,7 +43,7 @@ class DimTiles:
     source: DimLayout
     target: DimLayout
 
-    def tile(self, source_index: Value, target_index: Value) -> tuple[Value, Value]:
+    def tile(self, source_index: Number, target_index: Number) -> tuple[Number, Number]:
         """Return the half-open tensor range shared by two shards; empty where low >= high."""
         source_low, source_high = self.source.interval(source_index)
         target_low, target_high = self.target.interval(target_index)

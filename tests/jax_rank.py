@@ -20,7 +20,6 @@ from types import ModuleType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from shardwright.codegen.verify import compare
@@ -118,15 +117,20 @@ class Hosted:
         self._compare(run, self._reshard(x), self.case.target)
         everywhere = jax.sharding.NamedSharding(self.wanted.mesh, jax.sharding.PartitionSpec())
         back = jax.jit(self.module.unpad, out_shardings=everywhere)(y)
+        # As its docstring says: in a jit XLA on CPU moves bfloat16 as float32, which changes NaNs.
+        nans = self.case.dtype == "bfloat16" and np.isnan(np.asarray(tensor, np.float32))
+        expected = np.where(nans, 0, run.tensor)
         for shard in back.addressable_shards:
-            compare.same_bits("unpad(y)", to_bits(shard.data), run.tensor, run.tensor)
+            got = np.where(nans, 0, to_bits(shard.data))
+            compare.same_bits("unpad(y)", got, expected, run.tensor)
 
     def _gradient(self, run: Run, x: Any) -> None:
-        """Of the sum of products with weights: the weights, moved back."""
+        """Cotangents of the result, moved back."""
         weights = self._array(oracle.padded(self.case.target, run.tensor, run.fill), self.wanted)
-        moved = jax.grad(lambda x: jnp.sum(self._reshard(x) * weights))
+        # Not the gradient of a sum of products: XLA on CPU multiplies subnormals as zeros.
+        _, moved_back = jax.vjp(self._reshard, x)
         with compare.said_of("the gradient"):
-            self._compare(run, moved(x), self.case.source)
+            self._compare(run, *moved_back(weights), self.case.source)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,11 @@ import sdy_peer as peer
 
 from shardwright.codegen.partition.entry import partition
 from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.propagate.checked import check_propagated
 from shardwright.ir.program import Op, Program, ops_of
 from shardwright.ir.program_check import well_formed
+from shardwright.ir.program_parse import parse_program
+from shardwright.ir.program_text import format_program
 from shardwright.ir.sharding import Sharding
 
 Compared = tuple[list[str], int]
@@ -40,26 +43,33 @@ def compare(
     outputs: Any = None,
     *,
     by_text: bool = False,
+    edges: str = "allow",
 ) -> tuple[list[str], int, Partitioned, Any]:
     """The differences between our shardings and the passes', and how many were compared.
 
-    `by_text` writes the shardings into the module; otherwise jax lowers them.
+    `by_text` writes the shardings into the module; otherwise jax lowers them. `edges` says what
+    becomes of sub-axes in arguments and results.
     """
+    pipeline = peer.PIPELINE if edges == "allow" else (*peer.PIPELINE, peer.EDGES)
     if by_text:
         module = peer.module_of(fn, avals)
         peer.annotate(module, list(inputs), list(outputs))
     else:
         said = {} if outputs is None else {"out_shardings": outputs}
         module = peer.module_of(fn, avals, in_shardings=inputs, **said)
-    rows = peer.Rows(peer.propagated(module))
-    ours = partition(fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs)
+    rows = peer.Rows(peer.propagated(module, pipeline))
+    shardings = {"in_shardings": inputs, "out_shardings": outputs}
+    ours = partition(fn, *avals, mesh=mesh, **shardings, sub_axes_at_edges=edges)
     well_formed(ours.given)
+    if len(ours.given.values) < 200:  # the text is read as what it was made of
+        text = format_program(ours.given)
+        assert format_program(parse_program(text, check_propagated)) == text
     differences, count = _compared(well_formed(ours.program), rows)
     return differences, count, ours, rows
 
 
 def _compared(program: Program, rows: Any) -> Compared:
-    found = _Found(program)
+    found = _Found(program, rows.meshes)
     for value, text in zip(program.body.arguments, rows.arguments, strict=True):
         found.check("argument", program.values[value].sharding, text, value)
     results = zip(program.body.results, program.results, rows.results, strict=True)
@@ -71,16 +81,22 @@ def _compared(program: Program, rows: Any) -> Compared:
         name = program.values[op.results[0]].name
         theirs = rows.by_scope.get(name.partition(".")[0], [])
         if theirs and names[name.partition(".")[0]] == 1:
-            found.op(op, theirs[-1])
+            found.op(op, _own(op, theirs))
     found.copies([op for op in ops if names[program.values[op.results[0]].name] != 1], rows)
     return found.differences, found.count
+
+
+def _own(op: Op, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of an op; a constraint after it is one that the passes insert for its group."""
+    made = [row for row in rows if row["op"] != "sdy.sharding_constraint"]
+    return rows[0] if op.kind == "constrain" else made[-1] if made else rows[-1]
 
 
 class _Found:
     """Differences so far, and how many shardings were compared."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, meshes: dict[str, str]) -> None:
+        self.program, self.meshes = program, meshes
         self.differences: list[str] = []
         self.count = 0
 
@@ -88,6 +104,10 @@ class _Found:
         rank = len(self.program.values[value].shape)
         ours, theirs = shown(sharding, rank), read(text, rank)
         self.count += 1
+        mesh = self.meshes.get(peer.mesh_name(text), "")
+        if mesh and sharding is not None and str(sharding.mesh) != mesh:
+            ours.append(str(sharding.mesh))
+            theirs.append(mesh)
         if ours != theirs:
             name = self.program.values[value].name
             self.differences.append(f"{what} %{name}: ours {ours}, Shardy's {theirs}")
@@ -121,16 +141,39 @@ class _Found:
 
 
 def origins(ours: Partitioned, rows: Any) -> Compared:
-    """The axes whose origin differs, and how many were compared: arguments and results by name."""
-    arguments = [ours.given.values[value].name for value in ours.given.body.arguments]
+    """The axes whose origin differs, and how many were compared.
+
+    Copies of a constant, which have one name, are left out.
+    """
+    program = ours.program
+    listed = [op for op in ops_of(program.body) if len(op.results) == 1]
+    names = [program.values[op.results[0]].name for op in listed]
+    copied = {name.partition(".")[0] for name in names if "." in name}
+    arguments = [program.values[value].name for value in program.body.arguments]
+    theirs_by_name = rows.by_scope.items()
+    constraints = [n for n, each in theirs_by_name if each[-1]["op"] == "sdy.sharding_constraint"]
     differences, count = [], 0
-    for op in ours.program.body.ops:
-        name = ours.program.values[op.results[0]].name
+    for name in names:
         theirs = rows.by_scope.get(name, [{"origins": ""}])[-1]["origins"]
-        found = ours.origins(name)
-        for axis, kind, number in re.findall(r'(\w+) = "(input|output): (\d+)"', theirs):
-            named = arguments[int(number)] if kind == "input" else f"result {number}"
+        found = {axis.replace('"', ""): origin for axis, origin in ours.origins(name).items()}
+        for axis, said in re.findall(r'([\w":()]+) = "([^"]+)"', theirs):
+            if name.partition(".")[0] in copied or axis not in found:
+                continue  # they speak of axes, too, that did not stay
+            kind, number = re.fullmatch(r"(.*?)[_: ]*(\d*)", said).groups()  # type: ignore[union-attr]
+            match kind:
+                case "input":
+                    named = arguments[int(number)]
+                case "output":
+                    named = f"result {number}"
+                case "constraint":
+                    named = constraints[int(number)]
+                case "self":
+                    named = name
+                case _:  # mc_0_input: 1
+                    manual, side = re.fullmatch(r"mc_(\d+)_(\w+)", kind).groups()  # type: ignore[union-attr]
+                    ends = {"input": "argument", "output": "result"}
+                    named = f"{ends[side]} {number} of manual_{manual}"
             count += 1
-            if found.get(f'"{axis}"') != named:
+            if found[axis] != named:
                 differences.append(f"{axis} of %{name}: ours {found}, Shardy's {named}")
     return differences, count

@@ -1,7 +1,8 @@
 """Random JAX functions with random shardings, for comparisons with Shardy's passes.
 
 `case(seed, rich)` is what a seed makes: a function, its avals, and shardings. With `rich` they have
-sub-axes, closed dimensions and priorities, and functions have constraints, groups and scans.
+sub-axes, closed dimensions and priorities, and functions have constraints, groups and scans; with
+`meshes` each is on one of several meshes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import DimSharding, Sharding
 
 MESH = Mesh({"a": 2, "b": 2, "c": 4})
+MESHES = (MESH, Mesh({"c": 2, "a": 4, "d": 2}), Mesh({"c": 4, "a": 2, "b": 2}, range(15, -1, -1)))
 EXTENTS = (8, 16)
 Shape = tuple[int, ...]
 
@@ -32,6 +34,7 @@ class Case:
     steps: list[tuple[str, tuple[int, ...], Any]] = field(default_factory=list)
     inputs: tuple[Sharding | None, ...] = ()
     outputs: tuple[Sharding | None, ...] = ()
+    meshes: tuple[Mesh, ...] = (MESH,)
 
     def results(self) -> list[int]:
         used = {operand for _, operands, _ in self.steps for operand in operands}
@@ -75,11 +78,16 @@ _STEPS: dict[str, Any] = {
 }
 
 
-def random_sharding(rng: random.Random, shape: Shape, rich: bool) -> Sharding:
+def random_sharding(
+    rng: random.Random, shape: Shape, rich: bool, meshes: tuple[Mesh, ...] = (MESH,)
+) -> Sharding:
     """A sharding of a tensor; every axis is used with some chance."""
-    axes = [AxisRef("a"), AxisRef("b"), AxisRef("c")]
+    mesh = meshes[0] if len(meshes) == 1 else rng.choice((meshes[0], *meshes))
+    axes = [AxisRef(name) for name in sorted(mesh.names)]
     if rich and rng.random() < 0.6:
-        axes[2:] = [AxisRef("c", 1, 2), AxisRef("c", 2, 2)]
+        long = max(mesh.names, key=mesh.axis_size)
+        at = axes.index(AxisRef(long))
+        axes[at : at + 1] = [AxisRef(long, 1, 2), AxisRef(long, 2, 2)]
     rng.shuffle(axes)
     dims: list[list[AxisRef]] = [[] for _ in shape]
     replicated: list[AxisRef] = []
@@ -89,7 +97,7 @@ def random_sharding(rng: random.Random, shape: Shape, rich: bool) -> Sharding:
             dims[rng.randrange(len(shape))].append(axis)
         elif rich and chance < 0.46:
             replicated.append(axis)
-    return Sharding(MESH, tuple(_dim(rng, refs, rich) for refs in dims), tuple(replicated))
+    return Sharding(mesh, tuple(_dim(rng, refs, rich) for refs in dims), tuple(replicated))
 
 
 def _dim(rng: random.Random, refs: list[AxisRef], rich: bool) -> DimSharding:
@@ -98,27 +106,27 @@ def _dim(rng: random.Random, refs: list[AxisRef], rich: bool) -> DimSharding:
     return DimSharding(tuple(refs), is_open, priority)
 
 
-def case(seed: int, rich: bool, steps: int = 18) -> Case:
+def case(seed: int, rich: bool, steps: int = 18, meshes: tuple[Mesh, ...] = (MESH,)) -> Case:
     """What a seed makes."""
     rng = random.Random(seed)
     shapes = [
         tuple(rng.choice(EXTENTS) for _ in range(rng.randint(1, 3)))
         for _ in range(rng.randint(2, 5))
     ]
-    made = Case(shapes, len(shapes))
+    made = Case(shapes, len(shapes), meshes=meshes)
     for _ in range(steps):
         step = _step(rng, made, rich)
         if step is not None:
             kind, operands, more, shape = step
             made.steps.append((kind, operands, more))
             made.shapes.append(shape)
-    made.inputs = tuple(_maybe(rng, s, rich, 0.65) for s in shapes[: made.arguments])
-    made.outputs = tuple(_maybe(rng, made.shapes[v], rich, 0.35) for v in made.results())
+
+    def maybe(shape: Shape, chance: float) -> Sharding | None:
+        return random_sharding(rng, shape, rich, meshes) if rng.random() < chance else None
+
+    made.inputs = tuple(maybe(s, 0.65) for s in shapes[: made.arguments])
+    made.outputs = tuple(maybe(made.shapes[v], 0.35) for v in made.results())
     return made
-
-
-def _maybe(rng: random.Random, shape: Shape, rich: bool, chance: float) -> Sharding | None:
-    return random_sharding(rng, shape, rich) if rng.random() < chance else None
 
 
 def _step(rng: random.Random, made: Case, rich: bool) -> Any:
@@ -163,7 +171,7 @@ def _step(rng: random.Random, made: Case, rich: bool) -> Any:
         case "slice":
             return ("slice", (x,), shape[0] // 2, (shape[0] // 2, *shape[1:]))
         case "constrain":
-            return "constrain", (x,), random_sharding(rng, shape, rich), shape
+            return "constrain", (x,), random_sharding(rng, shape, rich, made.meshes), shape
         case _:
             return _loop(rng, shapes, x)
 

@@ -143,6 +143,58 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
             ((4, 1, 3), (2, 1, 2, 3)),
         )
     },
+    "select_and_scatter_add": (
+        jax.grad(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 1), (2, 1), "VALID").sum()),
+        [f32(8, 4)],
+    ),
+    "split": (lambda x: lax.split(x, (2, 6), 1), [f32(4, 8)]),
+    "optimization_barrier": (lambda x: lax.optimization_barrier(x), [f32(8, 4)]),
+    "reduce_precision": (lambda x: lax.reduce_precision(x, 8, 7), [f32(8, 4)]),
+    "stop_gradient": (lax.stop_gradient, [f32(8, 4)]),
+    "complex": (lax.complex, [f32(8, 4), f32(8, 4)]),
+    "top_k": (lambda x: lax.top_k(x, 2)[0], [f32(8, 16)]),
+    "argmax": (lambda x: jnp.argmax(x, 1), [f32(8, 16)]),
+    "sort of the first": (lambda x: lax.sort(x, dimension=0), [f32(8, 16)]),
+    **{
+        f"reduce_{name}": (lambda x, op=op: op(x, (1,)), [f32(8, 4)])
+        for name, op in (("max", lax.reduce_max), ("min", lax.reduce_min))
+    },
+    "reduce_prod": (lambda x: x.prod(0), [f32(8, 4)]),
+    "reduce_or": (lambda x: (x > 0).any(1), [f32(8, 4)]),
+    "reduce_xor": (lambda x: lax.reduce_xor(x, (1,)), [i32(8, 4)]),
+    "reduce_window_min": (
+        lambda x: lax.reduce_window(x, jnp.inf, lax.min, (2, 1), (2, 1), "VALID"),
+        [f32(8, 8)],
+    ),
+    **{
+        op.__name__: (lambda x, op=op: op(x, 1), [f32(8, 16)])
+        for op in (lax.cumsum, lax.cumprod, lax.cummax, lax.cummin, lax.cumlogsumexp)
+    },
+    **{
+        op.__name__: (op, [i32(8, 4), i32(8, 4)])
+        for op in (
+            *(lax.bitwise_and, lax.bitwise_or, lax.bitwise_xor, lax.shift_left),
+            *(lax.shift_right_arithmetic, lax.shift_right_logical),
+        )
+    },
+    **{op.__name__: (op, [i32(8, 4)]) for op in (lax.bitwise_not, lax.clz, lax.population_count)},
+    **{
+        op.__name__: (op, [jax.ShapeDtypeStruct((8, 4), jnp.complex64)])
+        for op in (lax.real, lax.imag, lax.conj)
+    },
+    **{
+        op.__name__: (op, [f32(8, 4), f32(8, 4)])
+        for op in (lax.ne, lax.ge, lax.gt, lax.le, lax.nextafter)
+    },
+    **{
+        op.__name__: (op, [f32(8, 4)])
+        for op in (
+            *(lax.acos, lax.acosh, lax.asin, lax.asinh, lax.atan, lax.atanh, lax.cbrt, lax.ceil),
+            *(lax.cosh, lax.digamma, lax.erf, lax.erfc, lax.erf_inv, lax.exp2, lax.lgamma),
+            *(lax.log1p, lax.round, lax.sinh, lax.square, lax.tan, lax.bessel_i0e),
+        )
+    },
+    "integer_pow": (lambda x: lax.integer_pow(x, 2), [f32(8, 4)]),
     **{
         name: (op, [f32(8, 4), f32(8, 4)])
         for name, op in (

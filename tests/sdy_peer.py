@@ -24,6 +24,7 @@ PIPELINE = (
     "sdy-user-priority-propagate{keep-sharding-rules=true}",
     "sdy-propagate-to-func-results",
 )
+EDGES = "sdy-remove-sub-axes-in-input-output-shardings"
 # With origins; some modules with groups make the pass abort.
 ORIGINS = tuple(one.replace("{keep", "{debug-sharding-origins=true keep") for one in PIPELINE)
 CALLS = {
@@ -161,6 +162,11 @@ class Rows:
 
     def __init__(self, module: Any) -> None:
         self.main = next(op for op in module.body.operations if "func" in op.operation.name)
+        self.meshes = {
+            ir.StringAttr(op.attributes["sym_name"]).value: mesh_text(str(op.attributes["mesh"]))
+            for op in module.body.operations
+            if op.operation.name == "sdy.mesh"
+        }
         self.arguments = self._attributes("arg_attrs", len(self.main.arguments))
         count = len(self.main.type.results)
         self.results = self._attributes("res_attrs", count)
@@ -209,7 +215,7 @@ def _of_results(op: Any) -> list[str]:
     for name in ("sdy.sharding", "sharding"):
         if name in op.attributes:
             text = str(op.attributes[name])
-            found = re.findall(r"<@[\w.]+, (\[.*?\](?:, replicated=\{.*?\})?)>", text)
+            found = re.findall(r"<@[\w.]+, \[.*?\](?:, replicated=\{.*?\})?>", text)
             return found if len(found) == count else [""] * count
     return [""] * count
 
@@ -218,6 +224,17 @@ def bare(text: str) -> str:
     """A sharding without its mesh."""
     match = re.search(r"<@[\w.]+, (.*)>$", text)
     return match[1] if match else text
+
+
+def mesh_name(text: str) -> str:
+    """The mesh of a sharding, by name; nothing if it has none."""
+    match = re.search(r"<@([\w.]+), ", text)
+    return match[1] if match else ""
+
+
+def mesh_text(text: str) -> str:
+    """A mesh without what is not Shardy's."""
+    return text.removeprefix("#sdy.mesh")
 
 
 def lower_constraints() -> None:

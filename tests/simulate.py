@@ -56,11 +56,12 @@ def before(reshard: Reshard) -> Shards:
 def after(reshard: Reshard) -> Shards:
     """What every device shall hold: of sums, with the terms that stay unreduced apart."""
     side = case.placement(reshard.target, reshard.target_split)
-    parts = oracle_terms.target_of_terms(case.placement(reshard.source, "flat"), side)
-    operator = reshard.source.operator
-    start = oracle_terms.identity("int64", operator)
-    sums = np.full((1 + max(parts), *reshard.shape), start, dtype=np.int64)
-    UFUNCS[operator].at(sums, list(parts), values(reshard))
+    own, target = reshard.source.operator, reshard.target.operator
+    made = oracle_terms.terms_of_target(case.placement(reshard.source, "flat"), side)
+    empty = np.full(reshard.shape, oracle_terms.identity("int64", target), dtype=np.int64)
+    tensors = values(reshard)
+    every = [UFUNCS[own].reduce(tensors[list(of)], axis=0) if of else empty for of in made]
+    sums = np.stack(every)
     given = sums if reshard.target.unreduced else sums[0]
     shards = oracle.shards(oracle_terms.array_of(side), given.view(np.uint64))
     held = {device: shard.view(np.int64) for device, shard in shards.items()}
@@ -88,6 +89,10 @@ def run(plan: Plan) -> Shards:
             if not sums:
                 assert (place == -1).all(), "written twice"
             place[...] = sources[move["from"]][_at(move["source"])]
+        if plan.reshard.places and step["op"] in ("exchange", "replicated_to_unreduced"):
+            empty = oracle_terms.identity("int64", plan.reshard.target.operator)
+            for result in results.values():
+                result[...] = empty if (result == -1).all() else result
         shards = results
     return shards
 

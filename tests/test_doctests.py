@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the algebra and the representation."""
+"""The examples in the docstrings of the algebra and the representation, and in `docs/`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 
 import pytest
+from places import ROOT
 
 import shardwright.ir
 
@@ -17,6 +18,11 @@ MODULES = [m.name for m in pkgutil.walk_packages(shardwright.ir.__path__, "shard
 def test_examples(name: str) -> None:
     module = importlib.import_module(name)
     assert doctest.testmod(module).failed == 0
+
+
+def test_the_examples_of_programs() -> None:
+    done = doctest.testfile(str(ROOT / "docs" / "programs.md"), module_relative=False)
+    assert (done.failed, done.attempted) == (0, 14)
 
 
 def test_there_are_examples() -> None:

@@ -11,7 +11,6 @@ from shardwright.codegen.backends.toolchain import Compiler, Runtime
 from shardwright.codegen.spec.group import Group
 from shardwright.ir.errors import InternalError
 from shardwright.ir.plan import Plan
-from shardwright.ir.sharding import Sharding
 
 Row = tuple[str, ...]
 Table = tuple[str, tuple[Row, tuple[Row, ...]]]
@@ -23,24 +22,22 @@ class Request:
     """What a module is rendered from.
 
     `like`: the plan of another module, whose form to take where there are several. `backward`:
-    whether the module moves the cotangents of the one beside it. `target`: the sharding of the
-    result where that is not the plan's but has terms, each the tensor. `derivative`: whether the
-    module that moves its cotangents stands beside it.
+    whether the module moves the cotangents of the one beside it. `derivative`: whether the module
+    that moves its cotangents stands beside it.
     """
 
     plan: Plan
     command: str
     like: Plan | None = None
     backward: bool = False
-    target: Sharding | None = None
     derivative: bool = False
 
 
 class Backend(Protocol):
     """Renders plans as modules of one kind.
 
-    `executes`: the strategies whose plans it takes. `reduces`: whether it takes a source with
-    unreduced axes. `unsupported`: the dtypes that it does not move, each with the reason.
+    `executes`: the strategies whose plans it takes. `reduces`: whether it takes shardings
+    with unreduced axes. `unsupported`: the dtypes that it does not move, each with the reason.
     `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
     there is none for this kind alone. `support`: the support modules that its modules use.

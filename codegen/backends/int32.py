@@ -48,7 +48,7 @@ def widest_index(exchange: Exchange) -> int:
 
 
 def _computed(expr: sympy.Expr) -> Iterator[int]:
-    """Upper bounds of an expression and of all it is computed from."""
+    """Return upper bounds of an expression and of all it is computed from."""
     for part in sympy.preorder_traversal(expr):
         if part.is_Add:
             # Terms are added one by one, those that are subtracted last.

@@ -10,7 +10,7 @@ from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import Plan, direct_of
 from shardwright.ir.sharding import Operator, Sharding
 
 
@@ -51,7 +51,10 @@ class HostText:
     source_terms: int  # extents of the dimensions of terms; 0 where an array has none
     target_terms: int
     operator: Operator  # what makes one value of the terms of the source
+    target_operator: Operator
     reduces: bool
+    is_transposed: bool  # whether it moves cotangents, where there are terms
+    extremum: str  # the operator, "max" or "min", for which there is no derivative; "" for none
 
     @property
     def pads(self) -> bool:
@@ -104,9 +107,14 @@ class HostText:
         return f"int{8 * DTYPES[self.module.dtype]}"
 
     @property
+    def changes_nans(self) -> bool:
+        """Whether XLA on CPU computes with the elements as float32, which changes NaNs."""
+        return self.module.dtype in ("bfloat16", "float8_e5m2")
+
+    @property
     def on_cpu(self) -> str:
-        """The rest of a docstring, where XLA does not keep all that `pad` and `unpad` move."""
-        if self.module.dtype not in ("bfloat16", "float8_e5m2"):
+        """The rest of the docstring of `pad`, where XLA does not keep all that it moves."""
+        if not self.changes_nans:
             return ""
         return (
             "\n\n    In a jit that moves elements between devices XLA on CPU does so in float32,"
@@ -121,40 +129,29 @@ class HostText:
     @property
     def differentiable(self) -> bool:
         """Whether JAX differentiates with respect to the elements."""
-        return self.module.floating and not self.is_extremum
+        return self.module.floating and not self.extremum
 
     @property
     def refuses_derivative(self) -> bool:
         """Whether elements are floating and there is no derivative nevertheless."""
-        return self.module.floating and self.is_extremum
+        return self.module.floating and bool(self.extremum)
 
     @property
     def no_term(self) -> int:
         """What the self-check puts where a term counts for nothing."""
         return self.self_check_values - 1 if self.operator == "min" else 0
 
-    @property
-    def is_extremum(self) -> bool:
-        """Whether the result is the maximum or the minimum of terms, which has no derivative where
-        terms are equal."""
-        return self.reduces and self.operator != "sum"
-
 
 def host_text(
-    plan: Plan,
-    module: ModuleText,
-    ends: Exchange | None = None,
-    sharding: Sharding | None = None,
-    *,
-    by_table: bool = False,
+    plan: Plan, module: ModuleText, ends: Exchange | None = None, *, by_table: bool = False
 ) -> HostText:
     """Return the host side of a plan's module.
 
-    `ends`: both sides' layouts, for a plan that is not one exchange. `sharding`: the target's where
-    it is not the plan's. `by_table`: its program finds ranks by a table where it has to.
+    `ends`: both sides' layouts, for a plan that is not one exchange. `by_table`: its program finds
+    ranks by a table where it has to.
     """
-    given = plan.exchange if ends is None else ends
-    wanted = plan.reshard.target if sharding is None else sharding
+    given = direct_of(plan).exchange if ends is None else ends
+    wanted = plan.reshard.target
     exchange = as_vectors(given)
     source, target = exchange.source, exchange.target
     axes = axes_of(plan.reshard.source), axes_of(wanted)
@@ -189,13 +186,16 @@ def host_text(
         target_uneven=any(dim.is_flat and not dim.is_even for dim in target.dims),
         source_changed=_slotted(source),
         target_changed=_slotted(target),
-        some_local=ends is None and plan.traffic.received_total < plan.target_bytes,
+        some_local=ends is None and plan.traffic.received_total < direct_of(plan).target_bytes,
         communicates=plan.traffic.received_total > 0,
         self_check_values=2 if plan.reshard.dtype == "bool" else 5,
         source_terms=_terms(plan.reshard.source),
         target_terms=_terms(wanted),
         operator=plan.reshard.source.operator,
+        target_operator=wanted.operator,
         reduces=plan.reshard.adds,
+        is_transposed=plan.reshard.transposed,
+        extremum=plan.reshard.extremum,
     )
 
 
@@ -259,7 +259,7 @@ def _nested(layout: Layout) -> tuple[int, ...]:
 
 
 def _offsets(exchange: Exchange) -> tuple[int, int] | None:
-    """Rank minus position on either side; None where device ids are not consecutive."""
+    """Return rank minus position on either side; None where device ids are not consecutive."""
     offsets = []
     for mesh in (exchange.source.mesh, exchange.target.mesh):
         if not isinstance(mesh.device_ids, range):
@@ -269,7 +269,8 @@ def _offsets(exchange: Exchange) -> tuple[int, int] | None:
 
 
 def _order_lines(exchange: Exchange) -> tuple[str, ...]:
-    """ORDER: ranks by source position, by target position; source, target positions by rank."""
+    """Return the constant ORDER: ranks by source position, by target position; source, target
+    positions by rank."""
     if exchange.same_order or _offsets(exchange) is not None:
         return ()
     meshes = (exchange.source.mesh, exchange.target.mesh)

@@ -137,7 +137,7 @@ def _xla(report: CompileReport) -> tuple[str, ...]:
 
 
 def _seconds(code: TpuCode) -> str:
-    """Of lowering and compiling together."""
+    """Return the seconds of lowering and compiling together."""
     return f"{code.lower_seconds + code.compile_seconds:.2f}"
 
 

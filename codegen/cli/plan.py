@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from shardwright.codegen.spec.description import Description
-    from shardwright.ir.plan import Plan, Prediction
+    from shardwright.ir.plan import DirectPlan, Plan, Prediction, SteppedPlan
     from shardwright.ir.reshard import Reshard
 
 # Up to this many devices the tiles are listed for a person to read.
@@ -71,14 +71,14 @@ class PlanCommand(Flags):
         _print(planned, self.transfers)
 
 
-def planned_of(given: Flags) -> "Plan":
+def planned_of(given: Flags) -> "DirectPlan":
     """Return the direct plan of the one reshard that is described; InputError if another is
     asked for."""
+    from shardwright.ir.plan import direct_of
+
     description = given.one()
     try:
-        planned = _planned(description.reshard(), description, ("direct",))
-        _ = planned.exchange  # raises the error
-        return planned
+        return direct_of(_planned(description.reshard(), description, ("direct",)))
     except InputError as error:
         raise given.located(error, description) from None
 
@@ -130,23 +130,24 @@ def _print_comparison(reshard: "Reshard", description: "Description") -> None:
 
 
 def _print(planned: "Plan", transfers: bool) -> None:
-    from shardwright.codegen.emit.executed import executing
+    from shardwright.codegen.emit.emit import executing
     from shardwright.codegen.show import tile_table
+    from shardwright.ir.plan import DirectPlan, SteppedPlan
 
     reshard = planned.reshard
     shape = "x".join(map(str, reshard.shape)) or "()"
     print(f"{reshard.dtype} {shape}: {reshard.source} on {reshard.source.mesh}")
     print(f"-> {reshard.target} on {reshard.target.mesh}")
     print(f"strategy {planned.strategy}, steps: {planned.ops or 'none'}")
-    if planned.strategy == "basis":
+    if isinstance(planned, SteppedPlan):
         print(f"(emitted by {', '.join(executing('basis'))}; other backends take direct plans)")
         console().print(_steps_table(planned))
     if planned.prediction is not None:
         _print_prediction(planned.prediction)
-        if planned.strategy == "direct" and planned.devices <= SCHEDULED_DEVICES:
+        if isinstance(planned, DirectPlan) and planned.devices <= SCHEDULED_DEVICES:
             _print_rounds(planned, planned.prediction.topology)
     console().print(_bytes_table(planned))
-    if planned.strategy == "basis":
+    if isinstance(planned, SteppedPlan):
         return
     if transfers:
         print(tile_table(planned, limit=None))
@@ -154,13 +155,12 @@ def _print(planned: "Plan", transfers: bool) -> None:
         print(tile_table(planned))
 
 
-def _steps_table(planned: "Plan") -> "Table":
+def _steps_table(planned: "SteppedPlan") -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
     table = Table("step", "axes", "after")
     table.add_column("seconds", justify="right")
-    assert planned.prediction is not None
     seconds = (*planned.prediction.step_seconds, 0.0)
     for step in planned.to_dict(transfers=False)["steps"]:
         after = step["after"] if isinstance(step["after"], str) else step["after"]["sharding"]
@@ -180,12 +180,12 @@ def _print_prediction(prediction: "Prediction") -> None:
 
 
 def _rounded_down(seconds: float) -> str:
-    """Three digits of a bound, which is still one."""
+    """Return three digits of a bound, which is still one."""
     down = Context(prec=3, rounding=ROUND_FLOOR).create_decimal_from_float(seconds)
     return f"{float(down):.3g}"
 
 
-def _print_rounds(planned: "Plan", topology: str) -> None:
+def _print_rounds(planned: "DirectPlan", topology: str) -> None:
     from shardwright.codegen.planner.plan import network_of
     from shardwright.codegen.planner.rounds import schedule
 

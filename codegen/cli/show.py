@@ -1,6 +1,6 @@
 """`shardwright show`: the derivation and the pictures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -45,9 +45,10 @@ class ShowCommand(Flags):
 
 def _program(path: Path) -> str:
     """Return a program from its text, propagated and shown."""
+    from shardwright.codegen.propagate.checked import check_propagated, unknown_kinds
     from shardwright.codegen.propagate.propagation import propagate
     from shardwright.codegen.show.program import show_program
-    from shardwright.ir.program_text import parse_program
+    from shardwright.ir.program_parse import parse_program
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -59,7 +60,8 @@ def _program(path: Path) -> str:
             expected="the text that str(sw.partition(…)) gives",
         ) from None
     try:
-        return show_program(propagate(parse_program(text)).program)
+        program = parse_program(text, check_propagated)
+        return show_program(replace(propagate(program).program, warnings=unknown_kinds(program)))
     except InputError as error:
         raise error.named(str(path)) from None
 

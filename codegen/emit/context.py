@@ -13,7 +13,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.reshard import Reshard
 
 # Index arithmetic of the kernels is in 32-bit integers.
@@ -43,7 +43,7 @@ class SideText:
 class ModuleText:
     """The parts that the modules of all backends have in common.
 
-    `tested`: what such modules are tested with. `jit`: whether index functions are jitted.
+    `tested`: what such modules are tested with, empty where their support modules say it.
     """
 
     title: str
@@ -60,7 +60,6 @@ class ModuleText:
     scalar: bool
     same_order: bool
     tested: str
-    jit: bool
 
     @property
     def calls(self) -> frozenset[str]:
@@ -75,14 +74,13 @@ class ModuleText:
 
 
 def module_text(
-    plan: Plan,
+    plan: DirectPlan,
     command: str,
     printer: Printer,
     tested: str,
     *,
     functions: tuple[IndexFunction, ...] | None = None,
     more: tuple[str, ...] = (),
-    jit: bool = False,
 ) -> ModuleText:
     """Return the common parts of a module, printed for a target.
 
@@ -92,17 +90,16 @@ def module_text(
     if functions is None:
         functions = as_vectors(plan.exchange).once(index_functions)
     said = Said(title(plan), (*plan.once(facts), *more), tested)
-    return text_of(plan, command, printer, functions, said, plan.exchange, jit=jit)
+    return text_of(plan, command, printer, functions, said, plan.exchange)
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a module's docstring says, and the target sharding where it is not the plan's."""
+    """What a module's docstring says."""
 
     title: str
     facts: tuple[str, ...]
     tested: str
-    target: str | None = None
 
 
 def text_of(
@@ -112,8 +109,6 @@ def text_of(
     functions: tuple[IndexFunction, ...],
     said: Said,
     ends: Exchange,
-    *,
-    jit: bool = False,
 ) -> ModuleText:
     """Return the common parts of a module of these index functions; `ends`: both sides' layouts."""
     reshard = plan.reshard
@@ -125,7 +120,7 @@ def text_of(
         dtype=reshard.dtype,
         itemsize=DTYPES[reshard.dtype],
         source=_side_text(ends.source, str(reshard.source)),
-        target=_side_text(ends.target, said.target or str(reshard.target)),
+        target=_side_text(ends.target, str(reshard.target)),
         id_lines=(*_ids("SOURCE_IDS", ends.source.mesh), *_ids("TARGET_IDS", ends.target.mesh)),
         functions=tuple(
             FunctionText(
@@ -140,7 +135,6 @@ def text_of(
         scalar=not reshard.shape,
         same_order=ends.same_order,
         tested=said.tested,
-        jit=jit,
     )
 
 
@@ -229,6 +223,13 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             argument="source",
             got=str(reshard.source),
             expected="a source without unreduced axes",
+        )
+    if reshard.target.unreduced:
+        raise InputError(
+            f"{backend} moves values and makes no terms of them",
+            argument="target",
+            got=str(reshard.target),
+            expected="a target without unreduced axes",
         )
     check_extents(plan, backend)
 

@@ -8,23 +8,22 @@ from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import AxisRef, Mesh
-from shardwright.ir.plan import Plan
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.tiles import DimTiles
 
 # Up to this many devices, the ranges of every device stand in the docstring.
 TABLE_DEVICES = 16
 
 
-def title(plan: Plan, target: Sharding | None = None) -> str:
+def title(plan: Plan) -> str:
     """Return one line: what is moved, over how many devices, from which sharding to which."""
     reshard = plan.reshard
     shape = ", ".join(map(str, reshard.shape))
     moved = f"{reshard.dtype}[{shape}] over {plan.devices} devices"
-    return f"Reshards {moved}: {reshard.source} -> {target or reshard.target}."
+    return f"Reshards {moved}: {reshard.source} -> {reshard.target}."
 
 
-def facts(plan: Plan) -> tuple[str, ...]:
+def facts(plan: DirectPlan) -> tuple[str, ...]:
     """Return lines that state layouts, tiles, traffic, the choice of senders and the devices'
     ranges."""
     exchange = plan.exchange

@@ -3,8 +3,9 @@
 The derivative of a reshard is the reshard itself, and its transpose the reverse reshard: from the
 target to the source. Padding fits: what is read of a cotangent is not padding, and the padding of
 what is returned is zero, as the cotangent of elements that are never read has to be. The derivative
-of a sum gives its cotangent to every term; a maximum or minimum has none where terms are equal, so
-that its module has none and says so.
+of a sum gives its cotangent to every term, that of a value which becomes one term of a sum is the
+cotangent of that term. A maximum or minimum of terms has no derivative where they are equal: its
+module has none and says so.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from shardwright.codegen.emit.support import support_text
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.sharding import Sharding
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,6 @@ class Part:
     file: str
     plan: Plan
     text: str
-
-
-@dataclass(frozen=True)
-class Backward:
-    """What moves cotangents back: a plan of the reverse reshard. `target`: the sharding of what it
-    gives where that has terms, each the tensor: those of a source that the forward adds up."""
-
-    plan: Plan
-    target: Sharding | None
 
 
 def parts(
@@ -76,10 +67,8 @@ def _rendered(
         return (own,)
     file = backward_file(backend)
     by = f"{command}  # {file}, the backward"
-    asked = Request(
-        back.plan, by, forms.get(file), backward=True, target=back.target, derivative=True
-    )
-    return own, Part(file, back.plan, renders.render(asked))
+    asked = Request(back, by, forms.get(file), backward=True, derivative=True)
+    return own, Part(file, back, renders.render(asked))
 
 
 def backward_file(backend: str) -> str:
@@ -87,32 +76,32 @@ def backward_file(backend: str) -> str:
     return f"{backend}_backward.py"
 
 
-def backward_of(plan: Plan, backend: str, *, gradient: bool = False) -> Backward | None:
-    """Return the backward of a plan; None where there is no derivative or none is asked for, or
-    where the backend, which takes the plan, refuses the reverse."""
+def backward_of(plan: Plan, backend: str, *, gradient: bool = False) -> Plan | None:
+    """Return what moves cotangents back, a plan of the reverse reshard; None where there is no
+    derivative or none is asked for, or where the backend, which takes the plan, refuses the
+    reverse."""
     reshard, renders = plan.reshard, registry.backend(backend)
     if not renders.differentiable or not is_floating(reshard.dtype):
         return None
     if renders.gradient_on_request and not gradient:
         return None
-    adds = reshard.adds
-    if adds and reshard.source.operator != "sum":
+    if reshard.extremum:
         return None
     try:
         back = plan.once(_planned_back)
         registry.backend(backend).refuse(back)
     except InputError:
         return None
-    return Backward(back, reshard.source if adds else None)
+    return back
 
 
 def _planned_back(plan: Plan) -> Plan:
     """Return the reverse of a plan, by the same strategy and model where they do it."""
-    back, chosen = reverse(plan.reshard), plan.prediction
-    topology = None if chosen is None else chosen.topology
-    if plan.strategy == "direct" or chosen is None:
+    back = reverse(plan.reshard)
+    if isinstance(plan, DirectPlan):
+        topology = None if plan.prediction is None else plan.prediction.topology
         return plan_of(back, "direct", topology=topology)
-    limit = chosen.memory_bytes
+    topology, limit = plan.prediction.topology, plan.prediction.memory_bytes
     try:
         return plan_of(back, plan.strategy, topology=topology, memory_limit=limit)
     except InputError:
@@ -120,13 +109,12 @@ def _planned_back(plan: Plan) -> Plan:
 
 
 def reverse(reshard: Reshard) -> Reshard:
-    """Return the reshard from the target to the source; to what every term of a sum is a copy
-    of."""
-    kept = reshard.target.unreduced
+    """Return the reshard from the target to the source; its transpose where there are terms."""
     return replace(
         reshard,
         source=reshard.target,
-        target=replace(reshard.source, unreduced=kept),
+        target=reshard.source,
         source_split=reshard.target_split,
         target_split=reshard.source_split,
+        transposed=bool(reshard.fate.reduced or reshard.fate.new) and not reshard.transposed,
     )

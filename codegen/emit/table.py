@@ -12,12 +12,14 @@ from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan
 from shardwright.ir.transfers import Transfers
 
 LONGEST = 24
-"""Lines of a table that says all; a longer one says what devices hold, and from how many others
-they receive."""
+"""Lines of a table that says all; a longer one says from whom devices receive, not what."""
+
+NARROWEST = 32
+"""Characters of the last column at least."""
 
 KEPT = "\N{NO-BREAK SPACE}"
 """Stands for a space at which no line is broken."""
@@ -25,7 +27,7 @@ KEPT = "\N{NO-BREAK SPACE}"
 Row = tuple[str, ...]
 
 
-def transfer_table(plan: Plan) -> list[str]:
+def transfer_table(plan: DirectPlan) -> list[str]:
     """Return the lines, none where there are more devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
@@ -37,7 +39,7 @@ def transfer_table(plan: Plan) -> list[str]:
     dims = _split(exchange)
     rows = _rows(exchange, moved, dims)
     if len(rows) - 1 > LONGEST:
-        rows = _rows(exchange, moved, dims, counted=True)
+        rows = _rows(exchange, moved, dims, brief=True)
     told = ", ".join(map(str, dims))
     along = [f"Ranges along dimension{'s' if len(dims) > 1 else ''} {told}:", ""] if dims else []
     return ["", *along, *rows]
@@ -47,11 +49,12 @@ def _permutation(moved: Transfers, exchange: Exchange) -> list[str]:
     """Return two rows of partners where every device sends its whole shard to one, and receives
     one."""
     count = exchange.ranks.size
-    if len(moved) != count or len({*moved.sender.tolist()}) != count:
-        return []
-    if any(_volume(exchange, side) != moved.elements.tolist() for side in ("source", "target")):
-        return []
     order = np.argsort(moved.receiver)
+    by_both = moved.elements.tolist(), moved.elements[order].tolist()
+    if any(len({*ends.tolist()}) != count for ends in (moved.sender, moved.receiver)):
+        return []
+    if len(moved) != count or by_both != (_volumes(exchange.source), _volumes(exchange.target)):
+        return []
     names = ["device", "sends to", "receives from"]
     values = [moved.sender, moved.receiver, moved.sender[order]]
     width = max(len(str(device)) for device in exchange.ranks.tolist()) + 2
@@ -61,13 +64,11 @@ def _permutation(moved: Transfers, exchange: Exchange) -> list[str]:
     ]
 
 
-def _volume(exchange: Exchange, side: str) -> list[int]:
-    """Return the elements of every device's shard on one side, by device id."""
-    layout = exchange.source if side == "source" else exchange.target
+def _volumes(layout: Layout) -> list[int]:
+    """Return the elements of every device's shard, by ascending device id."""
     boxes = layout.boxes()
     sizes = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1).tolist()
-    by_id = dict(zip(layout.mesh.device_ids, sizes, strict=True))
-    return [by_id.get(device, 0) for device in exchange.ranks.tolist()]
+    return [size for _, size in sorted(zip(layout.mesh.device_ids, sizes, strict=True))]
 
 
 def _split(exchange: Exchange) -> list[int]:
@@ -75,15 +76,14 @@ def _split(exchange: Exchange) -> list[int]:
     return [k for k, dim in enumerate(exchange.dims) if max(dim.source.parts, dim.target.parts) > 1]
 
 
-def _rows(
-    exchange: Exchange, moved: Transfers, dims: list[int], counted: bool = False
-) -> list[str]:
-    """Return a line or more for each device: what it holds before, after, and receives; `counted`:
-    from how many devices only."""
+def _rows(exchange: Exchange, moved: Transfers, dims: list[int], brief: bool = False) -> list[str]:
+    """Return a line or more for each device: what it holds before, after, and receives; `brief`:
+    from whom only."""
     received = defaultdict(list)
     for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
         if sender != receiver:
-            received[int(receiver)].append(f"{_box(box, dims)} from {sender}".replace(" ", KEPT))
+            told = f"{sender}" if brief else f"{_box(box, dims)} from {sender}"
+            received[int(receiver)].append(told.replace(" ", KEPT))
     before, after = (_held(layout, dims) for layout in (exchange.source, exchange.target))
     table: list[Row] = [("device", "before", "after")]
     table += [(str(d), before.get(d, "-"), after.get(d, "-")) for d in exchange.ranks.tolist()]
@@ -92,10 +92,15 @@ def _rows(
     for row, device in zip(table, [None, *exchange.ranks.tolist()], strict=True):
         start = INDENT + "  ".join(f"{t:<{w}}" for t, w in zip(row, widths, strict=True)) + "  "
         said = "receives" if device is None else ", ".join(received[device]) or "nothing"
-        if counted and device is not None:
-            said = f"from {len(received[device])}" if received[device] else "nothing"
+        if brief and device is not None and received[device]:
+            said = f"from {said}"
         lines += textwrap.wrap(
-            said, WIDTH, initial_indent=start, subsequent_indent=" " * len(start)
+            said,
+            max(WIDTH, len(start) + NARROWEST),
+            initial_indent=start,
+            subsequent_indent=" " * len(start),
+            break_long_words=False,
+            break_on_hyphens=False,
         )
     return [line.replace(KEPT, " ").rstrip() for line in lines]
 

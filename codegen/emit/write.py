@@ -56,7 +56,7 @@ def write_bundles(
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Yield one writer of a root at a time, so that each keeps the other's entries in the
+    """Let one writer of a root in at a time, so that each keeps the other's entries in the
     manifest."""
     folder = os.open(root, os.O_RDONLY)
     try:
@@ -104,7 +104,7 @@ def _write(
 
 
 def _check_package(root: Path) -> None:
-    """Bundles are packages of the package that their folder is."""
+    """Raise InputError unless the folder, which is the package of its bundles, has the name of one."""
     if not root.name.isidentifier() or keyword.iskeyword(root.name):
         raise InputError(
             "the folder of bundles is a Python package, whose name is an identifier",
@@ -115,7 +115,7 @@ def _check_package(root: Path) -> None:
 
 
 def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
-    """All bundles of a folder use support modules of one version."""
+    """Raise InputError where other bundles of the folder use support modules of another version."""
     for backend, version in versions(after.supported()).items():
         found = dict(before.support.versions).get(backend, version)
         others = [
@@ -134,7 +134,7 @@ def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
 
 
 def _check_case(name: str, after: Manifest) -> None:
-    """Some file systems would take two such folders for one."""
+    """Raise InputError for two folders that some file systems would take for one."""
     alike = [n for n in after.folders() if n != name and n.casefold() == name.casefold()]
     if alike:
         raise InputError(
@@ -161,7 +161,7 @@ def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> Non
 
 
 def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
-    """Files that a bundle had and no longer has."""
+    """Return the files that a bundle had and no longer has."""
     now = after.folders()
     return tuple(
         root / folder / name

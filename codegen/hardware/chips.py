@@ -31,7 +31,9 @@ class Chip:
 
     `devices`: JAX devices a chip. `vmem_bytes`: what one kernel may take at most.
     `hbm_bandwidth`, `link_bandwidth`: bytes a second, the latter over one link of the
-    interconnect, one way. `layouts`: slices that the compiler knows, as chips along the torus.
+    interconnect, one way: a device's share, where a chip has two. `core_bandwidth`: bytes a second
+    from one core of a chip to the other, 0 where the chip is one device. `layouts`: slices that the
+    compiler knows, as chips along the torus.
     """
 
     generation: str
@@ -40,18 +42,23 @@ class Chip:
     vmem_bytes: int
     hbm_bandwidth: float
     link_bandwidth: float
+    core_bandwidth: float
     power_of_two_offsets: bool
     layouts: tuple[str, ...]
 
 
 # devices, hbm_bytes, vmem_bytes: [compiler]; hbm_bandwidth: [cloud]; link_bandwidth: [cloud] over
-# 4 links of a flat torus or 6 of a deep one and over both ways, but v4's: [book].
+# 4 links of a flat torus or 6 of a deep one and over both ways, but v4's: [book]; over the devices
+# of a chip too. core_bandwidth, [cloud]: on v4 that of HBM, which the cores share, each byte read
+# and written; on tpu7x that of six links of the interconnect.
 CHIPS = (
-    Chip("v4", 2, 61 * GIB // 4, 16 * 2**20, 1200e9 / 2, 45e9, False, _CUBES),
-    Chip("v5e", 1, 63 * GIB // 4, 128 * 2**20, 819e9, 400e9 / 4 / 2, True, _FLAT),
-    Chip("v5p", 1, 9574 * GIB // 100, 67_043_328, 2765e9, 1200e9 / 6 / 2, False, _CUBES),
-    Chip("v6e", 1, 125 * GIB // 4, 134_152_192, 1638e9, 800e9 / 4 / 2, False, _FLAT),
-    Chip("tpu7x", 2, 379 * GIB // 4, 64 * 2**20, 7380e9 / 2, 1200e9 / 6 / 2, False, _CUBES),
+    Chip("v4", 2, 61 * GIB // 4, 16 * 2**20, 1200e9 / 2, 45e9 / 2, 600e9, False, _CUBES),
+    Chip("v5e", 1, 63 * GIB // 4, 128 * 2**20, 819e9, 400e9 / 4 / 2, 0, True, _FLAT),
+    Chip("v5p", 1, 9574 * GIB // 100, 67_043_328, 2765e9, 1200e9 / 6 / 2, 0, False, _CUBES),
+    Chip("v6e", 1, 125 * GIB // 4, 134_152_192, 1638e9, 800e9 / 4 / 2, 0, False, _FLAT),
+    Chip(
+        "tpu7x", 2, 379 * GIB // 4, 64 * 2**20, 7380e9 / 2, 1200e9 / 6 / 2 / 2, 600e9, False, _CUBES
+    ),
 )
 
 TOPOLOGIES = tuple(f"{chip.generation}:{layout}" for chip in CHIPS for layout in chip.layouts)
@@ -82,7 +89,7 @@ def torus_of(topology: str) -> SliceTorus:
     """Return how a topology's chips are linked. Raises InputError for a name not in TOPOLOGIES.
 
     >>> torus_of("v5e:8x16")
-    Torus(sizes=(8, 16), wraps=(False, True))
+    SliceTorus(sizes=(8, 16), wraps=(False, True))
     """
     _, layout = _split(topology)
     return slice_of(tuple(map(int, layout.split("x"))))

@@ -1,6 +1,6 @@
 """Topologies by name, by text and by TOML file; each one prints as a text that reads back.
 
-    v5e:4x4  v5p:4x4x8  …             a slice of TPU chips; one device a chip
+    v5e:4x4  v5p:4x4x8  …             a slice of TPU chips; two devices a chip on v4, tpu7x
     h100  h200                        eight GPUs on NVSwitch; h100:4x8 is four such hosts
     switch:8  torus:4x4  hierarchical:2x4   with `,key=value` for every figure that is another
 
@@ -46,7 +46,7 @@ _GPUS = ("h100", "h200")
 _KINDS = ("switch", "torus", "hierarchical")
 _FIGURES = {
     "switch": ("bandwidth", "latency", "ragged"),
-    "torus": ("wrap", "bandwidth", "latency", "powers_of_two", "ragged"),
+    "torus": ("wrap", "bandwidth", "latency", "powers_of_two", "ragged", "core_bandwidth"),
     "hierarchical": ("bandwidth", "latency", "between_bandwidth", "between_latency", "ragged"),
 }
 NAMES = (*_KINDS, *_CHIPS, *_GPUS)
@@ -98,15 +98,16 @@ def _described(head: str, figures: Mapping[str, object]) -> Topology:
 
 
 def _slice(name: str, dims: tuple[int, ...]) -> Torus:
-    """Return a slice of TPU chips."""
+    """Return a slice of TPU chips, or of their cores where these are the devices."""
     chip = _CHIPS[name]
     axes = len(chip.layouts[0].split("x"))
     if len(dims) != axes:
         _wrong(f"the chips of {name} stand in {axes} dimensions", _said(name, dims), f"{name}:" +
                "x".join("4" * axes))  # fmt: skip
-    wrap = slice_of(dims).wraps
+    cores = (chip.devices,) if chip.core_bandwidth else ()
+    wrap = (*[False for _ in cores], *slice_of(dims).wraps)
     figures = (chip.link_bandwidth, ICI_LATENCY, chip.power_of_two_offsets, TPU_RAGGED)
-    return Torus(dims, wrap, *figures)
+    return Torus((*cores, *dims), wrap, *figures, chip.core_bandwidth)
 
 
 def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
@@ -126,8 +127,8 @@ def _switch(dims: tuple[int, ...]) -> Switch:
 
 
 def _torus(dims: tuple[int, ...]) -> Torus:
-    if not 1 <= len(dims) <= 3:
-        _wrong("a torus has up to three axes", _said("torus", dims), "torus:4x4")
+    if not 1 <= len(dims) <= 4:
+        _wrong("a torus has up to four axes", _said("torus", dims), "torus:4x4")
     chip = _CHIPS["v5p"]
     return Torus(dims, tuple(size > 2 for size in dims), chip.link_bandwidth, ICI_LATENCY)
 
@@ -166,7 +167,7 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
 
 
 def _flags(value: object, count: int) -> tuple[bool, ...]:
-    """Yes or no an axis: `1x0`, or a list of booleans."""
+    """Read yes or no for each axis: `1x0`, or a list of booleans."""
     if isinstance(value, bool):
         value = [value]
     if isinstance(value, list) and all(isinstance(flag, bool) for flag in value):

@@ -5,7 +5,7 @@ A link goes one way and carries its messages one after another: each costs a lat
 it is linear in the weights, so the same call counts bytes and messages.
 
     switch        a link out of and a link into every device; full bisection between (NVSwitch)
-    torus         devices in a grid of up to three axes, links to the neighbours along each, with or
+    torus         devices in a grid of up to four axes, links to the neighbours along each, with or
                   without wrap; a transfer goes the shorter way, axis by axis, and half of it each
                   way where both are as long
     hierarchical  hosts of equal size; a switch within each, a link out of and into every host
@@ -44,11 +44,11 @@ class Switch:
     ragged: int = 0
 
     def bandwidths(self, devices: int) -> Floats:
-        """Of every link, where `devices` is one above the largest device id."""
+        """Return the bandwidth of every link; `devices` is one above the largest device id."""
         return np.full(2 * (self.size or devices), self.bandwidth)
 
     def latencies(self, devices: int) -> Floats:
-        """Of every link."""
+        """Return the latency of every link."""
         return np.full(2 * (self.size or devices), self.latency)
 
     @property
@@ -92,7 +92,8 @@ class Switch:
         return _ends(size)
 
     def copies(self, count: int, devices: int) -> tuple[Switch, Integers]:
-        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        """Return so many of these side by side, devices numbered on, and which one each link is
+        of."""
         size = self.size or devices
         return replace(self, size=size * count), np.tile(np.repeat(np.arange(count), size), 2)
 
@@ -123,11 +124,11 @@ class Hierarchical:
         return self.hosts * self.host_size
 
     def bandwidths(self, devices: int) -> Floats:
-        """Of every link."""
+        """Return the bandwidth of every link."""
         return self._per_link(self.bandwidth, self.between_bandwidth)
 
     def latencies(self, devices: int) -> Floats:
-        """Of every link."""
+        """Return the latency of every link."""
         return self._per_link(self.latency, self.between_latency)
 
     def _per_link(self, device: float, host: float) -> Floats:
@@ -187,13 +188,14 @@ class Hierarchical:
         return np.concatenate([_ends(self.size), between], axis=2)
 
     def copies(self, count: int, devices: int) -> tuple[Hierarchical, Integers]:
-        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        """Return so many of these side by side, devices numbered on, and which one each link is
+        of."""
         ends = (self.size, self.size, self.hosts, self.hosts)
         links = np.concatenate([np.repeat(np.arange(count), end) for end in ends])
         return replace(self, hosts=self.hosts * count), links
 
     def coordinates(self, device: Integers) -> Integers:
-        """Host and place within the host."""
+        """Return the host of a device and its place within the host."""
         return np.stack([device // self.host_size, device % self.host_size], axis=1)
 
     def __str__(self) -> str:

@@ -24,7 +24,8 @@ class Torus:
 
     `powers_of_two`: a device sends directly only over 1, 2, 4, ... hops along an axis (v5e), so
     that other distances are relayed: as many messages as the distance has binary ones. `ragged`:
-    `topology.py` says.
+    `topology.py` says. `core_bandwidth`: above 0, the first axis is that of the cores of a chip,
+    whose links have this bandwidth; of the links between chips a core has its share.
     """
 
     dims: tuple[int, ...]
@@ -33,23 +34,30 @@ class Torus:
     latency: float
     powers_of_two: bool = False
     ragged: int = 0
+    core_bandwidth: float = 0.0
 
     @property
     def size(self) -> int:
         return math.prod(self.dims)
 
     def bandwidths(self, devices: int) -> Floats:
-        """Of every link: for each axis upwards from every device, then downwards."""
-        return np.full(2 * len(self.dims) * self.size, self.bandwidth)
+        """Return the bandwidth of every link: for each axis upwards from every device, then
+        downwards."""
+        return np.repeat(list(map(self._bandwidth, range(len(self.dims)))), 2 * self.size)
+
+    def _bandwidth(self, axis: int) -> float:
+        """Return the bandwidth of a link along an axis."""
+        return self.core_bandwidth if axis == 0 and self.core_bandwidth else self.bandwidth
 
     def latencies(self, devices: int) -> Floats:
-        """Of every link."""
+        """Return the latency of every link."""
         return np.full(2 * len(self.dims) * self.size, self.latency)
 
     @property
     def ingest(self) -> float:
         """The most bytes a second that reach a device: over all its links."""
-        return self.bandwidth * max(1, sum(map(self._most_links, range(len(self.dims)))))
+        each = (self._most_links(axis) * self._bandwidth(axis) for axis in range(len(self.dims)))
+        return max(self.bandwidth, sum(each))
 
     def _most_links(self, axis: int) -> int:
         """Return the links along an axis that reach one device: both of two devices that wrap."""
@@ -59,13 +67,14 @@ class Torus:
     def ingest_of(self, device: Integers) -> Floats:
         """Return the most bytes a second that reach each device: those at an end have fewer
         links."""
-        links = np.zeros(device.shape)
+        rates = np.zeros(device.shape)
         place = self.coordinates(device)
         for axis, size in enumerate(self.dims):
             at = place[:, axis]
             up, down = (at < size - 1), (at > 0)
-            links += self._most_links(axis) if self.wrap[axis] else up.astype(float) + down
-        return self.bandwidth * np.maximum(links, 1.0)
+            links = self._most_links(axis) if self.wrap[axis] else up.astype(float) + down
+            rates += links * self._bandwidth(axis)
+        return np.maximum(rates, self.bandwidth)
 
     @property
     def least_latency(self) -> float:
@@ -132,7 +141,8 @@ class Torus:
         return up, down
 
     def copies(self, count: int, devices: int) -> tuple[Torus, Integers]:
-        """So many of these beside each other, devices numbered on, and which one a link is of."""
+        """Return so many of these side by side, devices numbered on, and which one each link is
+        of."""
         links = np.tile(np.repeat(np.arange(count), self.size), 2 * len(self.dims) + 2)
         return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links
 
@@ -151,7 +161,8 @@ class Torus:
     def _axis_load(
         self, axis: int, stride: int, place: Integers, stop: Integers, weight: Floats
     ) -> tuple[Floats, Floats]:
-        """Loads of the links upwards and downwards along an axis, by the device they start at."""
+        """Return loads of the links upwards and downwards along an axis, by the device they
+        start at."""
         size = self.dims[axis]
         start = place // stride % size
         line = place // (size * stride) * stride + place % stride
@@ -188,7 +199,8 @@ class Torus:
     def __str__(self) -> str:
         dims = "x".join(map(str, self.dims))
         wrap = "x".join("1" if wraps else "0" for wraps in self.wrap)
-        said = figures(bandwidth=self.bandwidth, latency=self.latency)
+        cores = {"core_bandwidth": self.core_bandwidth} if self.core_bandwidth else {}
+        said = figures(bandwidth=self.bandwidth, latency=self.latency, **cores)
         more = optional(powers_of_two=self.powers_of_two, ragged=self.ragged)
         return f"torus:{dims},wrap={wrap},{said}{more}"
 
@@ -204,6 +216,6 @@ def optional(**values: int) -> str:
 
 
 def _number(value: float) -> str:
-    """As short as reads back to the same number."""
+    """Return a number as short as reads back to the same one."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)

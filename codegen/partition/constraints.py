@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwright.ir.errors import InputError, check_type
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import DimSharding, Sharding
 
 _groups = itertools.count()
 
@@ -24,15 +24,18 @@ def constrain(x: Any, sharding: str | Sharding, mesh: Mesh | None = None) -> Any
     used several times, only the uses of what is returned are bound. The derivative is constrained
     alike, as `jax.lax.with_sharding_constraint` has it.
     """
+    check_type(sharding, str | Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
+    if mesh is not None:
+        check_type(mesh, Mesh, "the mesh that a text is read on", "mesh")
     given = mesh.sharding(sharding) if mesh is not None and isinstance(sharding, str) else sharding
-    if not isinstance(given, str):
-        check_type(given, Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
     return _primitive("shardwright_constrain").bind(x, sharding=given)
 
 
 def shard_alike(*values: Any) -> tuple[Any, ...]:
     """Return the values, all of which are sharded alike where the function is partitioned."""
-    shapes = {tuple(value.shape) for value in values}
+    import jax.numpy as jnp
+
+    shapes = {jnp.shape(value) for value in values}
     if len(shapes) > 1:
         raise InputError(
             "values that are sharded alike must be of one shape",
@@ -71,8 +74,6 @@ def _primitive(name: str) -> Any:
 
 def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
     """Return the sharding of a batch: the new dimension is open."""
-    from shardwright.ir.sharding import DimSharding
-
     if isinstance(sharding, str):
         raise InputError(
             "under jax.vmap a constraint must say its mesh",

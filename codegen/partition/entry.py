@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError, one_of
 
 MODES = ("as_shardy",)
+EDGES = ("allow", "gather")
 
 
 def partition(
@@ -20,6 +22,7 @@ def partition(
     out_shardings: Any = None,
     mode: str = "as_shardy",
     strict: bool = False,
+    sub_axes_at_edges: str = "allow",
 ) -> Partitioned:
     """Trace `fn` for `avals` and propagate the shardings that are given to all its values.
 
@@ -27,10 +30,20 @@ def partition(
     trees of the arguments and results; a leaf is a `Sharding`, a `NamedSharding`, a
     `PartitionSpec`, a text as `[{"d"}p1, {?}]`, or None, which leaves it free. With `strict`, a
     primitive that has no rule is an error instead of a warning.
+
+    Arguments and results may come to be sharded along sub-axes, which a `NamedSharding` cannot say:
+    with `sub_axes_at_edges="gather"` these are gathered there, but for dimensions that were closed.
     """
     if mode not in MODES:
         raise InputError(
             "the mode must be known", argument="mode", got=mode, expected=one_of(MODES)
+        )
+    if sub_axes_at_edges not in EDGES:
+        raise InputError(
+            "sub-axes of arguments and results can be allowed or gathered",
+            argument="sub_axes_at_edges",
+            got=sub_axes_at_edges,
+            expected=one_of(EDGES),
         )
     if importlib.util.find_spec("jax") is None:
         raise InputError(
@@ -40,4 +53,5 @@ def partition(
         )
     from shardwright.codegen.partition.tracing import traced
 
-    return traced(fn, avals, mesh, in_shardings, out_shardings, strict)
+    program = traced(fn, avals, mesh, in_shardings, out_shardings, strict)
+    return replace(program, gather_sub_axes=sub_axes_at_edges == "gather")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwright.codegen.partition.edges import gather_sub_axes
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value
 from shardwright.ir.program_text import format_program
@@ -18,7 +19,7 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A program whose values have shardings; `given` is it before propagation."""
+    """A program whose values have shardings; `given` is what was said, before propagation."""
 
     given: Program
     mesh: Mesh
@@ -26,15 +27,17 @@ class Partitioned:
     outputs: Callable[[tuple[Sharding | None, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
     until: int | None = None  # the last user priority that is propagated
+    gather_sub_axes: bool = False  # of arguments and results
 
     @functools.cached_property
     def _propagated(self) -> Propagated:
         return propagate(self.given, self.until)
 
-    @property
+    @functools.cached_property
     def program(self) -> Program:
         """The program with its shardings."""
-        return self._propagated.program
+        program = self._propagated.program
+        return gather_sub_axes(program) if self.gather_sub_axes else program
 
     @property
     def in_shardings(self) -> Any:
@@ -64,12 +67,10 @@ class Partitioned:
             raise InputError(
                 "a priority must be one that a sharding has",
                 argument="priority",
-                got=priority,
+                got=repr(priority),
                 expected=one_of(map(str, sorted(known))),
             )
-        return Partitioned(
-            self.given, self.mesh, self.inputs, self.outputs, self.constants, priority
-        )
+        return replace(self, until=priority)
 
     def why(self, value: str | Value) -> tuple[Change, ...]:
         """Return the steps by which a value came to its sharding, back to an argument or a
@@ -77,12 +78,14 @@ class Partitioned:
         return self._propagated.trail.why(self._named(value))
 
     def origins(self, value: str | Value) -> dict[str, str]:
-        """For each axis of a value's sharding the value, or the result, that it came from."""
+        """Return, for each axis of a value's sharding, the value or the result that it came
+        from."""
         return self._propagated.trail.origins(self._named(value))
 
     def _named(self, value: str | Value) -> str:
+        check_type(value, str | Value, "a name as 'tanh_0', or a Value of the program", "value")
         name = value.name if isinstance(value, Value) else value.removeprefix("%")
-        names = [known.name for known in self.given.values]
+        names = [known.name for known in self.program.values]
         if name not in names:
             like = [known for known in names if name.rstrip("0123456789_") in known]
             raise InputError(

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from shardwright.codegen.partition.applied import apply_constraints
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.partition.trees import LEAVES, leaves_of
 from shardwright.codegen.spec.interop import mesh_of_jax
 from shardwright.codegen.trace.constants import split_constants
 from shardwright.codegen.trace.jaxprs import Tracer
-from shardwright.ir.errors import InputError, in_a_line
+from shardwright.codegen.trace.lines import user_line
+from shardwright.codegen.trace.meshes import ProgramMeshes
+from shardwright.ir.errors import InputError, check_type, in_a_line
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value
-from shardwright.ir.sharding import Sharding
 
 
 def traced(
@@ -30,28 +31,29 @@ def traced(
     strict: bool,
 ) -> Partitioned:
     """Return the program of a function, with the shardings that were said and no others."""
+    expected = "a Mesh of shardwright or of jax"
+    check_type(mesh, Mesh | jax.sharding.Mesh | jax.sharding.AbstractMesh, expected, "mesh")
     own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
     closed, out_tree, out_shapes = _traced(fn, avals)
     paths = jax.tree_util.tree_flatten_with_path(avals)[0]
     in_tree = jax.tree.structure(avals)
-    shapes = [tuple(leaf.shape) for _, leaf in paths]
-    many = isinstance(in_shardings, tuple) and not isinstance(in_shardings, LEAVES)
-    given = in_shardings if many else (in_shardings,) * len(avals)
-    inputs = leaves_of(given, in_tree, shapes, own, "in_shardings")
-    outputs = leaves_of(out_shardings, out_tree, out_shapes, own, "out_shardings")
-    tracer = Tracer(strict, _Meshes(own))
+    shapes = [tuple(aval.shape) for aval in closed.in_avals]
+    one = in_shardings is None or isinstance(in_shardings, LEAVES)
+    given = (in_shardings,) * len(avals) if one else in_shardings
+    meshes = ProgramMeshes(own)
+    inputs = leaves_of(given, in_tree, shapes, meshes, "in_shardings")
+    outputs = leaves_of(out_shardings, out_tree, out_shapes, meshes, "out_shardings")
+    tracer = Tracer(strict, meshes)
     names = _names(fn, [path for path, _ in paths])
     body = tracer.body(closed.jaxpr, closed.consts, names)
     values = list(tracer.values)
     for argument, sharding in zip(body.arguments, inputs, strict=True):
         old = values[argument]
         values[argument] = Value(old.name, old.shape, old.dtype, sharding, old.line)
-    said = (*(value.sharding for value in values), *outputs)
-    meshes = dict.fromkeys((own, *(s.mesh for s in said if s is not None)))
     groups = tuple(tuple(dict.fromkeys(g)) for g in tracer.groups.values())
     program = Program(
         re.sub(r"\W", "", getattr(fn, "__name__", "")) or "program",
-        tuple(meshes),
+        tuple(meshes.known),
         tuple(values),
         body,
         outputs,
@@ -59,22 +61,12 @@ def traced(
         tuple(tracer.warnings),
     )
     return Partitioned(
-        apply_constraints(split_constants(program)),
+        split_constants(program),
         own,
         lambda leaves: jax.tree.unflatten(in_tree, leaves),
         lambda leaves: jax.tree.unflatten(out_tree, leaves),
         tuple(tracer.constants),
     )
-
-
-class _Meshes:
-    """Reads the sharding of a constraint, which may be a text for the mesh of the program."""
-
-    def __init__(self, mesh: Mesh) -> None:
-        self.mesh = mesh
-
-    def __call__(self, given: Sharding | str) -> Sharding:
-        return self.mesh.sharding(given) if isinstance(given, str) else given
 
 
 def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any, list[Any]]:
@@ -88,17 +80,25 @@ def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any, l
         )
     try:
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*avals)
-    except InputError:
-        raise
-    except (TypeError, ValueError, jax.errors.JAXTypeError) as error:
+    except InputError as error:
+        raise error.named(", ".join(filter(None, (error.argument, _place(error))))) from None
+    except Exception as error:  # whatever the function raises
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InputError(
             "the function cannot be traced for these arguments",
-            argument="fn",
-            got=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            argument=", ".join(filter(None, ("fn", _place(error)))),
+            got=said,
             expected="a function that jax.jit takes, and avals of its arguments",
         ) from error
     leaves, tree = jax.tree.flatten(shape)
     return closed, tree, [tuple(leaf.shape) for leaf in leaves]
+
+
+def _place(error: Exception) -> str:
+    """Return the user's innermost line that an error went through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [line for each in frames if (line := user_line(each.filename, each.lineno or 0))]
+    return str(lines[-1]) if lines else ""
 
 
 def _names(fn: Callable[..., Any], paths: list[Any]) -> list[str]:

@@ -9,6 +9,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardwright.codegen.spec.interop import from_named_sharding
+from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import DimSharding, Sharding
@@ -17,7 +18,7 @@ LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 
 
 def leaves_of(
-    given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh, argument: str
+    given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], meshes: ProgramMeshes, argument: str
 ) -> tuple[Sharding | None, ...]:
     """Return one sharding a leaf of `tree`, None where nothing is said.
 
@@ -25,46 +26,58 @@ def leaves_of(
     a sharding of another rank, or axes that the mesh does not have.
     """
     full = jax.tree.unflatten(tree, [0] * tree.num_leaves)
+    marked = jax.tree.map(lambda x: _FREE if x is None else x, given, is_leaf=_is_leaf)
     try:
-        spread = jax.tree.broadcast(given, full, is_leaf=_is_leaf)
+        spread = jax.tree.broadcast(marked, full, is_leaf=_is_leaf)
     except ValueError as error:
         raise InputError(
             "shardings must be a prefix of the tree of what they are for",
             argument=argument,
             got=in_a_line(given),
-            expected=f"a prefix of {tree} ({str(error).splitlines()[0]})",
+            expected=f"a prefix of {_tree_text(tree)} ({str(error).splitlines()[0]})",
         ) from None
-    paths = jax.tree_util.tree_flatten_with_path(spread, is_leaf=_is_leaf)[0]
+    paths = jax.tree_util.tree_flatten_with_path(spread, is_leaf=_is_given)[0]
     return tuple(
-        _leaf(leaf, shape, mesh, argument + jax.tree_util.keystr(path))
+        _leaf(leaf, shape, meshes, argument + jax.tree_util.keystr(path))
         for (path, leaf), shape in zip(paths, shapes, strict=True)
     )
 
 
+_FREE = object()  # for a leaf that is None, which in trees of arguments is no leaf
+
+
 def _is_leaf(x: Any) -> bool:
-    return x is None or isinstance(x, LEAVES)
+    return x is None or _is_given(x)
 
 
-def _leaf(given: Any, shape: tuple[int, ...], mesh: Mesh, argument: str) -> Sharding | None:
+def _is_given(x: Any) -> bool:
+    return isinstance(x, LEAVES)
+
+
+def _tree_text(tree: Any) -> str:
+    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+
+
+def _leaf(
+    given: Any, shape: tuple[int, ...], meshes: ProgramMeshes, argument: str
+) -> Sharding | None:
     try:
-        sharding = _read(given, len(shape), mesh)
+        sharding = _read(given, len(shape), meshes)
         return None if sharding is None else sharding.for_rank(len(shape))
     except InputError as error:
         raise error.named(argument) from None
 
 
-def _read(given: Any, rank: int, mesh: Mesh) -> Sharding | None:
+def _read(given: Any, rank: int, meshes: ProgramMeshes) -> Sharding | None:
+    if given is _FREE:
+        return None
     match given:
-        case None:
-            return None
-        case str():
-            return mesh.sharding(given)
-        case Sharding():
-            return given
+        case str() | Sharding():
+            return meshes.read(given)
         case NamedSharding():
-            return from_named_sharding(given, rank)
+            return meshes.of_jax(given, rank)
         case PartitionSpec():
-            return _from_spec(given, rank, mesh)
+            return _from_spec(given, rank, meshes.first)
     raise InputError(
         "a leaf of shardings must be a Sharding, a NamedSharding, a PartitionSpec, a text or None",
         got=in_a_line(given),
@@ -82,9 +95,14 @@ def _from_spec(spec: PartitionSpec, rank: int, mesh: Mesh) -> Sharding:
         )
     shape = tuple(mesh.sizes.values())
     abstract = jax.sharding.AbstractMesh(shape, mesh.names)
-    unknown = [name for name in _names(spec) if name not in mesh.sizes]
-    if unknown:
-        mesh.axis_size(unknown[0])  # raises what an axis that the mesh does not have raises
+    for number, name in enumerate(names := _names(spec)):
+        mesh.axis_size(name)  # raises if the mesh does not have the axis
+        if name in names[:number]:
+            raise InputError(
+                "an axis or sub-axis may be used only once",
+                got=f'"{name}" twice in {spec}',
+                expected=f'"{name}" at one place',
+            )
     read = from_named_sharding(NamedSharding(abstract, spec), rank)
     dims = tuple(DimSharding(dim.axes, dim.open) for dim in read.dims)
     return Sharding(mesh, dims, (), read.unreduced)

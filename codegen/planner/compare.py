@@ -10,10 +10,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardwright.codegen.planner.basis.traffic import traffic_of
 from shardwright.codegen.planner.memory import held_at_once
 from shardwright.codegen.planner.plan import default_network, network_of, plan
 from shardwright.codegen.planner.xla import XlaCollectives
 from shardwright.codegen.planner.xla_cost import seconds_of
+from shardwright.codegen.spec.description import Description
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.plan import Plan
@@ -70,8 +72,6 @@ def _row(made: Plan) -> Row:
 
 
 def _bound(reshard: Reshard, model: str) -> Row:
-    from shardwright.codegen.planner.basis.traffic import traffic_of
-
     bound = traffic_of(reshard, ())
     network = network_of(reshard, model)
     least, peak = bound.bound_received_max, held_at_once(reshard)
@@ -111,8 +111,6 @@ def xla_plan(reshard: Reshard) -> XlaCollectives | str:
 
 
 def _job(reshard: Reshard) -> dict[str, object]:
-    from shardwright.codegen.spec.description import Description
-
     return Description.of(reshard, "compared").to_dict()
 
 
@@ -125,8 +123,8 @@ def why_not_xla(reshard: Reshard) -> str | None:
         return "jax wants one order of devices before and after"
     if reshard.source.mesh.size > MOST_XLA_DEVICES:
         return f"not asked beyond {MOST_XLA_DEVICES} devices"
-    if reshard.source.unreduced:
-        return "the identity reduces no terms"
+    if reshard.source.unreduced or reshard.target.unreduced:
+        return "the identity neither reduces nor makes terms"
     if any(extent % side.parts(dim) for side in sides for dim, extent in enumerate(reshard.shape)):
         return "jax wants dimensions that divide"
     return None

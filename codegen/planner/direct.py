@@ -11,7 +11,7 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import HolderRule
-from shardwright.ir.plan import ExchangeStep, Plan, Prediction, Traffic
+from shardwright.ir.plan import DirectPlan, Prediction, Traffic
 from shardwright.ir.reshard import Reshard
 
 
@@ -21,7 +21,7 @@ def plan_direct(
     *,
     network: Network | None = None,
     memory_limit: int | None = None,
-) -> Plan:
+) -> DirectPlan:
     """Return the exchange of a reshard; `rule` overrides the choice of holders, `network` prices
     it.
 
@@ -35,7 +35,8 @@ def plan_direct(
             got=str(reshard.source),
             expected="the same unreduced axes in the target, or strategy basis",
         )
-    check_limit(reshard, memory_limit)
+    if memory_limit is not None:
+        check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)
     chosen = rule or choose_rule(loads)
     traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
@@ -47,7 +48,7 @@ def plan_direct(
         prediction = Prediction(
             str(network.topology), seconds, (seconds,), None, peak, memory_limit
         )
-    return Plan(reshard, "direct", (ExchangeStep(exchange),), traffic, prediction)
+    return DirectPlan(reshard=reshard, exchange=exchange, traffic=traffic, prediction=prediction)
 
 
 def _traffic(loads: Loads, rule: HolderRule, itemsize: int) -> Traffic:

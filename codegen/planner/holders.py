@@ -74,9 +74,18 @@ class Loads:
         return number
 
     @cached_property
+    def boxes(self) -> tuple[Integers, Integers]:
+        """What source positions hold of what is wanted at all, and target positions want of what
+        there is: [n, dimensions, 2]. It is all but along hidden dimensions, of which one side may
+        have the first element only."""
+        ends = [min(dim.source.extent, dim.target.extent) for dim in self.exchange.dims]
+        bound = np.array(ends, dtype=np.int64)[:, None]
+        return np.minimum(self.source.boxes(), bound), np.minimum(self.target.boxes(), bound)
+
+    @cached_property
     def volume(self) -> Integers:
         """Elements of the source shard at every source position."""
-        return _volumes(self.source.boxes())
+        return _volumes(self.boxes[0])
 
     @cached_property
     def lacking(self) -> Integers:
@@ -95,7 +104,7 @@ class Loads:
     def received(self) -> Integers:
         """Return elements each target position lacks, the lower bound that a direct plan
         reaches."""
-        lacking = _volumes(self.target.boxes())
+        lacking = _volumes(self.boxes[1])
         lacking[self.members[0]] -= np.prod(self.held_widths, axis=1, dtype=np.int64)
         return lacking
 
@@ -113,7 +122,8 @@ class Loads:
         return load
 
     def _own_dimension(self, tiles: DimTiles) -> Integers:
-        """Per source position, the width it would send along a dimension to its own replicas."""
+        """Return, for each source position, the width it would send along a dimension to its own
+        replicas."""
         pairs, replicas = tiles.pairs, self.source.replicas
 
         def free_part(target_index: Integers) -> Integers:
@@ -139,14 +149,15 @@ class Loads:
         turn, part = replica % holders, replica // holders
         rounds = np.maximum(-(-(self.target.replicas - turn) // holders), 0)
         load = self._piece_rounds(rule, part, rounds)
-        widths = self.source.boxes()[:, :, 1] - self.source.boxes()[:, :, 0]
+        widths = self.boxes[0][:, :, 1] - self.boxes[0][:, :, 0]
         for axis in range(len(self.source.dims)):
             if axis != cut:
                 load = load * widths[:, axis]
         return load - self._held_pieces(rule)
 
     def _piece_rounds(self, rule: HolderRule, part: Integers, rounds: Integers) -> Integers:
-        """Per source position, the width along `cut` it sends over all receivers' turns."""
+        """Return, for each source position, the width along `cut` it sends over all receivers'
+        turns."""
         pieces = rule.pieces
         if not self.source.dims:
             return rounds

@@ -24,10 +24,8 @@ def held_at_once(reshard: Reshard) -> int:
     return sum(shard_bytes(reshard)) if shared else max(shard_bytes(reshard))
 
 
-def check_limit(reshard: Reshard, memory_limit: int | None) -> None:
+def check_limit(reshard: Reshard, memory_limit: int) -> None:
     """Raise InputError for a limit below what a device holds before and after."""
-    if memory_limit is None:
-        return
     source, target = shard_bytes(reshard)
     least = held_at_once(reshard)
     number = as_integer(memory_limit)

@@ -87,7 +87,7 @@ def _differences(sender: Integers, receiver: Integers, network: Network) -> Inte
 
 
 def _repeats(sender: Integers, receiver: Integers) -> Integers:
-    """For every transfer how many earlier ones have the same two ends."""
+    """Return, for every transfer, how many earlier ones have the same two ends."""
     order = np.lexsort((receiver, sender))
     new = np.ones(order.size, dtype=bool)
     new[1:] = (np.diff(sender[order]) != 0) | (np.diff(receiver[order]) != 0)
@@ -125,7 +125,7 @@ def _flip(
     one: int,
     other: int,
 ) -> None:
-    """Swaps two colours along the path from a receiver, so that `one` is free there.
+    """Swap two colours along the path from a receiver, so that `one` is free there.
 
     The path never reaches the sender at which `one` is free: it enters senders by edges of `one`.
     """

@@ -51,7 +51,7 @@ class Conflict(NamedTuple):
 
 
 class AxisMove(NamedTuple):
-    """Axes that a tensor got along a factor, and the tensor they came from."""
+    """Axes that a tensor got along a factor, and the tensor they came from: the first with them."""
 
     tensor: int
     factor: int
@@ -68,11 +68,12 @@ class Visit(NamedTuple):
 
 
 class _Along(NamedTuple):
-    """What is to be moved along a factor, and the tensor that has it."""
+    """What is to be moved along a factor, the largest tensor that has it, and the first."""
 
     factor: int
     axes: Parts
     source: int
+    first: int
 
 
 class _Tensor:
@@ -196,7 +197,7 @@ def visit(
             conflicts += [conflict._replace(tensor=index) for conflict in lost]
             if got:
                 tensor.axes[along.factor] = merged((*tensor.axes[along.factor], *got))
-                moves.append(AxisMove(index, along.factor, got, along.source))
+                moves.append(AxisMove(index, along.factor, got, along.first))
     after = tuple(tensor.written(sizes) for tensor in tensors)
     real = tuple(move for move in moves if after[move.tensor] != states[move.tensor])
     return Visit(after, real, tuple(conflicts))
@@ -218,7 +219,7 @@ def _in_order(
 
 
 def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -> _Along | None:
-    """Return the longest axes that no tensor disagrees with, and the tensor they come from."""
+    """Return the longest axes that no tensor disagrees with, and the tensors that have them."""
     if direction == NONE:
         return None
     having = [
@@ -229,12 +230,12 @@ def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -
     axes = _compatible([tensor.axes[factor] for _, tensor in having])
     if not axes:
         return None
-    sources = (
+    sources = [
         (-tensor.size, index)
         for index, tensor in having
         if not common(tensor.axes[factor], axes)[2]
-    )
-    return _Along(factor, axes, min(sources)[1])
+    ]
+    return _Along(factor, axes, min(sources)[1], sources[0][1])
 
 
 def _compatible(sequences: list[Parts]) -> Parts:

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from shardwright.codegen.propagate.factors import TensorState
-from shardwright.ir.program import Op, Rule
+from shardwright.ir.program import Line, Op, Rule
+from shardwright.ir.sharding import Sharding
+
+
+@dataclass(frozen=True)
+class ShardingCopy:
+    """A sharding that a value has from another from the start; both are numbers in the program."""
+
+    source: int
+    target: int
+    kind: str  # "constrain" or "alike"
+    line: Line | None
 
 
 class Role(Enum):
@@ -42,20 +53,40 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in order, and what a change of a slot makes worth another visit."""
+    """Nodes in order, and what a change of a slot makes worth another visit.
 
-    states: list[TensorState]
+    A slot is on the mesh of the sharding it was given, or of the first axes that it gets.
+    """
+
+    states: list[TensorState] = field(default_factory=list)
+    meshes: list[int | None] = field(default_factory=list)  # slot -> mesh of the program
+    given: list[Sharding | None] = field(default_factory=list)  # slot -> what was said of it
+    names: dict[int, str] = field(default_factory=dict)  # of slots that no value or result has
     nodes: list[Node] = field(default_factory=list)
     returns: list[Node] = field(default_factory=list)  # from returned values to results
     owner: dict[int, int] = field(default_factory=dict)  # slot -> the node that defines it
     users: dict[int, list[int]] = field(default_factory=dict)  # slot -> nodes that read it
-    groups: dict[int, tuple[Node, ...]] = field(default_factory=dict)  # slot -> to its like
+    alike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> its group's others
     slots: list[int] = field(default_factory=list)  # program value -> slot
     results: list[int] = field(default_factory=list)  # program result -> slot
 
-    def slot(self, state: TensorState) -> int:
+    def slot(
+        self, state: TensorState, mesh: int | None = None, given: Sharding | None = None
+    ) -> int:
         self.states.append(state)
+        self.meshes.append(mesh)
+        self.given.append(given)
         return len(self.states) - 1
+
+    def copy(self, source: int, target: int) -> None:
+        """Give the sharding of one slot to another, all of it."""
+        self.states[target] = self.states[source]
+        self.meshes[target] = self.meshes[source]
+        self.given[target] = self.given[source]
+
+    def meshes_of(self, node: Node) -> set[int]:
+        """Return the meshes that the tensors of a node are on; those on none yet fit any."""
+        return {mesh for slot in node.tensors if (mesh := self.meshes[slot]) is not None}
 
     def add(self, node: Node, owned: Iterable[int]) -> None:
         """Append a node that defines the slots `owned` and reads its others."""

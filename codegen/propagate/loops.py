@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 
 def open_state(rank: int) -> TensorState:
-    """Nothing is known, and everything may come."""
+    """Return the state in which nothing is known and everything may come."""
     return TensorState((Dim((), True),) * rank)
 
 
@@ -45,15 +45,16 @@ class Loops:
         self.node(identity(shape, len(given)), (*given, target), Role.EDGE, "edge")
 
     def sliced(self, whole: int, part: int, shape: Shape) -> None:
-        """One element of the first dimension of `whole` each time around: a slice, a reshape."""
+        """Add nodes that take one element of the first dimension of `whole` each time around: a
+        slice, a reshape."""
         one = (1, *shape[1:])
         cut = self.graph.slot(open_state(len(shape)))
         self.node(_first_cut(shape, one), (whole, cut), Role.PASS, "dynamic_slice")
         self.node(_first_gone(one), (cut, part), Role.PASS, "reshape", once=True)
 
     def stacked(self, part: int, whole: int, shape: Shape) -> int:
-        """Return one element of the first dimension of `whole` written each time; the whole
-        after it."""
+        """Add nodes that write one element of the first dimension of `whole` each time around;
+        return the whole after it."""
         one = (1, *shape[1:])
         wide, after = (self.graph.slot(open_state(len(shape))) for _ in range(2))
         self.node(_first_new(one), (part, wide), Role.BROADCAST, "broadcast_in_dim")

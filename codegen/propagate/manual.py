@@ -29,17 +29,19 @@ def manual_nodes(
     """Add the nodes of a manual computation and of its body."""
     (inner,) = op.bodies
     sides = [_shardings(op, name) for name in ("in_shardings", "out_shardings")]
-    for sharding, operand, argument in zip(sides[0], op.operands, inner.arguments, strict=True):
-        crossing = _Crossing(op, sharding, graph, _shapes(program, operand, argument))
-        crossing.add(of(operand), of(argument), inward=True)
+    name = program.values[op.results[0]].name if op.results else op.kind
+
+    def cross(side: str, number: int, sharding: Sharding, outside: int, inside: int) -> None:
+        shapes = program.values[outside].shape, program.values[inside].shape
+        mesh = program.meshes.index(sharding.mesh)
+        crossing = _Crossing(op, sharding, graph, shapes, mesh, f"{side} {number} of {name}")
+        crossing.add(of(outside), of(inside), inward=side == "argument")
+
+    for i, sharding in enumerate(sides[0]):
+        cross("argument", i, sharding, op.operands[i], inner.arguments[i])
     body(inner)
-    for sharding, returned, result in zip(sides[1], inner.results, op.results, strict=True):
-        crossing = _Crossing(op, sharding, graph, _shapes(program, result, returned))
-        crossing.add(of(result), of(returned), inward=False)
-
-
-def _shapes(program: Program, outside: int, inside: int) -> tuple[Shape, Shape]:
-    return program.values[outside].shape, program.values[inside].shape
+    for i, sharding in enumerate(sides[1]):
+        cross("result", i, sharding, op.results[i], inner.results[i])
 
 
 def _shardings(op: Op, name: str) -> tuple[Sharding, ...]:
@@ -53,11 +55,18 @@ class _Crossing:
     """One tensor on both sides of the border: global outside, local inside."""
 
     def __init__(
-        self, op: Op, sharding: Sharding, graph: Graph, shapes: tuple[Shape, Shape]
+        self,
+        op: Op,
+        sharding: Sharding,
+        graph: Graph,
+        shapes: tuple[Shape, Shape],
+        mesh: int,
+        name: str,
     ) -> None:
         names = op.param("manual_axes")
         sizes = sharding.mesh.sizes
-        self.graph, (self.outer, self.inner) = graph, shapes
+        self.graph, self.mesh, self.name = graph, mesh, name
+        self.outer, self.inner = shapes
         self.axes = [tuple(part_of(ref, sizes) for ref in dim.axes) for dim in sharding.dims]
         listed = names if isinstance(names, tuple) else ()
         self.manual = tuple(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
@@ -66,8 +75,9 @@ class _Crossing:
         """Hold the manual axes on both sides, and let the others through."""
         state = self.graph.states[inside]
         self.graph.states[inside] = TensorState(state.dims, (*state.fixed, *self.manual))
-        asked = self._asked()
-        constrained = self.graph.slot(asked)
+        self.graph.meshes[inside] = self.mesh
+        constrained = self.graph.slot(self._asked(), self.mesh)
+        self.graph.names[constrained] = self.name
         rule = identity(self.outer, 1)
         slots = (outside, constrained) if inward else (constrained, outside)
         through = (constrained, inside) if inward else (inside, constrained)
@@ -85,7 +95,8 @@ class _Crossing:
         return TensorState(tuple(Dim(axes, True) for axes in self.axes), fixed)
 
     def _rule(self, inward: bool) -> Rule:
-        """Outside, the manual axes are a factor of their own, major to the local one."""
+        """Return the rule of a manual computation: outside, the manual axes are a factor of
+        their own, major to the local one."""
         shapes = (self.outer, self.inner) if inward else (self.inner, self.outer)
         build = Builder((shapes[0],), (shapes[1],))
         outer = 0 if inward else 1

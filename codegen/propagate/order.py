@@ -8,6 +8,9 @@ later one. For each op priority in turn:
    nodes that define and read it go on top, unless they are on the stack already; the node that was
    visited does not;
 3. results again.
+
+When a visit changes a member of a group, its sharding is copied to the other members at once, the
+last one first, whatever they had; what defines and reads these goes on the stack too.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class Level(enum.IntEnum):
 
 
 def directions(node: Node, level: Level) -> tuple[int, ...]:
-    """From where axes move along each factor of a node."""
+    """Return from where axes move along each factor of a node."""
     return _directions(node.rule, node.role, node.once, level)
 
 

@@ -38,17 +38,17 @@ def ref_of(part: AxisPart, sizes: Mapping[str, int]) -> AxisRef:
 
 
 def size_of(parts: Iterable[AxisPart]) -> int:
-    """Into how many shards parts cut together."""
+    """Return into how many shards parts cut together."""
     return math.prod(part.size for part in parts)
 
 
 def overlap(a: AxisPart, b: AxisPart) -> bool:
-    """Do two parts share a stretch of one axis?"""
+    """Return whether two parts share a stretch of one axis."""
     return a.axis == b.axis and a.low < b.high and b.low < a.high
 
 
 def merged(parts: Iterable[AxisPart]) -> Parts:
-    """Neighbours as one: `"x":(1)2, "x":(2)2` is `"x":(1)4`."""
+    """Return neighbours as one: `"x":(1)2, "x":(2)2` is `"x":(1)4`."""
     out: list[AxisPart] = []
     for part in parts:
         if out and out[-1].axis == part.axis and out[-1].high == part.low:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from shardwright.codegen.propagate.factors import Dim, TensorState
 from shardwright.codegen.propagate.graph import Graph, Node, Role
+from shardwright.codegen.propagate.groups import by_member
 from shardwright.codegen.propagate.kinds import ELEMENTWISE, PASSED
 from shardwright.codegen.propagate.loops import Loops, identity, open_state
 from shardwright.codegen.propagate.manual import manual_nodes
@@ -38,15 +38,15 @@ class _Make:
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values
-        self.graph = Graph([])
+        self.graph = Graph()
         self.loops = Loops(self.graph)
         self.slot: dict[int, int] = {}
         self.alias: dict[int, int] = {}  # arguments of branches: the operand they are
-        self._adopt()
         self.uses: Counter[int] = Counter()
 
     def run(self) -> Graph:
         self._count(self.program.body)
+        self.uses.update(member for group in self.program.groups for member in group)
         for value in self.program.body.arguments:
             self.of(value)
         self._body(self.program.body)
@@ -59,9 +59,13 @@ class _Make:
         """Return the slot of a value."""
         value = self.alias.get(value, value)
         if value not in self.slot:
-            known = self.values[value]
-            self.slot[value] = self.graph.slot(state_of(known.sharding, len(known.shape)))
+            self.slot[value] = self._new(self.values[value].sharding, self._shape(value))
         return self.slot[value]
+
+    def _new(self, sharding: Sharding | None, shape: tuple[int, ...]) -> int:
+        """Return a new slot for a tensor that was given a sharding, or none."""
+        mesh = None if sharding is None else self.program.meshes.index(sharding.mesh)
+        return self.graph.slot(state_of(sharding, len(shape)), mesh, sharding)
 
     def _shape(self, value: int) -> tuple[int, ...]:
         return self.values[value].shape
@@ -80,7 +84,7 @@ class _Make:
             self.uses[self.alias.get(result, result)] += 1
 
     def _once(self, op: Op) -> bool:
-        """Is nothing but this op made of its operands? (Scalars do not count.)"""
+        """Return whether nothing but this op is made of its operands. (Scalars do not count.)"""
         tensors = [self.alias.get(v, v) for v in op.operands if self._shape(v)]
         return all(self.uses[v] == 1 for v in tensors)
 
@@ -114,26 +118,8 @@ class _Make:
         self.graph.add(node, tensors[len(op.operands) :])
 
     def _groups(self) -> None:
-        """Note for every member of a group the nodes to the others, the last one first."""
-        for group in self.program.groups:
-            slots = tuple(dict.fromkeys(map(self.of, group)))
-            rule = identity(self._shape(group[0]), 2, 0)
-            for slot in slots:
-                self.graph.groups[slot] = tuple(
-                    Node(-1, rule, (slot, other), Role.EDGE, False, None, "alike")
-                    for other in reversed(slots)
-                    if other != slot
-                )
-
-    def _adopt(self) -> None:
-        """Where a group is given one sharding, let the members that are given none have it too."""
-        for group in self.program.groups:
-            said = {s for v in group if (s := self.values[v].sharding) is not None}
-            if len(said) == 1:
-                self.values = tuple(
-                    replace(v, sharding=v.sharding or next(iter(said))) if i in group else v
-                    for i, v in enumerate(self.values)
-                )
+        slots = (tuple(dict.fromkeys(map(self.of, group))) for group in self.program.groups)
+        self.graph.alike = by_member(slots)
 
     def _share(self, *values: int) -> None:
         """Make values one slot, that of the first."""
@@ -201,7 +187,7 @@ class _Make:
     def _results(self) -> None:
         for value, sharding in zip(self.program.body.results, self.program.results, strict=True):
             shape = self._shape(value)
-            slot = self.graph.slot(state_of(sharding, len(shape)))
+            slot = self._new(sharding, shape)
             self.graph.results.append(slot)
             tensors = (self.of(value), slot)
             node = Node(-1, identity(shape, 1), tensors, Role.EDGE, False, None, "return")

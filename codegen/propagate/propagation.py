@@ -7,18 +7,19 @@ for it in its own tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.propagate.applied import apply_constraints
 from shardwright.codegen.propagate.factors import Dim, TensorState, Visit, visit
-from shardwright.codegen.propagate.graph import Graph, Node
+from shardwright.codegen.propagate.graph import Graph, Node, ShardingCopy
+from shardwright.codegen.propagate.groups import with_agreed_groups
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
 from shardwright.codegen.propagate.order import Level, directions, sweep
 from shardwright.codegen.propagate.parts import minus, ref_of
 from shardwright.codegen.propagate.program_graph import graph_of
-from shardwright.codegen.propagate.trail import Trail, TrailEntry
-from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Program
+from shardwright.codegen.propagate.trail import Trail, TrailEntry, copy_entry
+from shardwright.ir.program import Op, Program
 from shardwright.ir.sharding import DimSharding, Sharding
 
 
@@ -31,8 +32,13 @@ class Propagated:
 
 
 def propagate(program: Program, until: int | None = None) -> Propagated:
-    """Give every value of a program its sharding; only of user priorities up to `until`."""
-    return _Propagation(program, until).run()
+    """Give every value of a program its sharding; only of user priorities up to `until`.
+
+    First the constraints are applied to what they constrain, and groups are made to agree.
+    """
+    program, constrained = apply_constraints(program)
+    program, alike = with_agreed_groups(program)
+    return _Propagation(program, until).run((*constrained, *alike))
 
 
 class _Propagation:
@@ -45,7 +51,9 @@ class _Propagation:
         self.entries: list[TrailEntry] = []
         self.user = 0
 
-    def run(self) -> Propagated:
+    def run(self, copies: tuple[ShardingCopy, ...]) -> Propagated:
+        for copy in copies:
+            self._noted(copy)
         kept = self._hidden()
         for priority in sorted({0, *(p for _, _, p, _ in kept)}):
             if self.until is not None and priority > self.until:
@@ -54,18 +62,26 @@ class _Propagation:
             for slot, dim, own, axes in kept:
                 if own == priority:
                     self._shown(slot, dim, axes)
-            for nodes in self.graph.groups.values():
-                for node in nodes:
-                    self._visit(node, Level.PASS_ONCE)
             for level in Level:
                 sweep(self.graph, lambda node, at=level: self._visit(node, at))  # type: ignore[misc]
         return Propagated(self._written(), Trail(self.program, self.graph, tuple(self.entries)))
 
+    def _noted(self, copy: ShardingCopy) -> None:
+        """Note in the trail what was copied from the start, at the priority of each dimension."""
+        source, target = (self.graph.slots[value] for value in (copy.source, copy.target))
+        op = Op(copy.kind, (copy.source,), (copy.target,), line=copy.line)
+        dims = self.graph.states[target].dims
+        given = self.program.values[copy.target].sharding
+        for index, dim in enumerate(given.dims if given is not None else ()):
+            axes = tuple(own.axes if i == index else () for i, own in enumerate(dims))
+            entry = copy_entry((source, target), axes, op, dim.priority or 0, Level.PASS_ONCE)
+            self.entries.append(entry)
+
     def _hidden(self) -> list[tuple[int, int, int, Dim]]:
         """Take away the dimensions of lower priorities: (slot, dimension, priority, what it is)."""
         kept: list[tuple[int, int, int, Dim]] = []
-        for slot, sharding in self._given():
-            for index, dim in enumerate(sharding.dims):
+        for slot, sharding in enumerate(self.graph.given):
+            for index, dim in enumerate(sharding.dims if sharding is not None else ()):
                 if dim.priority:
                     state = self.graph.states[slot]
                     kept.append((slot, index, dim.priority, state.dims[index]))
@@ -74,16 +90,6 @@ class _Propagation:
                     self.graph.states[slot] = TensorState(dims, fixed)
         return kept
 
-    def _given(self) -> Iterable[tuple[int, Sharding]]:
-        """Return the shardings that were said, each with its slot; one for a slot."""
-        values = zip(self.graph.slots, (v.sharding for v in self.program.values), strict=True)
-        results = zip(self.graph.results, self.program.results, strict=True)
-        said: dict[int, Sharding] = {}
-        for slot, sharding in (*values, *results):
-            if sharding is not None:
-                said.setdefault(slot, sharding)
-        return said.items()
-
     def _shown(self, slot: int, index: int, dim: Dim) -> None:
         """Put a dimension back when its priority has come."""
         state = self.graph.states[slot]
@@ -91,10 +97,11 @@ class _Propagation:
         self.graph.states[slot] = TensorState(_with(state.dims, index, dim), fixed)
 
     def _visit(self, node: Node, level: Level) -> list[int]:
-        states = tuple(self.graph.states[slot] for slot in node.tensors)
+        meshes = self.graph.meshes_of(node)
         along = directions(node, level)
-        if not any(along):
+        if len(meshes) != 1 or not any(along):  # between two meshes, nothing is propagated
             return []
+        states = tuple(self.graph.states[slot] for slot in node.tensors)
         key = (id(node.rule), along, node.kind in ELEMENTWISE, states)
         found = self.known.get(key)
         if found is None:
@@ -106,41 +113,44 @@ class _Propagation:
         for slot, state in zip(node.tensors, found.states, strict=True):
             if self.graph.states[slot] != state and slot not in changed:
                 self.graph.states[slot] = state
+                (self.graph.meshes[slot],) = meshes
                 changed[slot] = None
         if changed:
             self.entries.append(TrailEntry(node, found, self.user, level))
-        alike = [
-            other
-            for slot in changed
-            if node.kind != "alike"
-            for each in self.graph.groups.get(slot, ())
-            for other in self._visit(each, level)
-        ]
+        alike = [other for slot in changed for other in self._copied(slot, level)]
         return [*changed, *alike]
 
-    def _written(self) -> Program:
-        slots, results = self.graph.slots, self.graph.results
-        mesh = self.program.meshes[0] if self.program.meshes else None
-        values = [
-            replace(value, sharding=self._sharding(slot, value.sharding, mesh))
-            for slot, value in zip(slots, self.program.values, strict=True)
-        ]
-        out = tuple(
-            self._sharding(slot, given, mesh)
-            for slot, given in zip(results, self.program.results, strict=True)
-        )
-        return replace(self.program, values=tuple(values), results=out)
-
-    def _sharding(self, slot: int, given: Sharding | None, mesh: Mesh | None) -> Sharding | None:
+    def _copied(self, slot: int, level: Level) -> Iterator[int]:
+        """Give the sharding of a slot that has changed to the others of its group; yield those."""
         state = self.graph.states[slot]
-        home = given.mesh if given is not None else mesh
-        if home is None:
+        for other in self.graph.alike.get(slot, ()):
+            if self.graph.states[other] != state:
+                axes = tuple(dim.axes for dim in state.dims)
+                op = Op("alike", (), ())
+                self.entries.append(copy_entry((slot, other), axes, op, self.user, level))
+                self.graph.copy(slot, other)
+                yield other
+
+    def _written(self) -> Program:
+        values = [
+            replace(value, sharding=self._sharding(slot))
+            for slot, value in zip(self.graph.slots, self.program.values, strict=True)
+        ]
+        results = tuple(map(self._sharding, self.graph.results))
+        return replace(self.program, values=tuple(values), results=results)
+
+    def _sharding(self, slot: int) -> Sharding | None:
+        """Return the sharding of a slot; what is on no mesh is replicated on the first."""
+        if not self.program.meshes:
             return None
+        state = self.graph.states[slot]
+        home = self.program.meshes[self.graph.meshes[slot] or 0]
         sizes = home.sizes
         dims = tuple(
             DimSharding(tuple(ref_of(part, sizes) for part in dim.axes), dim.open)
             for dim in state.dims
         )
+        given = self.graph.given[slot]
         said = (given.replicated, given.unreduced) if given is not None else ((), ())
         return Sharding(home, dims, *said)
 

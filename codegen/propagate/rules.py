@@ -24,7 +24,7 @@ from shardwright.ir.program import Op, Rule, Value
 
 
 def is_known(kind: str) -> bool:
-    """Do the table have this kind?"""
+    """Return whether the table has this kind."""
     return kind in _RULES or kind in CONTROL or kind in CONSTANT
 
 
@@ -63,7 +63,8 @@ def _elementwise(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _bitcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Elementwise; where widths differ, the last dimension of one side has the parts."""
+    """Return the rule of an elementwise op; where widths differ, the last dimension of one side
+    has the parts."""
     build = Builder(operands, results)
     (source,), (target,) = operands, results
     for dim in range(min(len(source), len(target))):
@@ -130,7 +131,8 @@ def _pair(op: Op, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _slice(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return a dimension that is cut is permuted: its elements move between shards."""
+    """Return the rule of a slice: a dimension that is cut is permuted, since its elements move
+    between shards."""
     build = Builder(operands, results)
     for dim, extent in enumerate(operands[0]):
         cut = any(extent != result[dim] for result in results)
@@ -179,7 +181,7 @@ def _cumulative(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _top_k(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the last dimension is whole; Shardy has no rule for this op."""
+    """Return the rule of top-k: the last dimension is whole; Shardy has no rule for this op."""
     build = Builder(operands, results)
     last = len(operands[0]) - 1
     for dim in range(last):
@@ -223,7 +225,8 @@ def _window(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _select_and_scatter_add(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Operands are the cotangent of the windows and what they were chosen from."""
+    """Return the rule of operands that are the cotangent of the windows and what they were
+    chosen from."""
     build = Builder(operands, results)
     size = op.integers("window_dimensions")
     for dim, extent in enumerate(results[0]):
@@ -249,7 +252,7 @@ def _reshape(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _made_per_position(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return what is computed for each position by itself, from a key: random bits."""
+    """Return the rule of what is computed for each position by itself, from a key: random bits."""
     build = Builder(operands, results)
     for dim, extent in enumerate(results[0]):
         build.factor(extent, {len(operands): dim})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardwright.codegen.propagate.factors import AxisMove, Conflict, Visit
-from shardwright.codegen.propagate.graph import Graph, Node
+from shardwright.codegen.propagate.graph import Graph, Node, Role
+from shardwright.codegen.propagate.loops import identity
 from shardwright.codegen.propagate.order import Level
 from shardwright.codegen.propagate.parts import AxisPart, Parts, overlap, ref_of
-from shardwright.ir.program import Program, Value
+from shardwright.ir.program import Op, Program, Value
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,16 @@ class TrailEntry:
     visit: Visit
     user: int
     level: Level
+
+
+def copy_entry(
+    slots: tuple[int, int], axes: tuple[Parts, ...], op: Op, user: int, level: Level
+) -> TrailEntry:
+    """Return the entry of a sharding that was copied from one slot to another, not propagated."""
+    rule = identity((1,) * len(axes), 1)
+    node = Node(-1, rule, slots, Role.EDGE, False, op, op.kind)
+    moves = (AxisMove(1, dim, parts, 0) for dim, parts in enumerate(axes) if parts)
+    return TrailEntry(node, Visit((), tuple(moves), ()), user, level)
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Change:
         where = f" ({self.line})" if self.line else ""
         lost = "".join(f"; {conflict}" for conflict in self.conflicts)
         return (
-            f"%{self.value} dimension {self.dim} got {self.axes} from %{self.source} "
+            f"{_named(self.value)} dimension {self.dim} got {self.axes} from {_named(self.source)} "
             f"through {self.kind}{where}, priority p{self.user_priority}, "
             f"op priority {int(self.op_priority)}{lost}"
         )
@@ -72,10 +84,10 @@ class Trail:
         return tuple(found.values())
 
     def origins(self, name: str) -> dict[str, str]:
-        """For each axis of a value's sharding, the value or result that it came from."""
+        """Return, for each axis of a value's sharding, the value or result that it came from."""
         slot = self.graph.slots[self.program.values.index(self.program.value(name))]
         return {
-            self._said(part): self._origin(slot, part)
+            self._said(slot, part): self._origin(slot, part)
             for dim in self.graph.states[slot].dims
             for part in dim.axes
         }
@@ -96,7 +108,7 @@ class Trail:
         return Change(
             self._name(node.tensors[move.tensor]),
             dim,
-            ", ".join(map(self._said, move.axes)),
+            self._listed(node.tensors[move.tensor], move.axes),
             node.kind,
             line,
             move.factor,
@@ -110,15 +122,18 @@ class Trail:
         """Return what a change won against in its tensor, or lost."""
         if conflict.tensor != move.tensor:
             return ""
-        axes = ", ".join(map(self._said, conflict.axes))
+        axes = self._listed(entry.node.tensors[move.tensor], conflict.axes)
         if conflict.factor == move.factor:
             return f"could not have {axes}, which are taken"
         won = conflict.winner == move.factor
         return f"won {axes} over factor {conflict.factor}" if won else ""
 
-    def _said(self, part: AxisPart) -> str:
-        sizes = next(mesh.sizes for mesh in self.program.meshes if part.axis in mesh.sizes)
-        return str(ref_of(part, sizes))
+    def _listed(self, slot: int, axes: Parts) -> str:
+        return ", ".join(self._said(slot, part) for part in axes)
+
+    def _said(self, slot: int, part: AxisPart) -> str:
+        mesh = self.program.meshes[self.graph.meshes[slot] or 0]
+        return str(ref_of(part, mesh.sizes))
 
     def _name(self, slot: int) -> str:
         for value, own in self._named():
@@ -126,10 +141,15 @@ class Trail:
                 return value.name
         if slot in self.graph.results:
             return f"result {self.graph.results.index(slot)}"
-        return "loop"
+        return self.graph.names.get(slot, "loop")
 
     def _named(self) -> Iterator[tuple[Value, int]]:
         return zip(self.program.values, self.graph.slots, strict=True)
+
+
+def _named(name: str) -> str:
+    """Return a name as it stands in a sentence: that of a value with its `%`."""
+    return f"%{name}" if re.fullmatch(r"[\w.]+", name) else name
 
 
 def _meets(axes: Parts, part: AxisPart) -> bool:

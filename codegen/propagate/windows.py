@@ -9,7 +9,8 @@ Shapes = tuple[Shape, ...]
 
 
 def convolution(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Batch and features as in a matmul; a spatial dimension is permuted (a halo).
+    """Return the rule of a convolution: batch and features as in a matmul; a spatial dimension is
+    permuted (a halo).
 
     With strides a spatial dimension of the input is the output's times what a stride leaves.
     """
@@ -49,7 +50,8 @@ def _spatial(build: Builder, extents: tuple[int, int, int], dims: tuple[int, int
 
 
 def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return a dimension that is indexed and collapsed is a reduction: one shard has each row.
+    """Return the rule of a gather: a dimension that is indexed and collapsed is a reduction, since
+    one shard has each row.
 
     A dimension that is taken whole is passed through, and so are the dimensions of the indices;
     batching dimensions run through all three. The vectors of indices are needed whole.
@@ -75,7 +77,8 @@ def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def scatter(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """As a gather read backward; where updates are added, their rows are a reduction."""
+    """Return the rule of a gather read backward; where updates are added, their rows are a
+    reduction."""
     build = Builder(operands, results)
     table, indices, updates = operands
     windows = op.integers("update_window_dims")
@@ -101,7 +104,7 @@ def _rest(rank: int, without: tuple[int, ...]) -> list[int]:
 
 
 def _batching(op: Op, table: str, indices: str) -> dict[int, int]:
-    """Of the indices' dimensions those that run along with one of the table."""
+    """Return those of the indices' dimensions that run along with one of the table."""
     left, right = (op.integers(f"{name}_batching_dims") for name in (indices, table))
     return dict(zip(left, right, strict=True))
 

@@ -50,7 +50,7 @@ class Bands:
 
 
 def bands_of(exchange: Exchange, limit: int) -> tuple[Bands, ...]:
-    """Per tensor dimension its first `limit` bands."""
+    """Return the first `limit` bands of each tensor dimension."""
     visible = exchange.dims[exchange.source.hidden :]
     return tuple(_bands(axis, tiles, limit) for axis, tiles in enumerate(visible))
 
@@ -163,7 +163,7 @@ def holders_text(layout: Layout, index: tuple[int, ...]) -> str:
 
 
 def _runs(ids: tuple[int, ...]) -> str:
-    """Ids with commas, runs of three or more consecutive ones as `first-last`."""
+    """Return ids with commas, runs of three or more consecutive ones as `first-last`."""
     ordered = enumerate(sorted(ids))
     texts: list[str] = []
     for _, group in itertools.groupby(ordered, key=lambda pair: pair[1] - pair[0]):

@@ -13,7 +13,7 @@ from shardwright.codegen.show.proof import prove_roundtrip
 from shardwright.codegen.show.symbols import OTHER_TARGET, SOURCE
 from shardwright.codegen.show.tiles import tile_sections
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, direct_of
 from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
@@ -28,11 +28,11 @@ def derivation(reshard: Reshard) -> str:
     Layout maps and their inverses, the map from source to target shards, the ranges of a tile for
     fixed devices, peers, period and divisors, who sends, and the bytes beside their bounds.
     """
-    plan = plan_of(reshard)
+    plan = direct_of(plan_of(reshard))
     return "\n".join([title(plan), *derivation_lines(plan)])
 
 
-def derivation_lines(plan: Plan) -> list[str]:
+def derivation_lines(plan: DirectPlan) -> list[str]:
     """Return the lines of a derivation below its title."""
     reshard = plan.reshard
     maps = ReshardMaps.of(reshard, symbols=True), ReshardMaps.of(reshard, symbols=False)
@@ -138,7 +138,7 @@ def _shards(layout: LayoutMap) -> list[str]:
     return [f"shards of {shape}{cut}{split}{held}"]
 
 
-def _holder(plan: Plan) -> list[str]:
+def _holder(plan: DirectPlan) -> list[str]:
     if plan.exchange.source.replicas == 1:
         return []
     forms = closed_forms(plan.exchange)

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from shardwright.codegen.show.cuts import Band, CutPicture, holders_text
 from shardwright.codegen.show.draw import Arrow, Cell, across, centred, down, grid, size_of
+from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import Plan, direct_of
 from shardwright.ir.sharding import Sharding
 
 # A picture is at most this wide, and a cell at most this high, or ranges stand for elements.
@@ -27,7 +28,7 @@ CellOf = Callable[[int], Cell]
 
 def pictures(plan: Plan) -> str:
     """Return the mesh before and after with the contents of every device, and the cut pattern."""
-    reshard, exchange = plan.reshard, plan.exchange
+    reshard, exchange = plan.reshard, direct_of(plan).exchange
     same_mesh = reshard.source.mesh == reshard.target.mesh
     parts = [
         *device_pictures(reshard.source, "the source mesh" if not same_mesh else "the mesh"),
@@ -36,7 +37,7 @@ def pictures(plan: Plan) -> str:
         mesh_picture(reshard.source, exchange.source),
         f"After: {reshard.target}{_labels(exchange.target)}",
         mesh_picture(reshard.target, exchange.target),
-        cut_pattern(plan),
+        cut_pattern(exchange),
     ]
     return "\n\n".join(parts)
 
@@ -183,9 +184,9 @@ def axes_text(mesh: Mesh) -> str:
     return f"<[{axes}]>"
 
 
-def cut_pattern(plan: Plan) -> str:
+def cut_pattern(exchange: Exchange) -> str:
     """Return the tensor cut into tiles, the holders of the source and the target shard in each."""
-    picture = CutPicture.of(plan.exchange, DRAWN_BANDS)
+    picture = CutPicture.of(exchange, DRAWN_BANDS)
     widest = size_of(_tile_cells(picture))[0]
     picture = picture.narrowed(max(WIDTH // (widest + 3), 1))
     cells = _tile_cells(picture)
@@ -215,7 +216,8 @@ def _tile_cell(picture: CutPicture, row: Band, column: Band) -> Cell:
 
 
 def _scaled(lengths: list[int], least: int, limit: int) -> list[int]:
-    """Widths in proportion to lengths, the least of them `least`; all alike where that is wide."""
+    """Return widths in proportion to lengths, the least of them `least`; all alike where that is
+    wide."""
     shortest = min(lengths)
     scaled = [max(least, (least + 3) * length // shortest - 3) for length in lengths]
     return scaled if sum(scaled) + 3 * len(scaled) <= limit else [least] * len(lengths)

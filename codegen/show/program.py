@@ -1,4 +1,7 @@
-"""A program in the notation `f32[16@d,32@t]`, beside the lines of the user's source."""
+"""A program in the notation `f32[16@d,32@t]`, beside the lines of the user's source.
+
+Of several meshes each has a name, and what is on another than the first says on which.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import linecache
 from collections.abc import Iterator
 
 from shardwright.ir.program import Body, Line, Op, Program, Value
+from shardwright.ir.program_text import mesh_names
 from shardwright.ir.sharding import Sharding
 
 HIDDEN = frozenset({"constant"})
@@ -38,11 +42,12 @@ class _Shown:
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values
+        self.names = mesh_names(program.meshes)
         self.last: Line | None = None
 
     def lines(self) -> Iterator[str]:
-        for mesh in self.program.meshes:
-            yield f"mesh {mesh}"
+        for name, mesh in zip(self.names, self.program.meshes, strict=True):
+            yield f"mesh {mesh}" if len(self.names) == 1 else f"mesh @{name} = {mesh}"
         yield f"{self.program.name}:"
         for argument in self.program.body.arguments:
             yield f"    {self.value(argument)}"
@@ -50,6 +55,7 @@ class _Shown:
         results = zip(self.program.body.results, self.program.results, strict=True)
         listed = (self.result(value, sharding) for value, sharding in results)
         yield f"    return {', '.join(listed)}"
+        yield from (f"warning: {text}" for text in self.program.warnings)
 
     def body(self, body: Body, indent: str) -> Iterator[str]:
         for op in body.ops:
@@ -72,8 +78,14 @@ class _Shown:
 
     def value(self, number: int) -> str:
         value = self.values[number]
-        return f"{value.name}: {notation(value)}"
+        return f"{value.name}: {notation(value)}{self.on(value.sharding)}"
 
     def result(self, number: int, sharding: Sharding | None) -> str:
         value = self.values[number]
-        return f"{value.name}: {value.dtype}{shape_text(value.shape, sharding)}"
+        shape = shape_text(value.shape, sharding)
+        return f"{value.name}: {value.dtype}{shape}{self.on(sharding)}"
+
+    def on(self, sharding: Sharding | None) -> str:
+        """Return the mesh of a sharding, if it is not the first."""
+        number = 0 if sharding is None else self.program.meshes.index(sharding.mesh)
+        return f" on @{self.names[number]}" if number else ""

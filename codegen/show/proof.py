@@ -59,7 +59,8 @@ def prove_roundtrip(sharding: Sharding, split: str = "flat") -> Proof:
 
 
 def _of_elements(layout: LayoutMap) -> Iterator[Claim]:
-    """Along every dimension: a shard's elements are found in it again, and elements in a shard."""
+    """Yield the claims that, along every dimension, a shard's elements are found in it again,
+    and elements in a shard."""
     for axis, dim in enumerate(layout.dims):
         if dim.is_flat:
             index, local = layout.shard[axis], layout.local[axis]

@@ -9,7 +9,7 @@ from shardwright.codegen.show.derivation import derivation_lines
 from shardwright.codegen.show.pictures import pictures
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
 from shardwright.codegen.show.tables import HEADINGS, Row, more_text, not_enumerated, tile_rows
-from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
+from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, SteppedPlan
 
 # Devices and transfers that are listed; the others are counted.
 LISTED_DEVICES = 64
@@ -32,7 +32,7 @@ def review_page(
         f"Strategy `{plan.strategy}`. Made, and made again, by",
         _block([command], "sh"),
         *(_BACKWARD.format(file) for file in backward),
-        *(() if plan.strategy == "direct" else _steps(plan)),
+        *(_steps(plan) if isinstance(plan, SteppedPlan) else ()),
         "## Bytes against the bound",
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
@@ -40,7 +40,7 @@ def review_page(
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
         "## What each device holds",
         *_devices(plan),
-        *(_exchanged(plan) if plan.strategy == "direct" else ()),
+        *(_exchanged(plan) if isinstance(plan, DirectPlan) else ()),
         "## How to verify",
         _VERIFY,
         _block([f"shardwright verify {name}", "shardwright check ."], "sh"),
@@ -81,13 +81,13 @@ def _devices(plan: Plan) -> tuple[str, ...]:
     return (_markdown(("device", "before", "after"), device_ranges(plan.outline)),)
 
 
-def _steps(plan: Plan) -> tuple[str, ...]:
+def _steps(plan: SteppedPlan) -> tuple[str, ...]:
     """Return every step, and what it is chosen by."""
     rows = _markdown(STEP_HEADINGS, step_rows(plan))
     return "## Steps", rows if plan.steps else "None.", " ".join(choice_lines(plan))
 
 
-def _exchanged(plan: Plan) -> tuple[str, ...]:
+def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
     """Return what an exchange is predicted to take, its tiles, and how they follow from the
     shardings."""
     predicted = plan.prediction
@@ -107,7 +107,7 @@ def _exchanged(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _tiles(plan: Plan) -> tuple[str, ...]:
+def _tiles(plan: DirectPlan) -> tuple[str, ...]:
     if plan.devices > ENUMERATED_DEVICES:
         return (not_enumerated(plan),)
     rows, count = tile_rows(plan, LISTED_TRANSFERS)

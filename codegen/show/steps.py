@@ -8,19 +8,17 @@ import numpy as np
 
 from shardwright.codegen.planner.basis.traffic import moved
 from shardwright.codegen.show.tables import Row
-from shardwright.ir.plan import Plan
-from shardwright.ir.steps import ExchangeStep, Step
+from shardwright.ir.plan import SteppedPlan
+from shardwright.ir.steps import Step
 
 STEP_HEADINGS: Row = ("", "step", "over", "before", "after", "bytes received", "seconds")
 
 
-def step_rows(plan: Plan) -> Iterator[Row]:
+def step_rows(plan: SteppedPlan) -> Iterator[Row]:
     """Yield a row a step: what, over which axes, the shardings before and after it, the bytes
     that it brings to the busiest device, and the seconds that it is predicted to take."""
     assert plan.prediction is not None
     for number, step in enumerate(plan.steps):
-        if isinstance(step, ExchangeStep):
-            continue
         over = ", ".join(f"`{ref}`" for ref in step.ends.axes)
         ends = f"`{step.ends.before}`", f"`{step.ends.after}`"
         received = received_max(step) * plan.reshard.itemsize
@@ -35,10 +33,9 @@ def received_max(step: Step) -> int:
     return int(np.bincount(devices, weights=elements).max(initial=0))
 
 
-def choice_lines(plan: Plan) -> tuple[str, ...]:
+def choice_lines(plan: SteppedPlan) -> tuple[str, ...]:
     """Return what priced the steps, and the memory that they take."""
     chosen = plan.prediction
-    assert chosen is not None
     limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"
     return (
         f"Seconds are predicted for `{chosen.topology}`.",

@@ -41,7 +41,7 @@ class Scale:
         return self.offsets[-1]
 
     def span(self, first: int, last: int) -> tuple[float, float]:
-        """Offset and length of the bands `first` to `last`."""
+        """Return offset and length of the bands `first` to `last`."""
         return self.offsets[first], self.offsets[last + 1] - self.offsets[first]
 
 
@@ -72,7 +72,7 @@ class Canvas:
         return left + number * (width + GAP), top
 
     def size(self, notes: int) -> tuple[float, float]:
-        """Width and height of the picture."""
+        """Return width and height of the picture."""
         left, top = self.corner(2)
         width = max(left + self.across.length + MARGIN, 640)
         return width, top + self.down.length + MARGIN + 18 * notes
@@ -106,7 +106,8 @@ def svg(plan: Plan) -> str:
 
 
 def _scale(bands: Sequence[Band], wanted: int, limits: tuple[int, int]) -> Scale:
-    """In proportion where the shortest band stays legible, else partly in equal shares."""
+    """Return sizes in proportion where the shortest band stays legible, else partly in equal
+    shares."""
     least, most = limits
     length = min(max(least, wanted * len(bands)), most)
     extents = [band.high - band.low for band in bands]
@@ -170,7 +171,8 @@ def _ticks(canvas: Canvas, number: int, key: Key) -> Iterator[str]:
 def _marks(
     scale: Scale, bands: Sequence[Band], key: Key, room: Callable[[str], float]
 ) -> Iterator[tuple[float, str]]:
-    """Offset and tensor index of every cut; one that would touch the mark before it is left out."""
+    """Yield offset and tensor index of every cut; one that would touch the mark before it is
+    left out."""
     cuts = [(offset, band.low) for offset, _, band in _groups(scale, bands, key)]
     last = -100.0
     for offset, index in (*cuts, (scale.length, bands[-1].high)):
@@ -197,7 +199,7 @@ def _shard_of(side: int) -> Key:
 
 
 def _groups(scale: Scale, bands: Sequence[Band], key: Key) -> Iterator[tuple[float, float, Band]]:
-    """Offset, length and first band of each run of bands of one shard."""
+    """Yield offset, length and first band of each run of bands of one shard."""
     for _, group in itertools.groupby(enumerate(bands), key=lambda pair: key(pair[1])):
         run = list(group)
         yield *scale.span(run[0][0], run[-1][0]), run[0][1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.codegen.emit.docstring import box_text
-from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
+from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, direct_of
 
 Row = tuple[str, ...]
 
@@ -14,7 +14,9 @@ HEADINGS: Row = ("from", "to", "tensor", "source-local", "target-local", "bytes"
 LISTED_TRANSFERS = 64
 
 
-def tile_rows(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> tuple[tuple[Row, ...], int]:
+def tile_rows(
+    plan: DirectPlan, limit: int | None = LISTED_TRANSFERS
+) -> tuple[tuple[Row, ...], int]:
     """Return the first transfers as rows of text, at most `limit`, and how many there are."""
     transfers = plan.transfers()
     count = len(transfers) if limit is None else min(limit, len(transfers))
@@ -47,7 +49,7 @@ def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
     """
     if limit is not None and plan.devices > ENUMERATED_DEVICES:
         return not_enumerated(plan)
-    rows, count = tile_rows(plan, limit)
+    rows, count = tile_rows(direct_of(plan), limit)
     lines = list(_aligned((HEADINGS, *rows)))
     if count > len(rows):
         lines.append(more_text(count, len(rows)))

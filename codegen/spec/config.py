@@ -146,7 +146,8 @@ def _located(
 def _span(
     error: InputError, text: str, key: str, value: object, place: tuple[int, int]
 ) -> tuple[int, int]:
-    """Of the offending part, if the value stands in the file as it is; else of the whole entry."""
+    """Return the span of the offending part, if the value stands in the file as it is; else of
+    the whole entry."""
     entry = next(_entries(text, key, place), None)
     if entry is None:
         header = _HEADER.match(text, place[0])

@@ -106,7 +106,8 @@ class Manifest:
         return next((entry for entry in self.entries if entry.description.name == name), None)
 
     def updated(self, entries: tuple[Entry, ...], groups: tuple[GroupEntry, ...] = ()) -> Manifest:
-        """This manifest with entries added, or put in the place of those of the same name."""
+        """Return this manifest with entries added, or put in the place of those of the same
+        name."""
         new = {entry.description.name for entry in entries} | {each.group.name for each in groups}
         kept = (entry for entry in self.entries if entry.description.name not in new)
         old = (entry for entry in self.groups if entry.group.name not in new)

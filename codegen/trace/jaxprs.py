@@ -16,10 +16,11 @@ from jax.extend import core
 
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known
-from shardwright.codegen.spec.interop import from_named_sharding
 from shardwright.codegen.trace.lines import Lines
+from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.params import Params, params_of
 from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Body, Line, Op, Value
 from shardwright.ir.sharding import DimSharding, Sharding
 
@@ -36,13 +37,14 @@ SHORT = {"bool": "bool", "bfloat16": "bf16", "int": "i", "uint": "u", "float": "
 class Tracer:
     """One walk over a jaxpr and what it calls; `values` and `warnings` grow as it goes."""
 
-    def __init__(self, strict: bool, mesh_of: Callable[[Sharding], Sharding]) -> None:
+    def __init__(self, strict: bool, meshes: ProgramMeshes) -> None:
         self.values: list[Value] = []
         self.warnings: dict[str, None] = {}
         self.groups: dict[Any, list[int]] = {}
         self.constants: list[Any] = []
         self.manual: frozenset[str] = frozenset()  # axes of the manual computations around here
-        self.strict, self.mesh_of = strict, mesh_of
+        self.manual_mesh: Mesh | None = None  # and their mesh
+        self.strict, self.meshes = strict, meshes
         self.lines = Lines()
         self.counts: dict[str, int] = {}
 
@@ -144,7 +146,10 @@ class _Block:
         block.env.update(zip(jaxpr.invars, operands, strict=True))
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
             block.env[variable] = block.array(const)
+        lines = self.tracer.lines
+        outer, lines.around = lines.around, lines.of(equation)
         block.equations(jaxpr.eqns)
+        lines.around = outer
         return [block.read(atom) for atom in jaxpr.outvars]
 
     def _plain(self, equation: Any) -> Sequence[int]:
@@ -162,7 +167,7 @@ class _Block:
     def _broadcasts(
         self, kind: str, operands: list[int], aval: Any, line: Line | None
     ) -> list[int]:
-        """Operands of the result's shape; a predicate may stay a scalar."""
+        """Return operands of the result's shape; a predicate may stay a scalar."""
         shape = tuple(aval.shape)
         out = []
         for place, operand in enumerate(operands):
@@ -179,27 +184,39 @@ class _Block:
 
     def _constraint(self, equation: Any) -> Sequence[int]:
         aval, line = equation.outvars[0].aval, self.tracer.lines.of(equation)
-        given = equation.params.get("sharding")
-        ours = isinstance(given, Sharding | str)
-        sharding = given if ours else _opened(equation, len(aval.shape))
         try:
-            sharding = self.tracer.mesh_of(sharding).for_rank(len(aval.shape))
+            sharding = self._asked(equation, len(aval.shape))
+            self._check_manual(sharding)
         except InputError as error:
             raise error.named(f"constrain, {line}" if line else "constrain") from None
-        self._check_manual(sharding, line)
         operand = self.read(equation.invars[0])
         result = self.tracer.value("constrain", aval, line, sharding)
         params = (("sharding", sharding),)
         self.ops.append(Op("constrain", (operand,), (result,), params, line=line))
         return (result,)
 
-    def _check_manual(self, sharding: Sharding, line: Line | None) -> None:
-        """Raise an InputError if a constraint splits along an axis that is manual here."""
+    def _asked(self, equation: Any, rank: int) -> Sharding:
+        """Return the sharding of a constraint, ours or jax's."""
+        given, meshes = equation.params.get("sharding"), self.tracer.meshes
+        if isinstance(given, Sharding | str):
+            return meshes.read(given).for_rank(rank)
+        named = given or equation.params["dst_sharding"]
+        return _opened(meshes.of_jax(named, rank), equation.params.get("unconstrained_dims", ()))
+
+    def _check_manual(self, sharding: Sharding) -> None:
+        """Raise an InputError if a constraint splits along an axis that is manual here, or is on
+        another mesh."""
+        mesh = self.tracer.manual_mesh
+        if mesh is not None and sharding.mesh != mesh:
+            raise InputError(
+                "a constraint in a manual computation must be on its mesh",
+                got=f"{sharding} on {sharding.mesh}",
+                expected=f"a sharding on {mesh}",
+            )
         taken = [ref.name for ref in sharding.used() if ref.name in self.tracer.manual]
         if taken:
             raise InputError(
                 "a constraint in a manual computation must not use its manual axes",
-                argument=f"constrain, {line}" if line else "constrain",
                 got=f"{sharding} where {taken[0]} is manual",
                 expected="the axes that are not manual, the others being local already",
             )
@@ -210,7 +227,8 @@ class _Block:
         return (operand,)
 
     def _same(self, equation: Any) -> Sequence[int]:
-        """Return what changes the type of a value for shard_map alone is the value."""
+        """Return the operand itself: what changes the type of a value for shard_map alone is the
+        value."""
         return [self.read(atom) for atom in equation.invars]
 
     def _scan(self, equation: Any) -> Sequence[int]:
@@ -250,19 +268,23 @@ class _Block:
         params, line = equation.params, self.tracer.lines.of(equation)
         operands = tuple(self.read(atom) for atom in equation.invars)
         inner = params["jaxpr"]
-        outer = self.tracer.manual
-        self.tracer.manual = outer | params["newly_manual_axes"]
-        body = self.tracer.body(inner, (), ["manual_arg"] * len(inner.invars))
-        self.tracer.manual = outer
-        results = tuple(self.tracer.value("manual", v.aval, line) for v in equation.outvars)
         sides = (
             ("in_shardings", params["in_specs"], equation.invars),
             ("out_shardings", params["out_specs"], equation.outvars),
         )
-        shardings: Params = tuple(
-            (name, tuple(map(functools.partial(self._spec, params["mesh"]), specs, atoms)))
-            for name, specs, atoms in sides
-        )
+        try:
+            shardings: Params = tuple(
+                (name, tuple(map(functools.partial(self._spec, params["mesh"]), specs, atoms)))
+                for name, specs, atoms in sides
+            )
+            mesh = self._spec(params["mesh"], jax.sharding.PartitionSpec(), None).mesh
+        except InputError as error:
+            raise error.named(f"shard_map, {line}" if line else "shard_map") from None
+        outer = self.tracer.manual, self.tracer.manual_mesh
+        self.tracer.manual, self.tracer.manual_mesh = outer[0] | params["newly_manual_axes"], mesh
+        body = self.tracer.body(inner, (), ["manual_arg"] * len(inner.invars))
+        self.tracer.manual, self.tracer.manual_mesh = outer
+        results = tuple(self.tracer.value("manual", v.aval, line) for v in equation.outvars)
         axes = tuple(
             name for name in params["mesh"].axis_names if name in params["newly_manual_axes"]
         )
@@ -271,8 +293,8 @@ class _Block:
         return results
 
     def _spec(self, mesh: Any, spec: Any, atom: Any) -> Sharding:
-        named = jax.sharding.NamedSharding(mesh, spec)
-        return self.tracer.mesh_of(from_named_sharding(named, len(atom.aval.shape)))
+        rank = 0 if atom is None else len(atom.aval.shape)
+        return self.tracer.meshes.of_jax(jax.sharding.NamedSharding(mesh, spec), rank)
 
 
 _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
@@ -289,11 +311,8 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
 }
 
 
-def _opened(equation: Any, rank: int) -> Sharding:
-    """Return the sharding of a constraint; dimensions that are unconstrained are open."""
-    params = equation.params
-    sharding = from_named_sharding(params.get("sharding") or params["dst_sharding"], rank)
-    free = params.get("unconstrained_dims", ())
+def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
+    """Return a sharding of jax; dimensions that are unconstrained are open."""
     dims = tuple(
         DimSharding(dim.axes, True) if i in free else dim for i, dim in enumerate(sharding.dims)
     )

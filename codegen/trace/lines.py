@@ -10,7 +10,8 @@ import jax
 
 from shardwright.ir.program import Line
 
-_OURS = str(Path(__file__).resolve().parent.parent)  # constraints stand there too
+_ROOT = Path(__file__).resolve().parents[2]
+_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # constraints stand there too
 _JAX = str(Path(jax.__file__).resolve().parent)
 
 
@@ -19,22 +20,31 @@ class Lines:
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Line | None]] = {}
+        self.around: Line | None = None  # the line of the call that is inlined
 
     def of(self, equation: Any) -> Line | None:
-        """Return the line of an equation; None if its source is not recorded."""
+        """Return the line of an equation, or of the call that it comes from; None if unknown.
+
+        What jax has traced before, for another caller, does not have the user's line.
+        """
         traceback = getattr(equation.source_info, "traceback", None)
         if traceback is None:
-            return None
+            return self.around
         if id(traceback) not in self.known:
             self.known[id(traceback)] = (traceback, _line(traceback))
-        return self.known[id(traceback)][1]
+        return self.known[id(traceback)][1] or self.around
 
 
 def _line(traceback: Any) -> Line | None:
-    for frame in traceback.frames:
-        if not frame.file_name.startswith((_JAX, _OURS, "<")):
-            return Line(_shown(frame.file_name), frame.line_num)
-    return None
+    lines = (user_line(frame.file_name, frame.line_num) for frame in traceback.frames)
+    return next((line for line in lines if line is not None), None)
+
+
+def user_line(file: str, number: int) -> Line | None:
+    """Return a line of source, if it is neither jax's nor ours."""
+    if file.startswith((_JAX, *_OURS, "<")):
+        return None
+    return Line(_shown(file), number)
 
 
 def _shown(file: str) -> str:

@@ -31,6 +31,9 @@ class Case:
     `texts` are the values its text constants must have; `transfers`, if given, are what its index
     functions must move. Without `execute` nothing is moved, because the tensor is too large.
     `derivative` asks for the module's derivative too, which takes the backward beside it.
+    `transposed`: the module moves cotangents back. Along axes that are unreduced in the target only
+    every term is a copy then, not one of them the value; along those that are so in the source only
+    the term of coordinate 0 is read, nothing reduced.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Case:
     execute: bool = True
     transfers: tuple[Transfer, ...] = ()
     derivative: bool = False
+    transposed: bool = False
 
     @property
     def source_array(self) -> Placement:
@@ -66,14 +70,8 @@ class Case:
         return oracle_terms.array_shape(self.target, self.shape)
 
     @staticmethod
-    def of(
-        reshard: Reshard, name: str, backend: str, module: Path, target: Sharding | None = None
-    ) -> Case:
-        """Return the case of a reshard whose module is the file `module`.
-
-        `target`: that of a module that gives every term the tensor, the derivative of a sum.
-        """
-        wanted = reshard.target if target is None else target
+    def of(reshard: Reshard, name: str, backend: str, module: Path) -> Case:
+        """Return the case of a reshard whose module is the file `module`."""
         return Case(
             name=name,
             backend=backend,
@@ -81,13 +79,14 @@ class Case:
             shape=reshard.shape,
             dtype=reshard.dtype,
             source=placement(reshard.source, reshard.source_split),
-            target=placement(wanted, reshard.target_split),
+            target=placement(reshard.target, reshard.target_split),
             texts=(
                 ("SOURCE_MESH", str(reshard.source.mesh)),
                 ("TARGET_MESH", str(reshard.target.mesh)),
                 ("SOURCE", str(reshard.source)),
-                ("TARGET", str(wanted)),
+                ("TARGET", str(reshard.target)),
             ),
+            transposed=reshard.transposed,
         )
 
     def devices(self) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ class MismatchError(Exception):
 
 @contextmanager
 def said_of(what: str) -> Iterator[None]:
-    """Yield a mismatch inside is said of `what`."""
+    """Name `what` in the text of a mismatch inside."""
     try:
         yield
     except MismatchError as error:
@@ -66,7 +66,7 @@ def names(module: ModuleType, wanted: Iterable[str]) -> None:
 
 
 def index_functions(module: ModuleType, case: Case) -> None:
-    """source_box and target_box at every position of their meshes, against the oracle."""
+    """Compare source_box and target_box at every position of their meshes with the oracle."""
     for side, placement, array in _sides(case):
         box: Callable[[int], Sequence[int]] = named(module, f"{side}_box")
         held = oracle.holdings(placement, array)

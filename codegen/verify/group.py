@@ -54,7 +54,7 @@ def _case(group: Group, reshards: dict[str, Reshard], root: Path) -> GroupCase:
 def _not_as_it_is(
     group: Group, descriptions: Sequence[Description], case: GroupCase, runner: Runner, root: Path
 ) -> Report:
-    """Its text at full size, then the module of a group of twins."""
+    """Return the report on the text at full size, then on the module of a group of twins."""
     plans = {each.name: emit_described(each).plan for each in descriptions}
     text = registry.grouping().group_files(group, plans)[case.module.name]
     if not case.module.is_file() or case.module.read_text(encoding="utf-8") != text:

@@ -37,18 +37,15 @@ class Execution:
         """Return what `reshard` is called with beside the meshes."""
         return {}
 
-    def runs(self) -> Iterator[Run]:
-        """Yield what the module is executed on."""
-        return runs(self.case)
-
     def observed(self, run: Run) -> AbstractContextManager[None]:
-        """Inside, the module runs as `run` says, and what goes wrong is a MismatchError."""
+        """Let the module run, inside, as `run` says, and make a MismatchError of what goes
+        wrong."""
         del run  # on plain devices it makes no difference
         return nullcontext()
 
     def passed(self) -> tuple[str, ...]:
         """Execute the module on every bit plane; the names of the checks passed."""
-        for each in self.runs():
+        for each in runs(self.case):
             result = self.once(each)
         self.pad_and_unpad(each, result)
         if not self.case.derivative:
@@ -101,13 +98,12 @@ class Execution:
             self._compare(of, back, wanted, self.case.source_array)
 
     def _back(self, cotangent: Bits) -> Bits:
-        """Return the cotangent of the source: that of a sum is that of each of its terms."""
+        """Return the cotangent of the source: for each of its terms that of the term of the target
+        that it is a part of."""
         case = self.case
-        if not case.source.unreduced:
-            return cotangent
-        parts = oracle_terms.target_of_terms(case.source, case.target)
-        back: Bits = cotangent.reshape(max(parts) + 1, *case.shape)[list(parts)]
-        return back
+        terms = oracle_terms.target_of_terms(case.source, case.target)
+        back: Bits = cotangent.reshape(-1, *case.shape)[list(terms)]
+        return back.reshape(case.source_shape)
 
     def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
         """Compare what a device has of `y`, with the padding zero, with the oracle."""
@@ -128,7 +124,7 @@ class Execution:
         return {device: oracle.padded_shard(shard, local) for device, shard in exact.items()}
 
     def pad_and_unpad(self, run: Run, y: Any) -> None:
-        """pad(x) puts every element into its slot; unpad(y) is the logical tensor."""
+        """Check that pad(x) puts every element into its slot and unpad(y) is the logical tensor."""
         padded = to_bits(self.module.pad(to_jax(run.given, self.case.dtype)))
         shape = oracle.padded(self.case.source_array, run.given, 0).shape
         compare.expect("shape of pad(x)", padded.shape, shape)
@@ -138,44 +134,54 @@ class Execution:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Yield every bit plane, as `compare.runs`; of what is reduced, terms whose sums are exact.
-
-    A module that gives more terms than it takes, the derivative of a sum, gives copies.
-    """
+    """Yield every bit plane, as `compare.runs`; where terms are reduced, those whose sums are
+    exact."""
     if not case.source.unreduced and not case.target.unreduced:
         yield from compare.runs(case)
-    elif not _adds(case):
-        yield from _copies(case)
+    elif case.transposed or max(map(len, _made_of(case))) == 1:
+        yield from _moved(case)
     else:
-        yield from _reductions(case)
+        yield from _reduced(case)
 
 
-def _adds(case: Case) -> bool:
-    """Return whether the target leaves less unreduced than the source does."""
-    counts = [oracle_terms.terms_of(side) for side in (case.source, case.target)]
-    return counts[0] > counts[1]
+def _made_of(case: Case) -> list[tuple[int, ...]]:
+    """Return, for every term of the target, the terms of the source it is made of, none if it is
+    empty."""
+    if case.transposed:  # every term has the cotangent of the one term that it was a part of
+        return [(term,) for term in oracle_terms.target_of_terms(case.target, case.source)]
+    return list(oracle_terms.terms_of_target(case.source, case.target))
 
 
-def _copies(case: Case) -> Iterator[Run]:
-    """Planes of what is given; every term that it becomes is the same."""
-    parts = list(oracle_terms.target_of_terms(case.target, case.source))
+def _moved(case: Case) -> Iterator[Run]:
+    """Yield planes of what is given; every term of the target is one of them, or empty."""
     for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
-        terms = run.tensor.reshape(max(parts) + 1, *case.shape)[parts]
-        yield dataclasses.replace(run, tensor=terms, source=run.tensor)
+        given = run.tensor.reshape(-1, *case.shape)
+        made = [given[of[0]] if of else _empty(case) for of in _made_of(case)]
+        tensor = np.stack(made).reshape(case.target_shape)
+        yield dataclasses.replace(run, tensor=tensor, source=run.tensor)
 
 
-def _reductions(case: Case) -> Iterator[Run]:
-    fills = oracle.fills(case.dtype)
-    parts = oracle_terms.target_of_terms(case.source, case.target)
+def _reduced(case: Case) -> Iterator[Run]:
+    fills, made_of = oracle.fills(case.dtype), _made_of(case)
+    full = [number for number, of in enumerate(made_of) if of]
+    parts = [full.index(term) for term in oracle_terms.target_of_terms(case.source, case.target)]
     planes = oracle_terms.reductions(case.shape, case.dtype, parts, case.source.operator)
     for plane, (terms, values) in enumerate(planes):
         given, made = (to_bits(each.astype(jnp.dtype(case.dtype))) for each in (terms, values))
-        yield Run(made.reshape(case.target_shape), plane, plane % 2, fills[plane % 2], given)
+        every = [made[full.index(n)] if of else _empty(case) for n, of in enumerate(made_of)]
+        tensor = np.stack(every).reshape(case.target_shape)
+        yield Run(tensor, plane, plane % 2, fills[plane % 2], given)
+
+
+def _empty(case: Case) -> Bits:
+    """Return what a term without a value holds."""
+    identity = oracle_terms.identity(case.dtype, case.target.operator)
+    return to_bits(np.full(case.shape, identity).astype(jnp.dtype(case.dtype)))
 
 
 @contextmanager
 def wide_types(dtype: str) -> Iterator[None]:
-    """JAX keeps 64-bit types only when asked to."""
+    """Let JAX keep 64-bit types for a dtype that has them, and for no other."""
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", dtype in ("int64", "float64"))
     try:

@@ -20,6 +20,7 @@ from shardwright.codegen.verify.report import Report
 from shardwright.codegen.verify.transfers import as_rows, disagreement
 from shardwright.codegen.verify.twin import form, is_too_large, twins
 from shardwright.ir.errors import InputError
+from shardwright.ir.plan import DirectPlan
 from shardwright.ir.reshard import Reshard
 
 MAX_ENUMERATED = 512
@@ -54,7 +55,7 @@ def _cases(description: Description, module: Path) -> tuple[Case, ...]:
     if back is None:
         return (case,)
     path = module.with_name(backward_file(backend))
-    beside = Case.of(back.plan.reshard, name, backend, path, back.target)
+    beside = Case.of(back.reshard, name, backend, path)
     return dataclasses.replace(case, derivative=True), beside
 
 
@@ -132,7 +133,7 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
     """Return constants, index functions and transfers of a module; its text against what is
     emitted."""
     transfers: tuple[Transfer, ...] = ()
-    if part.plan.strategy == "direct" and len(case.devices()) <= MAX_ENUMERATED:
+    if isinstance(part.plan, DirectPlan) and len(case.devices()) <= MAX_ENUMERATED:
         enumerated = part.plan.transfers()
         fault = disagreement(enumerated, case.source, case.target, case.shape)
         if fault:

@@ -57,7 +57,7 @@ def as_rows(transfers: Transfers) -> tuple[tuple[int, ...], ...]:
 
 
 def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
-    """For every device the half-open range it holds along each dimension, [rank, 2]."""
+    """Return, for every device, the half-open range it holds along each dimension, [rank, 2]."""
     result = {}
     for device, held in oracle.holdings(placement, shape).items():
         ends = [(along.start, along.stop) for along in held if isinstance(along, range)]

@@ -40,8 +40,9 @@ def is_too_large(shape: Sequence[int]) -> bool:
 
 
 def twins(reshard: Reshard, source: Placement, target: Placement) -> Iterator[Reshard]:
-    """Twins of a reshard with these sides that can run: first the smallest; then the smallest whose
-    shards keep their alignment to the tilings of TPU memory; then ever larger ones."""
+    """Yield twins of a reshard with these sides that can run: first the smallest; then the
+    smallest whose shards keep their alignment to the tilings of TPU memory; then ever larger
+    ones."""
     tilings = [(1, 1), *((rows, LANES) for rows in SUBLANES)]
     growing = [2**power for power in range(3, MAX_ELEMENTS.bit_length())]
     tried = set()

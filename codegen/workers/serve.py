@@ -36,7 +36,7 @@ def own_stdout() -> io.TextIOWrapper:
 
 
 def only_sources() -> None:
-    """From now on import modules from their sources, and leave no bytecode beside them.
+    """Import modules from their sources from now on, and leave no bytecode beside them.
 
     Python takes bytecode for that of a source of the same size and second: a module that was
     emitted, run and edited at once would be checked as it was before.

@@ -5,7 +5,7 @@ Source: [{"x"}, {}] on <["x"=3]>, shards of 2 x 6.
 Target: [{}, {"x"}] on <["x"=3]>, shards of 6 x 2.
     d2(x)[k0, k1] -> t[k0, x * 2 + k1]
 
-Along dimension 0, shards of 2 meet shards of 6: up to 3 of the source for one of the target.
+Along dimension 0, shards of 2 meet shards of 6: 3 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 2: one of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 8 by the busiest device (the least possible is 8), 24 in all.
@@ -57,9 +57,11 @@ SOURCE = '[{"x"}, {}]'
 TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (2, 6)
 LOCAL_TARGET_SHAPE = (6, 2)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(3)
 TARGET_IDS = range(3)
+# Of the plan: processes that exchange must have the same.
 PLAN = "e29b93370d6fcd92"
 
 

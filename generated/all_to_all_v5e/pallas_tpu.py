@@ -40,6 +40,7 @@ Made by
 Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
+import contextlib
 import functools
 import importlib.util
 import math
@@ -521,6 +522,14 @@ def unpad(y):
     return y
 
 
+def _apart(x):
+    """With no mesh set, unless `x` is traced: an array is moved on its own devices, which need not
+    be those of the mesh that a user has set."""
+    if isinstance(x, jax.core.Tracer):
+        return contextlib.nullcontext()
+    return jax.set_mesh(Mesh(np.empty((), object), ()))
+
+
 def _expect(x, shape, what):
     if not hasattr(x, "dtype"):
         got = type(x).__name__
@@ -567,12 +576,15 @@ def _program(x, source, target, interpret, collective_id):
 
     for _ in range(batch := x.ndim - len(PADDED_SOURCE_SHAPE)):
         one, last = functools.partial(lax.map, one), functools.partial(lax.map, last)
+    if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
+        x = jax.device_put(x, NamedSharding(source, _batched(SOURCE_SPEC, batch)))
 
     def first(shard):
         return one(lax.bitcast_convert_type(shard, BITS))
 
     def whole(shard):
-        return lax.bitcast_convert_type(last(shard), DTYPE)
+        y = last(shard)
+        return lax.bitcast_convert_type(y, DTYPE)
 
     y = _mapped(first, source, _batched(SOURCE_SPEC, batch), _batched(rows, batch))(x)
     y = _mapped(whole, target, _batched(out_rows, batch), _batched(TARGET_SPEC, batch))(y)
@@ -586,8 +598,9 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
 
     `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
     never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
-    its padding zero; a jit around that returns it needs that as its `out_shardings`, or XLA may
-    shard its result anew. `target_mesh`: by default the devices of `mesh`, in its order.
+    its padding zero; a jit around that returns it, or what `unpad` makes of it, needs such
+    `out_shardings`, or XLA may shard its result anew, and JAX not be able to say how
+    (IndivisibleError). `target_mesh`: by default the devices of `mesh`, in its order.
     `interpret`: a bool or `pltpu.InterpretParams`. `collective_id`: in place of COLLECTIVE_ID.
     Under `jax.vmap` one exchange follows another. Raises ValueError for a wrong shape, dtype or
     mesh, TypeError for what is none.
@@ -608,16 +621,18 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     ):
         raise ValueError(
             f"the result is on a mesh of axes {dict(target.shape)}, which a traced program cannot "
-            f"mix with the Explicit axes that are set, {dict(context.shape)}: call reshard(x, mesh) "
-            "outside jit, on a concrete array, or trace without jax.set_mesh"
+            f"mix with the Explicit axes that are set, {dict(context.shape)}: where both are the "
+            "same give that mesh as target_mesh, else call reshard(x, mesh) outside jit, on a "
+            "concrete array, or trace without jax.set_mesh"
         )
     return _linear(x, source, target, interpret, collective_id)
 
 
 def _eager(x, source, **static):
     batch = x.ndim - len(PADDED_SOURCE_SHAPE)
-    x = jax.device_put(x, NamedSharding(source, _batched(SOURCE_SPEC, batch)))
-    return _compiled(batch, source=source, **static)(x)
+    with _apart(x):
+        x = jax.device_put(x, NamedSharding(source, _batched(SOURCE_SPEC, batch)))
+        return _compiled(batch, source=source, **static)(x)
 
 
 @functools.cache
@@ -643,12 +658,10 @@ def _linear(x, source, target, interpret, collective_id):
     """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
     if isinstance(x, jax.core.Tracer):  # its program is one for these devices
         meshes = jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
-        place = lax.with_sharding_constraint
         if AxisType.Explicit in source.axis_types:
-            place = jax.sharding.reshard
-        elif any(AxisType.Explicit in each.axis_types for each in meshes):
-            place = jax.device_put
-        x = place(x, NamedSharding(source, SOURCE_SPEC))
+            x = jax.sharding.reshard(x, NamedSharding(source, SOURCE_SPEC))
+        elif not any(AxisType.Explicit in each.axis_types for each in meshes):
+            x = lax.with_sharding_constraint(x, NamedSharding(source, SOURCE_SPEC))
     static = {"interpret": interpret, "collective_id": collective_id}
     return _reshard.bind(x, source=source, target=target, **static)
 
@@ -670,14 +683,16 @@ def _batched(spec, count):
 def _vectorized(arrays, axes, **static):
     """`reshard` under `jax.vmap`: the axis of the batch comes first."""
     (x,), (axis,) = arrays, axes
-    return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
+    with _apart(x):
+        return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _transposed(y, x, *, source, target, interpret, collective_id):
     collective_id = None if collective_id is None else collective_id ^ 1
     x_bar = _reverse()._linear(y, target, source, interpret, collective_id)
     if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
-        x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
+        with _apart(x_bar):
+            x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
     return [x_bar]
 
 

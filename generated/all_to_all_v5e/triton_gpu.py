@@ -5,7 +5,7 @@ Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 20 x 160.
 Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 160 x 20.
     d2(x, y)[k0, k1] -> t[k0, x * 80 + y * 20 + k1]
 
-Along dimension 0, shards of 20 meet shards of 160: up to 8 of the source for one of the target.
+Along dimension 0, shards of 20 meet shards of 160: 8 of the source for one of the target.
 Along dimension 1, shards of 160 meet shards of 20: one of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 11200 by the busiest device (the least possible is 11200), 89600 in all.
@@ -14,14 +14,14 @@ Bytes sent: 11200 by the busiest device (the least possible is 11200).
 Ranges along dimensions 0, 1:
 
     device  before                 after                  receives
-    0       [0, 20) x [0, 160)     [0, 160) x [0, 20)     from 7
-    1       [20, 40) x [0, 160)    [0, 160) x [20, 40)    from 7
-    2       [40, 60) x [0, 160)    [0, 160) x [40, 60)    from 7
-    3       [60, 80) x [0, 160)    [0, 160) x [60, 80)    from 7
-    4       [80, 100) x [0, 160)   [0, 160) x [80, 100)   from 7
-    5       [100, 120) x [0, 160)  [0, 160) x [100, 120)  from 7
-    6       [120, 140) x [0, 160)  [0, 160) x [120, 140)  from 7
-    7       [140, 160) x [0, 160)  [0, 160) x [140, 160)  from 7
+    0       [0, 20) x [0, 160)     [0, 160) x [0, 20)     from 1, 2, 3, 4, 5, 6, 7
+    1       [20, 40) x [0, 160)    [0, 160) x [20, 40)    from 0, 2, 3, 4, 5, 6, 7
+    2       [40, 60) x [0, 160)    [0, 160) x [40, 60)    from 0, 1, 3, 4, 5, 6, 7
+    3       [60, 80) x [0, 160)    [0, 160) x [60, 80)    from 0, 1, 2, 4, 5, 6, 7
+    4       [80, 100) x [0, 160)   [0, 160) x [80, 100)   from 0, 1, 2, 3, 5, 6, 7
+    5       [100, 120) x [0, 160)  [0, 160) x [100, 120)  from 0, 1, 2, 3, 4, 6, 7
+    6       [120, 140) x [0, 160)  [0, 160) x [120, 140)  from 0, 1, 2, 3, 4, 5, 7
+    7       [140, 160) x [0, 160)  [0, 160) x [140, 160)  from 0, 1, 2, 3, 4, 5, 6
 
 Made by
     shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512 --name all_to_all_v5e -o generated
@@ -62,9 +62,11 @@ SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{}, {"x", "y"}]'
 LOCAL_SOURCE_SHAPE = (20, 160)
 LOCAL_TARGET_SHAPE = (160, 20)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "cc8c120dd97b9ea3"
 
 

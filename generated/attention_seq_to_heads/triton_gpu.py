@@ -5,7 +5,7 @@ Source: [{"sp"}, {}, {}] on <["sp"=8]>, shards of 512 x 64 x 128.
 Target: [{}, {"sp"}, {}] on <["sp"=8]>, shards of 4096 x 8 x 128.
     d2(sp)[k0, k1, k2] -> t[k0, sp * 8 + k1, k2]
 
-Along dimension 0, shards of 512 meet shards of 4096: up to 8 of the source for one of the target.
+Along dimension 0, shards of 512 meet shards of 4096: 8 of the source for one of the target.
 Along dimension 1, shards of 64 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 7340032 by the busiest device (the least possible is 7340032), 58720256 in all.
@@ -14,14 +14,14 @@ Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
 Ranges along dimensions 0, 1:
 
     device  before                  after                 receives
-    0       [0, 512) x [0, 64)      [0, 4096) x [0, 8)    from 7
-    1       [512, 1024) x [0, 64)   [0, 4096) x [8, 16)   from 7
-    2       [1024, 1536) x [0, 64)  [0, 4096) x [16, 24)  from 7
-    3       [1536, 2048) x [0, 64)  [0, 4096) x [24, 32)  from 7
-    4       [2048, 2560) x [0, 64)  [0, 4096) x [32, 40)  from 7
-    5       [2560, 3072) x [0, 64)  [0, 4096) x [40, 48)  from 7
-    6       [3072, 3584) x [0, 64)  [0, 4096) x [48, 56)  from 7
-    7       [3584, 4096) x [0, 64)  [0, 4096) x [56, 64)  from 7
+    0       [0, 512) x [0, 64)      [0, 4096) x [0, 8)    from 1, 2, 3, 4, 5, 6, 7
+    1       [512, 1024) x [0, 64)   [0, 4096) x [8, 16)   from 0, 2, 3, 4, 5, 6, 7
+    2       [1024, 1536) x [0, 64)  [0, 4096) x [16, 24)  from 0, 1, 3, 4, 5, 6, 7
+    3       [1536, 2048) x [0, 64)  [0, 4096) x [24, 32)  from 0, 1, 2, 4, 5, 6, 7
+    4       [2048, 2560) x [0, 64)  [0, 4096) x [32, 40)  from 0, 1, 2, 3, 5, 6, 7
+    5       [2560, 3072) x [0, 64)  [0, 4096) x [40, 48)  from 0, 1, 2, 3, 4, 6, 7
+    6       [3072, 3584) x [0, 64)  [0, 4096) x [48, 56)  from 0, 1, 2, 3, 4, 5, 7
+    7       [3584, 4096) x [0, 64)  [0, 4096) x [56, 64)  from 0, 1, 2, 3, 4, 5, 6
 
 Made by
     shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --gradient --name attention_seq_to_heads -o generated
@@ -62,9 +62,11 @@ SOURCE = '[{"sp"}, {}, {}]'
 TARGET = '[{}, {"sp"}, {}]'
 LOCAL_SOURCE_SHAPE = (512, 64, 128)
 LOCAL_TARGET_SHAPE = (4096, 8, 128)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "c69ebbc3f73bc4ef"
 
 

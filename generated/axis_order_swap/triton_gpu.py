@@ -53,9 +53,11 @@ SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"y", "x"}, {}]'
 LOCAL_SOURCE_SHAPE = (128, 512)
 LOCAL_TARGET_SHAPE = (128, 512)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "60cf65747ae487a5"
 
 

@@ -6,7 +6,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 6.
     d2(x, y)[k0, k1] -> t[y * 4 + k0, x * 6 + k1]
 
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
-Along dimension 1, shards of 4 meet shards of 6: up to 2 of the source for one of the target.
+Along dimension 1, shards of 4 meet shards of 6: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 96 by the busiest device (the least possible is 96), 416 in all.
 Bytes sent: 96 by the busiest device (the least possible is 96).
@@ -62,9 +62,11 @@ SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6, 4)
 LOCAL_TARGET_SHAPE = (4, 6)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(6)
 TARGET_IDS = range(6)
+# Of the plan: processes that exchange must have the same.
 PLAN = "b75149f02b2d6647"
 
 

@@ -5,7 +5,7 @@ Source: [{"x"}] on <["x"=2, "y"=3]>, shards of 3.
 Target: [{}] on <["x"=2, "y"=3]>, shards of 6.
     d2(x, y)[k0] -> t[k0]
 
-Along dimension 0, shards of 3 meet shards of 6: up to 2 of the source for one of the target.
+Along dimension 0, shards of 3 meet shards of 6: 2 of the source for one of the target.
 Of the 3 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
 Bytes received: 12 by the busiest device (the least possible is 12), 72 in all.
@@ -60,9 +60,11 @@ SOURCE = '[{"x"}]'
 TARGET = "[{}]"
 LOCAL_SOURCE_SHAPE = (3,)
 LOCAL_TARGET_SHAPE = (6,)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(6)
 TARGET_IDS = range(6)
+# Of the plan: processes that exchange must have the same.
 PLAN = "1703689f30b879a0"
 
 

@@ -6,7 +6,7 @@ Target: [{"x"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 4.
     d2(x, y, z)[k0, k1] -> t[x * 2 + k0, z * 4 + k1]
 
 Along dimension 0, shards of 2 meet shards of 2: one of the source for one of the target.
-Along dimension 1, shards of 2 meet shards of 4: up to 2 of the source for one of the target.
+Along dimension 1, shards of 2 meet shards of 4: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 32 by the busiest device (the least possible is 32), 192 in all.
 Bytes sent: 32 by the busiest device (the least possible is 32).
@@ -62,9 +62,11 @@ SOURCE = '[{"x"}, {"y", "z"}]'
 TARGET = '[{"x"}, {"z"}]'
 LOCAL_SOURCE_SHAPE = (2, 2)
 LOCAL_TARGET_SHAPE = (2, 4)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "ff5909245fc044c4"
 
 

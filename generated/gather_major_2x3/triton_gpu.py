@@ -5,7 +5,7 @@ Source: [{"x", "y"}] on <["x"=2, "y"=3]>, shards of 1.
 Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
     d2(x, y)[k0] -> t[y * 2 + k0]
 
-Along dimension 0, shards of 1 meet shards of 2: up to 2 of the source for one of the target.
+Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 8 by the busiest device (the least possible is 8), 40 in all.
 Bytes sent: 8 by the busiest device (the least possible is 8).
@@ -59,9 +59,11 @@ SOURCE = '[{"x", "y"}]'
 TARGET = '[{"y"}]'
 LOCAL_SOURCE_SHAPE = (1,)
 LOCAL_TARGET_SHAPE = (2,)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(6)
 TARGET_IDS = range(6)
+# Of the plan: processes that exchange must have the same.
 PLAN = "986d766fac1e6fd6"
 
 

@@ -5,7 +5,7 @@ Source: [{}, {"x", "y"}] on <["x"=2, "y"=3]>, shards of 4 x 1.
 Target: [{}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 3.
     d2(x, y)[k0, k1] -> t[k0, x * 3 + k1]
 
-Along dimension 1, shards of 1 meet shards of 3: up to 3 of the source for one of the target.
+Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 32 by the busiest device (the least possible is 32), 192 in all.
 Bytes sent: 32 by the busiest device (the least possible is 32).
@@ -59,9 +59,11 @@ SOURCE = '[{}, {"x", "y"}]'
 TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (4, 1)
 LOCAL_TARGET_SHAPE = (4, 3)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(6)
 TARGET_IDS = range(6)
+# Of the plan: processes that exchange must have the same.
 PLAN = "87451f1efdc7114c"
 
 

@@ -6,7 +6,7 @@ Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 12
     d2(a, b)[k0, k1, k2, k3] -> t[b * 16 + k0, k1, a * 4 + k2, k3]
 
 Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
-Along dimension 2, shards of 2 meet shards of 4: up to 2 of the source for one of the target.
+Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 16777216 by the busiest device (the least possible is 16777216), 67108864 in all.
 Bytes sent: 16777216 by the busiest device (the least possible is 16777216).
@@ -58,9 +58,11 @@ SOURCE = '[{}, {}, {"a", "b"}, {}]'
 TARGET = '[{"b"}, {}, {"a"}, {}]'
 LOCAL_SOURCE_SHAPE = (32, 2048, 2, 128)
 LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = range(4)
+# Of the plan: processes that exchange must have the same.
 PLAN = "0b6fb016d4de1e7a"
 
 

@@ -6,7 +6,7 @@ Target: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 3584 x 819
     d2(data, model)[k0, k1] -> t[data * 14336 + model * 3584 + k0, k1]
 
 Along dimension 0, shards of 7168 meet shards of 3584: one of the source for one of the target.
-Along dimension 1, shards of 4096 meet shards of 8192: up to 2 of the source for one of the target.
+Along dimension 1, shards of 4096 meet shards of 8192: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 58720256 by the busiest device (the least possible is 58720256), 411041792 in all.
 Bytes sent: 58720256 by the busiest device (the least possible is 58720256).
@@ -14,28 +14,20 @@ Bytes sent: 58720256 by the busiest device (the least possible is 58720256).
 Ranges along dimensions 0, 1:
 
     device  before                         after                       receives
-    0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)       [0, 3584) x [4096, 8192) from
-                                                                        4
-    1       [7168, 14336) x [0, 4096)      [3584, 7168) x [0, 8192)    [3584, 7168) x [0, 4096) from
-                                                                        0, [3584, 7168) x [4096, 819
-                                                                       2) from 4
-    2       [14336, 21504) x [0, 4096)     [7168, 10752) x [0, 8192)   [7168, 10752) x [0, 4096) fro
-                                                                       m 1, [7168, 10752) x [4096, 8
-                                                                       192) from 5
-    3       [21504, 28672) x [0, 4096)     [10752, 14336) x [0, 8192)  [10752, 14336) x [0, 4096) fr
-                                                                       om 1, [10752, 14336) x [4096,
-                                                                        8192) from 5
-    4       [0, 7168) x [4096, 8192)       [14336, 17920) x [0, 8192)  [14336, 17920) x [0, 4096) fr
-                                                                       om 2, [14336, 17920) x [4096,
-                                                                        8192) from 6
-    5       [7168, 14336) x [4096, 8192)   [17920, 21504) x [0, 8192)  [17920, 21504) x [0, 4096) fr
-                                                                       om 2, [17920, 21504) x [4096,
-                                                                        8192) from 6
-    6       [14336, 21504) x [4096, 8192)  [21504, 25088) x [0, 8192)  [21504, 25088) x [0, 4096) fr
-                                                                       om 3, [21504, 25088) x [4096,
-                                                                        8192) from 7
-    7       [21504, 28672) x [4096, 8192)  [25088, 28672) x [0, 8192)  [25088, 28672) x [0, 4096) fr
-                                                                       om 3
+    0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)       [0, 3584) x [4096, 8192) from 4
+    1       [7168, 14336) x [0, 4096)      [3584, 7168) x [0, 8192)    [3584, 7168) x [0, 4096) from 0,
+                                                                       [3584, 7168) x [4096, 8192) from 4
+    2       [14336, 21504) x [0, 4096)     [7168, 10752) x [0, 8192)   [7168, 10752) x [0, 4096) from 1,
+                                                                       [7168, 10752) x [4096, 8192) from 5
+    3       [21504, 28672) x [0, 4096)     [10752, 14336) x [0, 8192)  [10752, 14336) x [0, 4096) from 1,
+                                                                       [10752, 14336) x [4096, 8192) from 5
+    4       [0, 7168) x [4096, 8192)       [14336, 17920) x [0, 8192)  [14336, 17920) x [0, 4096) from 2,
+                                                                       [14336, 17920) x [4096, 8192) from 6
+    5       [7168, 14336) x [4096, 8192)   [17920, 21504) x [0, 8192)  [17920, 21504) x [0, 4096) from 2,
+                                                                       [17920, 21504) x [4096, 8192) from 6
+    6       [14336, 21504) x [4096, 8192)  [21504, 25088) x [0, 8192)  [21504, 25088) x [0, 4096) from 3,
+                                                                       [21504, 25088) x [4096, 8192) from 7
+    7       [21504, 28672) x [4096, 8192)  [25088, 28672) x [0, 8192)  [25088, 28672) x [0, 4096) from 3
 
 Made by
     shardwright emit --mesh data=2,model=4 --shape 28672x8192 --dtype bfloat16 --source '[{"model"}, {"data"}]' --target '[{"data", "model"}, {}]' --name llama3_70b_down_tp_to_fsdp -o generated
@@ -76,9 +68,11 @@ SOURCE = '[{"model"}, {"data"}]'
 TARGET = '[{"data", "model"}, {}]'
 LOCAL_SOURCE_SHAPE = (7168, 4096)
 LOCAL_TARGET_SHAPE = (3584, 8192)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "ef3960b3b2f47e46"
 
 

@@ -5,7 +5,7 @@ Source: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 1024 x 819
 Target: [{}, {"model"}] on <["data"=2, "model"=4]>, shards of 8192 x 2048.
     d2(data, model)[k0, k1] -> t[k0, model * 2048 + k1]
 
-Along dimension 0, shards of 1024 meet shards of 8192: up to 8 of the source for one of the target.
+Along dimension 0, shards of 1024 meet shards of 8192: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 2048: one of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 29360128 by the busiest device (the least possible is 29360128), 234881024 in all.
@@ -14,14 +14,14 @@ Bytes sent: 29360128 by the busiest device (the least possible is 29360128).
 Ranges along dimensions 0, 1:
 
     device  before                    after                     receives
-    0       [0, 1024) x [0, 8192)     [0, 8192) x [0, 2048)     from 7
-    1       [1024, 2048) x [0, 8192)  [0, 8192) x [2048, 4096)  from 7
-    2       [2048, 3072) x [0, 8192)  [0, 8192) x [4096, 6144)  from 7
-    3       [3072, 4096) x [0, 8192)  [0, 8192) x [6144, 8192)  from 7
-    4       [4096, 5120) x [0, 8192)  [0, 8192) x [0, 2048)     from 7
-    5       [5120, 6144) x [0, 8192)  [0, 8192) x [2048, 4096)  from 7
-    6       [6144, 7168) x [0, 8192)  [0, 8192) x [4096, 6144)  from 7
-    7       [7168, 8192) x [0, 8192)  [0, 8192) x [6144, 8192)  from 7
+    0       [0, 1024) x [0, 8192)     [0, 8192) x [0, 2048)     from 1, 2, 3, 4, 5, 6, 7
+    1       [1024, 2048) x [0, 8192)  [0, 8192) x [2048, 4096)  from 0, 2, 3, 4, 5, 6, 7
+    2       [2048, 3072) x [0, 8192)  [0, 8192) x [4096, 6144)  from 0, 1, 3, 4, 5, 6, 7
+    3       [3072, 4096) x [0, 8192)  [0, 8192) x [6144, 8192)  from 0, 1, 2, 4, 5, 6, 7
+    4       [4096, 5120) x [0, 8192)  [0, 8192) x [0, 2048)     from 0, 1, 2, 3, 5, 6, 7
+    5       [5120, 6144) x [0, 8192)  [0, 8192) x [2048, 4096)  from 0, 1, 2, 3, 4, 6, 7
+    6       [6144, 7168) x [0, 8192)  [0, 8192) x [4096, 6144)  from 0, 1, 2, 3, 4, 5, 7
+    7       [7168, 8192) x [0, 8192)  [0, 8192) x [6144, 8192)  from 0, 1, 2, 3, 4, 5, 6
 
 Made by
     shardwright emit --mesh data=2,model=4 --shape 8192x8192 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"model"}]' --name llama3_70b_wq_fsdp_to_tp -o generated
@@ -62,9 +62,11 @@ SOURCE = '[{"data", "model"}, {}]'
 TARGET = '[{}, {"model"}]'
 LOCAL_SOURCE_SHAPE = (1024, 8192)
 LOCAL_TARGET_SHAPE = (8192, 2048)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "9b2f2d590602314f"
 
 

@@ -5,7 +5,7 @@ Source: [{"x"}, {}] on <["x"=8]>, shards of 16032 x 8192.
 Target: [{}, {"x"}] on <["x"=8]>, shards of 128256 x 1024.
     d2(x)[k0, k1] -> t[k0, x * 1024 + k1]
 
-Along dimension 0, shards of 16032 meet shards of 128256: up to 8 of the source for one of the target.
+Along dimension 0, shards of 16032 meet shards of 128256: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 1024: one of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 229834752 by the busiest device (the least possible is 229834752), 1838678016 in all.
@@ -14,14 +14,14 @@ Bytes sent: 229834752 by the busiest device (the least possible is 229834752).
 Ranges along dimensions 0, 1:
 
     device  before                        after                       receives
-    0       [0, 16032) x [0, 8192)        [0, 128256) x [0, 1024)     from 7
-    1       [16032, 32064) x [0, 8192)    [0, 128256) x [1024, 2048)  from 7
-    2       [32064, 48096) x [0, 8192)    [0, 128256) x [2048, 3072)  from 7
-    3       [48096, 64128) x [0, 8192)    [0, 128256) x [3072, 4096)  from 7
-    4       [64128, 80160) x [0, 8192)    [0, 128256) x [4096, 5120)  from 7
-    5       [80160, 96192) x [0, 8192)    [0, 128256) x [5120, 6144)  from 7
-    6       [96192, 112224) x [0, 8192)   [0, 128256) x [6144, 7168)  from 7
-    7       [112224, 128256) x [0, 8192)  [0, 128256) x [7168, 8192)  from 7
+    0       [0, 16032) x [0, 8192)        [0, 128256) x [0, 1024)     from 1, 2, 3, 4, 5, 6, 7
+    1       [16032, 32064) x [0, 8192)    [0, 128256) x [1024, 2048)  from 0, 2, 3, 4, 5, 6, 7
+    2       [32064, 48096) x [0, 8192)    [0, 128256) x [2048, 3072)  from 0, 1, 3, 4, 5, 6, 7
+    3       [48096, 64128) x [0, 8192)    [0, 128256) x [3072, 4096)  from 0, 1, 2, 4, 5, 6, 7
+    4       [64128, 80160) x [0, 8192)    [0, 128256) x [4096, 5120)  from 0, 1, 2, 3, 5, 6, 7
+    5       [80160, 96192) x [0, 8192)    [0, 128256) x [5120, 6144)  from 0, 1, 2, 3, 4, 6, 7
+    6       [96192, 112224) x [0, 8192)   [0, 128256) x [6144, 7168)  from 0, 1, 2, 3, 4, 5, 7
+    7       [112224, 128256) x [0, 8192)  [0, 128256) x [7168, 8192)  from 0, 1, 2, 3, 4, 5, 6
 
 Made by
     shardwright emit --mesh x=8 --shape 128256x8192 --dtype bfloat16 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name llama3_embed_vocab_to_hidden -o generated
@@ -62,9 +62,11 @@ SOURCE = '[{"x"}, {}]'
 TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (16032, 8192)
 LOCAL_TARGET_SHAPE = (128256, 1024)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "b78edc7f091b6913"
 
 

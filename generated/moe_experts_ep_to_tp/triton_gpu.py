@@ -5,7 +5,7 @@ Source: [{"ep", "tp"}, {}, {}] on <["ep"=4, "tp"=2]>, shards of 32 x 2048 x 1792
 Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
     d2(ep, tp)[k0, k1, k2] -> t[ep * 64 + k0, k1, tp * 896 + k2]
 
-Along dimension 0, shards of 32 meet shards of 64: up to 2 of the source for one of the target.
+Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
 Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 117440512 by the busiest device (the least possible is 117440512), 939524096 in all.
@@ -62,9 +62,11 @@ SOURCE = '[{"ep", "tp"}, {}, {}]'
 TARGET = '[{"ep"}, {}, {"tp"}]'
 LOCAL_SOURCE_SHAPE = (32, 2048, 1792)
 LOCAL_TARGET_SHAPE = (64, 2048, 896)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "237b58d872a475da"
 
 

@@ -5,9 +5,9 @@ Source: [{"w", "z"}, {}, {"x", "y"}] on <["x"=2, "y"=2, "z"=2, "w"=2]>, shards o
 Target: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2, "w"=2]>, shards of 2 x 1 x 4.
     d2(x, y, z, w)[k0, k1, k2] -> t[x * 2 + k0, y * 2 + k1 + z, k2]
 
-Along dimension 0, shards of 1 meet shards of 2: up to 2 of the source for one of the target.
+Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 1: one of the source for one of the target.
-Along dimension 2, shards of 1 meet shards of 4: up to 4 of the source for one of the target.
+Along dimension 2, shards of 1 meet shards of 4: 4 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 32 by the busiest device (the least possible is 32), 480 in all.
 Bytes sent: 32 by the busiest device (the least possible is 32).
@@ -15,22 +15,22 @@ Bytes sent: 32 by the busiest device (the least possible is 32).
 Ranges along dimensions 0, 1, 2:
 
     device  before                    after                     receives
-    0       [0, 1) x [0, 4) x [0, 1)  [0, 2) x [0, 1) x [0, 4)  from 7
-    1       [2, 3) x [0, 4) x [0, 1)  [0, 2) x [0, 1) x [0, 4)  from 8
-    2       [1, 2) x [0, 4) x [0, 1)  [0, 2) x [1, 2) x [0, 4)  from 7
-    3       [3, 4) x [0, 4) x [0, 1)  [0, 2) x [1, 2) x [0, 4)  from 8
-    4       [0, 1) x [0, 4) x [1, 2)  [0, 2) x [2, 3) x [0, 4)  from 7
-    5       [2, 3) x [0, 4) x [1, 2)  [0, 2) x [2, 3) x [0, 4)  from 8
-    6       [1, 2) x [0, 4) x [1, 2)  [0, 2) x [3, 4) x [0, 4)  from 7
-    7       [3, 4) x [0, 4) x [1, 2)  [0, 2) x [3, 4) x [0, 4)  from 8
-    8       [0, 1) x [0, 4) x [2, 3)  [2, 4) x [0, 1) x [0, 4)  from 8
-    9       [2, 3) x [0, 4) x [2, 3)  [2, 4) x [0, 1) x [0, 4)  from 7
-    10      [1, 2) x [0, 4) x [2, 3)  [2, 4) x [1, 2) x [0, 4)  from 8
-    11      [3, 4) x [0, 4) x [2, 3)  [2, 4) x [1, 2) x [0, 4)  from 7
-    12      [0, 1) x [0, 4) x [3, 4)  [2, 4) x [2, 3) x [0, 4)  from 8
-    13      [2, 3) x [0, 4) x [3, 4)  [2, 4) x [2, 3) x [0, 4)  from 7
-    14      [1, 2) x [0, 4) x [3, 4)  [2, 4) x [3, 4) x [0, 4)  from 8
-    15      [3, 4) x [0, 4) x [3, 4)  [2, 4) x [3, 4) x [0, 4)  from 7
+    0       [0, 1) x [0, 4) x [0, 1)  [0, 2) x [0, 1) x [0, 4)  from 2, 4, 6, 8, 10, 12, 14
+    1       [2, 3) x [0, 4) x [0, 1)  [0, 2) x [0, 1) x [0, 4)  from 0, 2, 4, 6, 8, 10, 12, 14
+    2       [1, 2) x [0, 4) x [0, 1)  [0, 2) x [1, 2) x [0, 4)  from 0, 4, 6, 8, 10, 12, 14
+    3       [3, 4) x [0, 4) x [0, 1)  [0, 2) x [1, 2) x [0, 4)  from 0, 2, 4, 6, 8, 10, 12, 14
+    4       [0, 1) x [0, 4) x [1, 2)  [0, 2) x [2, 3) x [0, 4)  from 0, 2, 6, 8, 10, 12, 14
+    5       [2, 3) x [0, 4) x [1, 2)  [0, 2) x [2, 3) x [0, 4)  from 0, 2, 4, 6, 8, 10, 12, 14
+    6       [1, 2) x [0, 4) x [1, 2)  [0, 2) x [3, 4) x [0, 4)  from 0, 2, 4, 8, 10, 12, 14
+    7       [3, 4) x [0, 4) x [1, 2)  [0, 2) x [3, 4) x [0, 4)  from 0, 2, 4, 6, 8, 10, 12, 14
+    8       [0, 1) x [0, 4) x [2, 3)  [2, 4) x [0, 1) x [0, 4)  from 1, 3, 5, 7, 9, 11, 13, 15
+    9       [2, 3) x [0, 4) x [2, 3)  [2, 4) x [0, 1) x [0, 4)  from 1, 3, 5, 7, 11, 13, 15
+    10      [1, 2) x [0, 4) x [2, 3)  [2, 4) x [1, 2) x [0, 4)  from 1, 3, 5, 7, 9, 11, 13, 15
+    11      [3, 4) x [0, 4) x [2, 3)  [2, 4) x [1, 2) x [0, 4)  from 1, 3, 5, 7, 9, 13, 15
+    12      [0, 1) x [0, 4) x [3, 4)  [2, 4) x [2, 3) x [0, 4)  from 1, 3, 5, 7, 9, 11, 13, 15
+    13      [2, 3) x [0, 4) x [3, 4)  [2, 4) x [2, 3) x [0, 4)  from 1, 3, 5, 7, 9, 11, 15
+    14      [1, 2) x [0, 4) x [3, 4)  [2, 4) x [3, 4) x [0, 4)  from 1, 3, 5, 7, 9, 11, 13, 15
+    15      [3, 4) x [0, 4) x [3, 4)  [2, 4) x [3, 4) x [0, 4)  from 1, 3, 5, 7, 9, 11, 13
 
 Made by
     shardwright emit --mesh x=2,y=2,z=2,w=2 --shape 4x4x4 --dtype int32 --source '[{"w", "z"}, {}, {"x", "y"}]' --target '[{"x"}, {"y", "z"}, {}]' --name move_four_axes -o generated
@@ -69,9 +69,11 @@ SOURCE = '[{"w", "z"}, {}, {"x", "y"}]'
 TARGET = '[{"x"}, {"y", "z"}, {}]'
 LOCAL_SOURCE_SHAPE = (1, 4, 1)
 LOCAL_TARGET_SHAPE = (2, 1, 4)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(16)
 TARGET_IDS = range(16)
+# Of the plan: processes that exchange must have the same.
 PLAN = "a2e1c87034338e6c"
 
 

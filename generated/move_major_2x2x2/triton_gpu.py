@@ -6,7 +6,7 @@ Target: [{"x", "y"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 1 x 2.
     d2(x, y, z)[k0, k1] -> t[x * 2 + k0 + y, z * 2 + k1]
 
 Along dimension 0, shards of 2 meet shards of 1: one of the source for one of the target.
-Along dimension 1, shards of 1 meet shards of 2: up to 2 of the source for one of the target.
+Along dimension 1, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 2 by the busiest device (the least possible is 2), 12 in all.
 Bytes sent: 2 by the busiest device (the least possible is 2).
@@ -62,9 +62,11 @@ SOURCE = '[{"x"}, {"y", "z"}]'
 TARGET = '[{"x", "y"}, {"z"}]'
 LOCAL_SOURCE_SHAPE = (2, 1)
 LOCAL_TARGET_SHAPE = (1, 2)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "1dfc569fb6345f96"
 
 

@@ -30,6 +30,7 @@ Made by
 Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
+import contextlib
 import functools
 import importlib.util
 import math
@@ -93,6 +94,10 @@ TARGET_SPEC = P("x", "y")
 # Shards are padded at their ends to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 6)
 PADDED_TARGET_SHAPE = (8, 6)
+
+# Elements move as integers of their width; around kernels only if those are interpreted, where XLA,
+# on CPU, would pad and select in float32, which changes NaNs.
+BITS = jnp.int16
 
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
 REPLICAS = 1
@@ -722,6 +727,14 @@ def unpad(y):
     return y
 
 
+def _apart(x):
+    """With no mesh set, unless `x` is traced: an array is moved on its own devices, which need not
+    be those of the mesh that a user has set."""
+    if isinstance(x, jax.core.Tracer):
+        return contextlib.nullcontext()
+    return jax.set_mesh(Mesh(np.empty((), object), ()))
+
+
 def _expect(x, shape, what):
     if not hasattr(x, "dtype"):
         got = type(x).__name__
@@ -764,7 +777,8 @@ def _program(stacked, mesh, interpret, collective_id=None):
 
         for _ in range(stacked.ndim - 1 - len(LOCAL_SOURCE_SHAPE)):
             exchange = functools.partial(lax.map, exchange)
-        return exchange(shards[0])[None]
+        y = exchange(lax.bitcast_convert_type(shards[0], BITS) if interpret else shards[0])[None]
+        return lax.bitcast_convert_type(y, DTYPE) if interpret else y
 
     return _mapped(one, mesh, (P(), rows), rows)(jnp.array(ORDER, jnp.int32), stacked)
 
@@ -792,8 +806,7 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
 
 
 def _eager(x, source, target, interpret, collective_id):
-    # What is done here is done on other devices than those of a mesh that may be set.
-    with jax.set_mesh(Mesh(np.empty((), object), ())):
+    with _apart(x):
         return _moved_to(target, x, source, interpret, collective_id)
 
 
@@ -884,14 +897,16 @@ def _batched(spec, count):
 def _vectorized(arrays, axes, **static):
     """`reshard` under `jax.vmap`: the axis of the batch comes first."""
     (x,), (axis,) = arrays, axes
-    return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
+    with _apart(x):
+        return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _transposed(y, x, *, source, target, interpret, collective_id):
     collective_id = None if collective_id is None else collective_id ^ 1
     x_bar = _reverse()._linear(y, target, source, interpret, collective_id)
     if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
-        x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
+        with _apart(x_bar):
+            x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
     return [x_bar]
 
 

@@ -56,9 +56,11 @@ SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"x"}, {"y"}]'
 LOCAL_SOURCE_SHAPE = (4, 3)
 LOCAL_TARGET_SHAPE = (4, 3)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = (3, 2, 1, 0)
+# Of the plan: processes that exchange must have the same.
 PLAN = "bd00e7cba3915f9c"
 
 

@@ -60,9 +60,11 @@ SOURCE = "[{}]"
 TARGET = '[{"y"}]'
 LOCAL_SOURCE_SHAPE = (6,)
 LOCAL_TARGET_SHAPE = (2,)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(6)
 TARGET_IDS = range(6)
+# Of the plan: processes that exchange must have the same.
 PLAN = "5fc80ef08e5c4dcc"
 
 

@@ -5,7 +5,7 @@ Source: [{"x"}, {}] on <["x"=4, "y"=2]>, shards of 16 x 96.
 Target: [{"x":(1)2}, {"x":(2)2, "y"}] on <["x"=4, "y"=2]>, shards of 32 x 24.
     d2(x, y)[k0, k1] -> t[x // 2 * 32 + k0, x % 2 * 48 + y * 24 + k1]
 
-Along dimension 0, shards of 16 meet shards of 32: up to 2 of the source for one of the target.
+Along dimension 0, shards of 16 meet shards of 32: 2 of the source for one of the target.
 Along dimension 1, shards of 96 meet shards of 24: one of the source for one of the target.
 Of the 2 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
@@ -61,9 +61,11 @@ SOURCE = '[{"x"}, {}]'
 TARGET = '[{"x":(1)2}, {"x":(2)2, "y"}]'
 LOCAL_SOURCE_SHAPE = (16, 96)
 LOCAL_TARGET_SHAPE = (32, 24)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "efe0dbc02bfb97fd"
 
 

@@ -53,9 +53,11 @@ SOURCE = '[{"x", "y"}]'
 TARGET = '[{"y", "x"}]'
 LOCAL_SOURCE_SHAPE = (1,)
 LOCAL_TARGET_SHAPE = (1,)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(6)
 TARGET_IDS = range(6)
+# Of the plan: processes that exchange must have the same.
 PLAN = "d1834cee96c82cb3"
 
 

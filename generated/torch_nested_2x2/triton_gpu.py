@@ -57,9 +57,11 @@ SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"x", "y"}, {}]'
 LOCAL_SOURCE_SHAPE = (2, 3)
 LOCAL_TARGET_SHAPE = (2, 3)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = range(4)
+# Of the plan: processes that exchange must have the same.
 PLAN = "441183c62af0e638"
 
 

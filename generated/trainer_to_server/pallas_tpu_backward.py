@@ -35,6 +35,7 @@ Made by
 Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
+import contextlib
 import functools
 import importlib.util
 import math
@@ -99,7 +100,8 @@ TARGET_SPEC = P(("data", "model"), None)
 PADDED_SOURCE_SHAPE = (10, 9)
 PADDED_TARGET_SHAPE = (12, 9)
 
-# Elements move as integers of their width.
+# Elements move as integers of their width; around kernels only if those are interpreted, where XLA,
+# on CPU, would pad and select in float32, which changes NaNs.
 BITS = jnp.int16
 
 # Holders of each target shard, and pieces into which a tile is cut to share the sending.
@@ -708,13 +710,10 @@ def pad(x):
 
 
 def unpad(y):
-    """The logical tensor of a padded result.
-
-    In a jit that moves elements between devices XLA on CPU does so in float32, which
-    changes payloads of NaNs. Outside of jit every bit stays.
-    """
+    """The logical tensor of a padded result."""
     _expect(y, PADDED_TARGET_SHAPE, "padded result")
-    return _by_bits(_unpadded, y)
+    with _apart(y):
+        return _by_bits(_unpadded, y)
 
 
 def _unpadded(y):
@@ -722,14 +721,25 @@ def _unpadded(y):
     return y[tuple(slice(size) for size in SHAPE)]
 
 
+def _apart(x):
+    """With no mesh set, unless `x` is traced: an array is moved on its own devices, which need not
+    be those of the mesh that a user has set."""
+    if isinstance(x, jax.core.Tracer):
+        return contextlib.nullcontext()
+    return jax.set_mesh(Mesh(np.empty((), object), ()))
+
+
 def _whole(x, axes):
-    """The array, none of these axes of it split over Explicit axes of a mesh: JAX would have it
-    even before and after."""
+    """The array, none of these axes of it split in a program, nor over Explicit axes of a mesh: JAX
+    would have it even before and after, and XLA may make sums with zeros of what is uneven."""
     sharding = jax.typeof(x).sharding
-    if AxisType.Explicit not in sharding.mesh.axis_types:
+    if AxisType.Explicit in sharding.mesh.axis_types:
+        spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
+        return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
+    if sharding.mesh.empty or not isinstance(x, jax.core.Tracer):
         return x
-    spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
-    return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
+    spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
+    return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -788,7 +798,8 @@ def _program(stacked, mesh, interpret, collective_id=None):
 
         for _ in range(stacked.ndim - 1 - len(LOCAL_SOURCE_SHAPE)):
             exchange = functools.partial(lax.map, exchange)
-        return exchange(shards[0])[None]
+        y = exchange(lax.bitcast_convert_type(shards[0], BITS) if interpret else shards[0])[None]
+        return lax.bitcast_convert_type(y, DTYPE) if interpret else y
 
     return _mapped(one, mesh, rows, rows)(stacked)
 
@@ -816,8 +827,7 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
 
 
 def _eager(x, source, target, interpret, collective_id):
-    # What is done here is done on other devices than those of a mesh that may be set.
-    with jax.set_mesh(Mesh(np.empty((), object), ())):
+    with _apart(x):
         return _moved_to(target, x, source, interpret, collective_id)
 
 
@@ -908,14 +918,16 @@ def _batched(spec, count):
 def _vectorized(arrays, axes, **static):
     """`reshard` under `jax.vmap`: the axis of the batch comes first."""
     (x,), (axis,) = arrays, axes
-    return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
+    with _apart(x):
+        return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _transposed(y, x, *, source, target, interpret, collective_id):
     collective_id = None if collective_id is None else collective_id ^ 1
     x_bar = _reverse()._linear(y, target, source, interpret, collective_id)
     if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
-        x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
+        with _apart(x_bar):
+            x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
     return [x_bar]
 
 

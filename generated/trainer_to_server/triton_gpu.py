@@ -6,7 +6,7 @@ Source: [{"data", "model"}, {}] on <["data"=2, "model"=2]>, shards of 3 x 9.
 Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
     d2(tp)[k0, k1] -> t[k0, tp * 3 + k1]
 
-Along dimension 0, shards of 3 meet shards of 10: up to 4 of the source for one of the target.
+Along dimension 0, shards of 3 meet shards of 10: 4 of the source for one of the target.
 Along dimension 1, shards of 9 meet shards of 3: one of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 60 by the busiest device (the least possible is 60), 180 in all.
@@ -63,9 +63,11 @@ SOURCE = '[{"data", "model"}, {}]'
 TARGET = '[{}, {"tp"}]'
 LOCAL_SOURCE_SHAPE = (3, 9)
 LOCAL_TARGET_SHAPE = (10, 3)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = range(4, 7)
+# Of the plan: processes that exchange must have the same.
 PLAN = "428ecfb4d50de6c3"
 
 

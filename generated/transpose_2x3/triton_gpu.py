@@ -6,7 +6,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
     d2(x, y)[k0, k1] -> t[y * 2 + k0, x * 3 + k1]
 
 Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
-Along dimension 1, shards of 2 meet shards of 3: up to 2 of the source for one of the target.
+Along dimension 1, shards of 2 meet shards of 3: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 24 by the busiest device (the least possible is 24), 104 in all.
 Bytes sent: 24 by the busiest device (the least possible is 24).
@@ -62,9 +62,11 @@ SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (3, 2)
 LOCAL_TARGET_SHAPE = (2, 3)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(6)
 TARGET_IDS = range(6)
+# Of the plan: processes that exchange must have the same.
 PLAN = "360c3f1aba5d3d82"
 
 

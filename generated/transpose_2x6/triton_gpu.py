@@ -6,7 +6,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
     d2(x, y)[k0, k1] -> t[k0 + y, x * 3 + k1]
 
 Along dimension 0, shards of 3 meet shards of 1: one of the source for one of the target.
-Along dimension 1, shards of 1 meet shards of 3: up to 3 of the source for one of the target.
+Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 12 by the busiest device (the least possible is 12), 120 in all.
 Bytes sent: 12 by the busiest device (the least possible is 12).
@@ -72,9 +72,11 @@ SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (3, 1)
 LOCAL_TARGET_SHAPE = (1, 3)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(12)
 TARGET_IDS = range(12)
+# Of the plan: processes that exchange must have the same.
 PLAN = "91fb2ad9da0f163c"
 
 

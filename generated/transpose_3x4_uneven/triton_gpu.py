@@ -8,7 +8,7 @@ Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
     The last shards are short or empty along dimension 1.
 
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
-Along dimension 1, shards of 6 meet shards of 8: up to 2 of the source for one of the target.
+Along dimension 1, shards of 6 meet shards of 8: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 128 by the busiest device (the least possible is 128), 1184 in all.
 Bytes sent: 144 by the busiest device (the least possible is 144).
@@ -80,9 +80,11 @@ SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6, 6)
 LOCAL_TARGET_SHAPE = (4, 8)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(12)
 TARGET_IDS = range(12)
+# Of the plan: processes that exchange must have the same.
 PLAN = "881dd8dc252083aa"
 
 

@@ -7,7 +7,7 @@ Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
     d2(x, y)[k0, k1] -> t[y * 14 + k0, x * 3 + k1]
     The last shards are short or empty along dimension 0, 1.
 
-Along dimension 0, shards of 6 meet shards of 14: up to 3 of the source for one of the target.
+Along dimension 0, shards of 6 meet shards of 14: 3 of the source for one of the target.
 Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.
 Bytes received: 168 by the busiest device (the least possible is 168), 1232 in all.
@@ -16,16 +16,16 @@ Bytes sent: 168 by the busiest device (the least possible is 168).
 Ranges along dimensions 0, 1:
 
     device  before              after                receives
-    0       [0, 6) x [0, 7)     [0, 14) x [0, 3)     from 2
-    1       [0, 6) x [7, 14)    [14, 27) x [0, 3)    from 3
-    2       [6, 12) x [0, 7)    [0, 14) x [3, 6)     from 2
-    3       [6, 12) x [7, 14)   [14, 27) x [3, 6)    from 3
-    4       [12, 18) x [0, 7)   [0, 14) x [6, 9)     from 5
-    5       [12, 18) x [7, 14)  [14, 27) x [6, 9)    from 5
-    6       [18, 24) x [0, 7)   [0, 14) x [9, 12)    from 3
-    7       [18, 24) x [7, 14)  [14, 27) x [9, 12)   from 2
-    8       [24, 27) x [0, 7)   [0, 14) x [12, 14)   from 3
-    9       [24, 27) x [7, 14)  [14, 27) x [12, 14)  from 2
+    0       [0, 6) x [0, 7)     [0, 14) x [0, 3)     from 2, 4
+    1       [0, 6) x [7, 14)    [14, 27) x [0, 3)    from 4, 6, 8
+    2       [6, 12) x [0, 7)    [0, 14) x [3, 6)     from 0, 4
+    3       [6, 12) x [7, 14)   [14, 27) x [3, 6)    from 4, 6, 8
+    4       [12, 18) x [0, 7)   [0, 14) x [6, 9)     from 0, 1, 2, 3, 5
+    5       [12, 18) x [7, 14)  [14, 27) x [6, 9)    from 4, 6, 7, 8, 9
+    6       [18, 24) x [0, 7)   [0, 14) x [9, 12)    from 1, 3, 5
+    7       [18, 24) x [7, 14)  [14, 27) x [9, 12)   from 5, 9
+    8       [24, 27) x [0, 7)   [0, 14) x [12, 14)   from 1, 3, 5
+    9       [24, 27) x [7, 14)  [14, 27) x [12, 14)  from 5, 7
 
 Made by
     shardwright emit --mesh x=5,y=2 --shape 27x14 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_5x2_uneven -o generated
@@ -66,9 +66,11 @@ SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6, 7)
 LOCAL_TARGET_SHAPE = (14, 3)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(10)
 TARGET_IDS = range(10)
+# Of the plan: processes that exchange must have the same.
 PLAN = "57f815ee237d075e"
 
 

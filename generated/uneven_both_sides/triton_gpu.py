@@ -7,7 +7,7 @@ Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
     d2(x, y, z)[k0, k1, k2] -> t[k0, z * 7 + k1, y * 16 + x * 8 + k2]
     The last shards are short or empty along dimension 1, 2.
 
-Along dimension 0, shards of 4 meet shards of 7: up to 2 of the source for one of the target.
+Along dimension 0, shards of 4 meet shards of 7: 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
 Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
@@ -17,14 +17,14 @@ Bytes sent: 1856 by the busiest device (the least possible is 1856).
 Ranges along dimensions 0, 1, 2:
 
     device  before                       after                        receives
-    0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)     from 3
-    1       [0, 4) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [0, 8)    from 5
-    2       [0, 4) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [16, 24)   from 4
-    3       [0, 4) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [16, 24)  from 5
-    4       [4, 7) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [8, 16)    from 3
-    5       [4, 7) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [8, 16)   from 5
-    6       [4, 7) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [24, 29)   from 4
-    7       [4, 7) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [24, 29)  from 5
+    0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)     from 1, 4, 5
+    1       [0, 4) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [0, 8)    from 2, 3, 5, 6, 7
+    2       [0, 4) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [16, 24)   from 0, 1, 4, 5
+    3       [0, 4) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [16, 24)  from 1, 2, 5, 6, 7
+    4       [4, 7) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [8, 16)    from 0, 1, 5
+    5       [4, 7) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [8, 16)   from 1, 2, 3, 6, 7
+    6       [4, 7) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [24, 29)   from 0, 1, 4, 5
+    7       [4, 7) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [24, 29)  from 1, 2, 3, 5, 6
 
 Made by
     shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --name uneven_both_sides -o generated
@@ -63,9 +63,11 @@ SOURCE = '[{"x"}, {"y", "z"}, {}]'
 TARGET = '[{}, {"z"}, {"y", "x"}]'
 LOCAL_SOURCE_SHAPE = (4, 4, 29)
 LOCAL_TARGET_SHAPE = (7, 7, 8)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "1e2916a2f71a9b7c"
 
 

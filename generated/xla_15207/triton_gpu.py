@@ -5,7 +5,7 @@ Source: [{"x"}, {"y"}, {}] on <["x"=4, "y"=2]>, shards of 4 x 8 x 16.
 Target: [{}, {"x"}, {"y"}] on <["x"=4, "y"=2]>, shards of 16 x 4 x 8.
     d2(x, y)[k0, k1, k2] -> t[k0, x * 4 + k1, y * 8 + k2]
 
-Along dimension 0, shards of 4 meet shards of 16: up to 4 of the source for one of the target.
+Along dimension 0, shards of 4 meet shards of 16: 4 of the source for one of the target.
 Along dimension 1, shards of 8 meet shards of 4: one of the source for one of the target.
 Along dimension 2, shards of 16 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
@@ -15,14 +15,14 @@ Bytes sent: 2048 by the busiest device (the least possible is 2048).
 Ranges along dimensions 0, 1, 2:
 
     device  before                        after                         receives
-    0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)     from 3
-    1       [0, 4) x [8, 16) x [0, 16)    [0, 16) x [0, 4) x [8, 16)    from 4
-    2       [4, 8) x [0, 8) x [0, 16)     [0, 16) x [4, 8) x [0, 8)     from 3
-    3       [4, 8) x [8, 16) x [0, 16)    [0, 16) x [4, 8) x [8, 16)    from 4
-    4       [8, 12) x [0, 8) x [0, 16)    [0, 16) x [8, 12) x [0, 8)    from 4
-    5       [8, 12) x [8, 16) x [0, 16)   [0, 16) x [8, 12) x [8, 16)   from 3
-    6       [12, 16) x [0, 8) x [0, 16)   [0, 16) x [12, 16) x [0, 8)   from 4
-    7       [12, 16) x [8, 16) x [0, 16)  [0, 16) x [12, 16) x [8, 16)  from 3
+    0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)     from 2, 4, 6
+    1       [0, 4) x [8, 16) x [0, 16)    [0, 16) x [0, 4) x [8, 16)    from 0, 2, 4, 6
+    2       [4, 8) x [0, 8) x [0, 16)     [0, 16) x [4, 8) x [0, 8)     from 0, 4, 6
+    3       [4, 8) x [8, 16) x [0, 16)    [0, 16) x [4, 8) x [8, 16)    from 0, 2, 4, 6
+    4       [8, 12) x [0, 8) x [0, 16)    [0, 16) x [8, 12) x [0, 8)    from 1, 3, 5, 7
+    5       [8, 12) x [8, 16) x [0, 16)   [0, 16) x [8, 12) x [8, 16)   from 1, 3, 7
+    6       [12, 16) x [0, 8) x [0, 16)   [0, 16) x [12, 16) x [0, 8)   from 1, 3, 5, 7
+    7       [12, 16) x [8, 16) x [0, 16)  [0, 16) x [12, 16) x [8, 16)  from 1, 3, 5
 
 Made by
     shardwright emit --mesh x=4,y=2 --shape 16x16x16 --dtype float32 --source '[{"x"}, {"y"}, {}]' --target '[{}, {"x"}, {"y"}]' --name xla_15207 -o generated
@@ -63,9 +63,11 @@ SOURCE = '[{"x"}, {"y"}, {}]'
 TARGET = '[{}, {"x"}, {"y"}]'
 LOCAL_SOURCE_SHAPE = (4, 8, 16)
 LOCAL_TARGET_SHAPE = (16, 4, 8)
-# Device ids by position, and what ranks compare.
+
+# Device ids by mesh position.
 SOURCE_IDS = range(8)
 TARGET_IDS = range(8)
+# Of the plan: processes that exchange must have the same.
 PLAN = "cd982f39ecda540e"
 
 

@@ -19,7 +19,7 @@ Bounds = tuple[sympy.Expr, sympy.Expr]
 
 
 def bounds(expr: Value) -> Bounds | None:
-    """Inclusive `(low, high)` of an expression, None if the algebra cannot state them."""
+    """Return inclusive `(low, high)` of an expression, None if the algebra cannot state them."""
     return _bounds(sympy.sympify(expr))
 
 
@@ -183,8 +183,8 @@ def is_nonnegative(expr: Value) -> bool:
 
 
 def _lowered(expr: sympy.Expr) -> Iterator[sympy.Expr]:
-    """Expressions that are at most a sum: a minimum that is taken away is at most either of its
-    operands, a maximum that is added at least."""
+    """Yield expressions that are at most a sum: a minimum that is taken away is at most either
+    of its operands, a maximum that is added at least."""
     terms = sympy.Add.make_args(sympy.expand(expr))
     for term in terms:
         coefficient, rest = term.as_coeff_Mul()

@@ -28,7 +28,6 @@ from shardwright.ir.text.located import Located
 
 FORMS = "{replicated}, {maximal device=3} or {devices=[2,1,4]<=[8] last_tile_dim_replicate}"
 LIST = r"[0-9]+(?:\s*,\s*[0-9]+)*"
-BEGIN = re.compile(r"\s*(?:sharding\s*=\s*)?\{\s*(?:devices\s*=|replicated\b|maximal\b|manual\b)")
 WHOLE = re.compile(
     rf"""\s*(?:sharding\s*=\s*)?\{{\s*(?:
         (?P<replicated>replicated)
@@ -40,11 +39,6 @@ WHOLE = re.compile(
     )\s*(?:metadata\s*=\s*\{{[^{{}}]*\}}\s*)?\}}\s*""",
     re.VERBOSE,
 )
-
-
-def is_hlo(text: str) -> bool:
-    """Return whether a text begins as a sharding in HLO's notation."""
-    return BEGIN.match(text) is not None
 
 
 def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
@@ -133,7 +127,7 @@ class _Reader(NamedTuple):
         return [int(device) for device in ids.ravel()]
 
     def _kinds(self, rank: int) -> tuple[str, ...]:
-        """Of each dimension of the tiles what it is; the last ones may be none of the tensor."""
+        """Return what each dimension of the tiles is; the last ones may be none of the tensor."""
         last = ["replicated"] * bool(self.match["last"])
         if self.match["kinds"]:
             last = [kind.strip() for kind in self.match["kinds"].split(",")]

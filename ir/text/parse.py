@@ -17,12 +17,14 @@ from shardwright.ir.errors import Span, Where, one_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import check_shape
 from shardwright.ir.sharding import DimSharding, Operator, Sharding
-from shardwright.ir.text.hlo_sharding import hlo_sharding, is_hlo
+from shardwright.ir.text.hlo_sharding import hlo_sharding
 from shardwright.ir.text.located import Located, Spans, span_of
 
 Node = Tree[Token]
 Meshes = Mesh | Iterable[Mesh] | None
 
+HLO = re.compile(r"\s*(?:sharding\s*=\s*)?\{\s*(?:devices\s*=|replicated\b|maximal\b|manual\b)")
+"""How a text in HLO's notation begins."""
 ELEMENT = re.compile(r"tensor\s*<\s*((?:(?:\?|[0-9]+)x)*)[A-Za-z]\w*\s*>")
 SHAPE = re.compile(r"\s*(?:\((?P<round>.*)\)|\[(?P<square>.*)\]|(?P<plain>.*?))\s*", re.DOTALL)
 
@@ -68,7 +70,7 @@ def parse_sharding(
     """
     source = Located(text, argument)
     known = (meshes,) if isinstance(meshes, Mesh) else tuple(meshes or ())
-    if len(known) == 1 and is_hlo(text):
+    if len(known) == 1 and HLO.match(text):
         return hlo_sharding(source, known[0], rank)
     tree = source.tree("sharding_text", "a sharding")
     node = next(child for child in tree.children if isinstance(child, Tree))

@@ -5,44 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import all_pairs, describe, random_reshard
+from cases import all_pairs, random_reshard
+from running import check
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
-from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, run_batch
 from shardwright.ir import Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES
 
 
 def check_modules(backend: str, reshards: list[Reshard], folder: Path) -> None:
     """Emit the module of every reshard and verify it; all that fail are named."""
-    pytest.importorskip("triton" if backend == "triton_gpu" else "jax")
-    cases = []
-    for number, reshard in enumerate(reshards):
-        path = folder / f"case{number}.py"
-        path.write_text(parts(plan(reshard), backend, "shardwright emit", single_file=True)[0].text)
-        cases.append(Case.of(reshard, describe(reshard), backend, path))
-    failed = [r for r in run_batch(backend, cases) if r.verdict != "ok"]
-    assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
+    check(backend, [plan(reshard) for reshard in reshards], folder)
 
 
+PAIRS = all_pairs({"x": 2, "y": 3}, (6, 6))
+SOME_PAIRS = range(0, len(PAIRS), 11)
+OTHER_PAIRS = (pytest.param(n, marks=pytest.mark.slow) for n in range(len(PAIRS)) if n % 11)
+SEEDS = (*range(24), *(pytest.param(s, marks=pytest.mark.slow) for s in range(1000, 1200)))
+
+
+@pytest.mark.parametrize("number", [*SOME_PAIRS, *OTHER_PAIRS])
 @pytest.mark.parametrize("backend", registry.NAMES)
-def test_pairs_of_six_by_six(backend: str, tmp_path: Path) -> None:
-    """Every eleventh of the 121 pairs of 6x6 on 2x3; the slow test takes them all."""
-    check_modules(backend, all_pairs({"x": 2, "y": 3}, (6, 6))[::11], tmp_path)
+def test_pairs_of_six_by_six(backend: str, number: int, tmp_path: Path) -> None:
+    """Every eleventh of the 121 pairs of 6x6 on 2x3; the sweep takes them all."""
+    check_modules(backend, [PAIRS[number]], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("backend", registry.NAMES)
-def test_all_pairs_of_six_by_six(backend: str, tmp_path: Path) -> None:
-    check_modules(backend, all_pairs({"x": 2, "y": 3}, (6, 6)), tmp_path)
-
-
-@pytest.mark.parametrize("backend", registry.NAMES)
-def test_random(backend: str, tmp_path: Path) -> None:
-    check_modules(backend, [random_reshard(seed) for seed in range(24)], tmp_path)
+def test_random(backend: str, seed: int, tmp_path: Path) -> None:
+    check_modules(backend, [random_reshard(seed)], tmp_path)
 
 
 def test_64_bits_of_which_one_device_has_all(tmp_path: Path) -> None:
@@ -54,12 +48,6 @@ def test_64_bits_of_which_one_device_has_all(tmp_path: Path) -> None:
         for source, target in (('[{"x"}, {}]', "[{}, {}]"), ('[{"x"}, {}]', '[{}, {"x"}]'))
     ]
     check_modules("pallas_tpu", reshards, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", registry.NAMES)
-def test_more_random(backend: str, tmp_path: Path) -> None:
-    check_modules(backend, [random_reshard(seed) for seed in range(1000, 1200)], tmp_path)
 
 
 @pytest.mark.parametrize("backend", registry.NAMES)

@@ -113,7 +113,7 @@ def _sums(
         "summed": (some, []),
         "new": (fewer, some),
     }[fate]
-    moves = fate in ("kept", "summed")
+    moves = fate in ("kept", "summed") or not before
     target = same_devices(dice, mesh, moves=moves, renames=not after)
     first = sharding_of(dice, mesh, rank, before)
     is_near = target.axes == mesh.axes and fate != "new" and dice.happens(0.6)
@@ -152,8 +152,8 @@ def _torch_use(dice: Dice, case: Case) -> Use:
 
 def _jax_use(dice: Dice, case: Case) -> Use:
     known = set(case.target.device_ids) <= set(case.source.device_ids)
-    # Which holder keeps a value, and which term is the largest, is not said: no one derivative.
-    unsaid = {"unreduced new", "unreduced max", "unreduced min"} & features(case)
+    # Which of equal terms is the largest is not said: no one derivative.
+    unsaid = {"unreduced max", "unreduced min"} & features(case)
     derivative = dice.choice(["", "vjp", "jvp"]) if case.floating and not unsaid else ""
     count = len(case.device_ids)
     shuffled = dice.sample(range(DEVICES), count)

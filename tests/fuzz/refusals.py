@@ -21,11 +21,31 @@ class Refusal:
 def _traced_under_explicit(case: Case) -> bool:
     """One program cannot mix the Explicit axes that are set with those of another mesh."""
     use = case.use
+    if not isinstance(use, JaxUse) or not use.set_mesh or use.axis_types != "Explicit":
+        return False
+    traced = use.call != "eager" or bool(use.derivative) or use.batch > 0
+    return case.same_order and traced and not _target_is_set(case, use)
+
+
+def _target_is_set(case: Case, use: JaxUse) -> bool:
+    """Whether the mesh that is set is the one that the result is on: given, and of whole axes."""
+    chosen = case.source if use.set_mesh == "source" else case.target
+    given = case.target if use.names_target else case.source
+    whole = bool(case.target.axes) and ":(" not in case.target.sharding and not use.other_axes
+    return whole and chosen.axes == given.axes == case.target.axes
+
+
+def _interpreted_elsewhere(case: Case) -> bool:
+    """JAX's TPU interpreter multiplies clocks on the first device, under whichever mesh is set; a
+    program of one device calls it back on the thread that has the user's."""
+    use = case.use
     return (
-        isinstance(use, JaxUse)
+        case.backend == "pallas_tpu"
+        and isinstance(use, JaxUse)
         and bool(use.set_mesh)
-        and use.axis_types == "Explicit"
-        and (use.call != "eager" or bool(use.derivative) or use.batch > 0)
+        and use.call != "eager"
+        and len(use.devices) == 1
+        and use.devices != (0,)
     )
 
 
@@ -37,15 +57,17 @@ REFUSALS = (
     ),
     Refusal(_traced_under_explicit, "which a traced program cannot mix with the Explicit axes"),
     Refusal(
+        _interpreted_elsewhere,
+        r"Received incompatible devices .* Got argument x of multiply with shape int32\[\]",
+    ),
+    Refusal(
         lambda case: isinstance(case.use, TorchUse) and bool(case.use.negative),
         "got a lazily negated view",
     ),
 )
 """Cases that are right if they end with this message."""
 
-PENDING = {
-    "unreduced new": "the unreduced axes of the target must be unreduced in the source too",
-}
+PENDING: dict[str, str] = {}
 """Features that are not there yet, and how cases that have them end. A feature that comes is taken
 off: a test holds that each of them is still refused."""
 
@@ -59,16 +81,3 @@ def verdict(case: Case, kind: str, detail: str) -> str:
         if re.search(PENDING[feature], detail):
             return "pending"
     return kind
-
-
-LOSES_PAYLOADS = ("bfloat16", "float8_e5m2")
-"""Dtypes that XLA on CPU moves between devices as float32."""
-
-
-def keeps_payloads(case: Case, what: str) -> bool:
-    """Whether the bits of NaNs are judged: not where XLA moves elements, as docstrings say, when a
-    jit pads or unpads, or where JAX itself places a cotangent on Explicit axes."""
-    use = case.use
-    if case.dtype not in LOSES_PAYLOADS or not isinstance(use, JaxUse):
-        return True
-    return what != "program" and not (what == "cotangent" and use.axis_types == "Explicit")

@@ -118,6 +118,8 @@ def test_a_ring_of_all_pairs_is_counted_by_hand() -> None:
         "torus:3x5x7,bandwidth=123456789.5",
         "hierarchical:2x4,between_latency=1e-5",
         "v4:4x4x4",
+        "tpu7x:2x2x1",
+        "torus:2x4,core_bandwidth=1e12",
         "v5e:4x8",
         "v5p:8x8x8",
         "v6e:16x16",
@@ -134,7 +136,9 @@ def test_presets() -> None:
     assert topology_of("v5e:8x16") == Torus((8, 16), (False, True), 50e9, 1e-6, True, 512)
     assert topology_of("v5p:4x4x8").wrap == (True, True, True)
     assert topology_of("v5p:2x2x4").wrap == (False, False, False)
-    assert topology_of("v4:4x4x4").bandwidth == 45e9
+    cores = Torus((2, 2, 2, 1), (False,) * 4, 45e9 / 2, 1e-6, False, 512, 600e9)
+    assert topology_of("v4:2x2x1") == cores
+    assert topology_of("tpu7x:4x4x4").wrap == (False, True, True, True)
     assert topology_of("h100") == Switch(8, 450e9, 1e-6, 1)
     assert topology_of("h100:4x8") == Hierarchical(4, 8, 450e9, 1e-6, 400e9, 5e-6, 1)
 
@@ -258,8 +262,7 @@ for name in TOPOLOGIES:
 
 
 def test_devices_are_numbered_as_jax_numbers_those_of_a_tpu() -> None:
-    """On every slice that the compiler knows. Where a chip is two devices a topology has chips,
-    whose numbers are half of their devices'."""
+    """On every slice that the compiler knows; along the cores of a chip first, where it has two."""
     for package in ("jax", "libtpu"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     run = [sys.executable, "-c", PLACES]
@@ -268,13 +271,26 @@ def test_devices_are_numbered_as_jax_numbers_those_of_a_tpu() -> None:
     for line in lines:
         name, _, listed = line.partition(" ")
         rows = np.array(sorted(json.loads(listed)))
-        torus, cores = topology_of(name), chip_of(name).devices
+        torus, first = topology_of(name), 2 - (chip_of(name).devices == 2)
         assert isinstance(torus, Torus)
-        assert rows[:, 0].tolist() == list(range(torus.size * cores)), name
-        np.testing.assert_array_equal(rows[:, 0] % cores, rows[:, 1])
-        at = torus.coordinates(rows[:, 0] // cores)
-        np.testing.assert_array_equal(at, rows[:, 2 : 2 + len(torus.dims)], name)
-        assert not rows[:, 2 + len(torus.dims) :].any()
+        assert rows[:, 0].tolist() == list(range(torus.size)), name
+        at = torus.coordinates(rows[:, 0])
+        np.testing.assert_array_equal(at, rows[:, first : first + len(torus.dims)], name)
+        assert not rows[:, 1:first].any()
+        assert not rows[:, first + len(torus.dims) :].any()
+
+
+def test_cores_of_a_chip_have_a_link_of_their_own_and_share_those_between_chips() -> None:
+    """Of a v4 slice of four chips: what its two cores send one another, and each to those of the
+    next chip."""
+    network = Network(topology_of("v4:2x2x1"), 8)
+    cores = np.arange(8)
+    beside = network.load(Flows(cores, cores ^ 1, np.full(8, 6e11)))
+    assert network.seconds(beside) == pytest.approx(1.0, rel=1e-4)
+    across = network.load(Flows(cores, cores ^ 2, np.full(8, 45e9)))
+    assert network.seconds(across) == pytest.approx(2.0, rel=1e-4)
+    ingest = network.topology.ingest_of(cores)
+    assert ingest.tolist() == [6e11 + 45e9] * 8 == [network.topology.ingest] * 8
 
 
 def test_a_mesh_in_another_order_is_said_by_its_device_ids() -> None:

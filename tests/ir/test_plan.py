@@ -21,7 +21,9 @@ from shardwright.codegen.planner.holders import Loads, candidates
 from shardwright.codegen.spec.description import Description
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
+from shardwright.ir.plan import DirectPlan, SteppedPlan, direct_of
 from shardwright.ir.transfers import enumerate_transfers
 
 MATRICES = [
@@ -229,3 +231,31 @@ def test_a_dozen_through_the_command_line() -> None:
         result = CliRunner().invoke(app, ["plan", *arguments, "--json"])
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout) == json.loads(plan(reshard).to_json())
+
+
+def test_a_plan_is_direct_or_of_steps() -> None:
+    """Each has what is its own only; what is common is the same of both."""
+    mesh = Mesh({"x": 4})
+    reshard = Reshard((8,), "int8", mesh.sharding('[{"x"}]'), mesh.sharding("[{}]"))
+    direct, stepped = (plan(reshard, strategy) for strategy in ("direct", "basis"))
+    assert isinstance(direct, DirectPlan)
+    assert isinstance(stepped, SteppedPlan)
+    assert (direct.strategy, direct.ops) == ("direct", "exchange")
+    assert (stepped.strategy, stepped.ops) == ("basis", "all_gather")
+    assert not hasattr(stepped, "exchange")
+    assert direct.outline is direct.exchange
+    assert stepped.outline is stepped.outline
+    assert stepped.outline == direct.outline
+    assert direct.devices == stepped.devices == 4
+    assert direct_of(direct) is direct
+
+
+def test_steps_are_not_taken_for_an_exchange() -> None:
+    mesh = Mesh({"x": 4})
+    reshard = Reshard((8,), "int8", mesh.sharding("[{}]"), mesh.sharding("[{}]"))
+    with pytest.raises(InputError) as caught:
+        direct_of(plan(reshard, "basis"))
+    assert str(caught.value) == (
+        "strategy: only a direct plan is one exchange\ngot: basis, no steps\n"
+        "expected: direct; `shardwright plan` lists the steps of others"
+    )

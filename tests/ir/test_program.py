@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from commands import mistake, ok
 
+from shardwright.codegen.propagate.checked import check_propagated
 from shardwright.codegen.propagate.propagation import propagate
 from shardwright.codegen.show.program import show_program
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.program import Body, Op, Program
 from shardwright.ir.program_check import well_formed
-from shardwright.ir.program_text import format_program, format_rule, parse_program, parse_rule
+from shardwright.ir.program_parse import parse_program
+from shardwright.ir.program_text import format_program, format_rule, parse_rule
 
 MLP = """\
 @mesh = <["d"=4, "t"=2]>
@@ -30,6 +32,12 @@ rule=([i, j])->([i, j]) {i=8, j=32} need_replication={j}
   alike %h, %k
 }
 """
+
+
+def test_what_a_sharding_can_say_is_read() -> None:
+    said = '[{"d"}, {?}p2], replicated={"t":(1)2}, unreduced=max{"t":(2)2}'
+    text = MLP.replace('"t"=2', '"t"=4').replace('[{"d"}, {}]', said)
+    assert format_program(parse_program(text)) == text
 
 
 def test_the_text_is_read_and_printed() -> None:
@@ -98,11 +106,52 @@ def test_a_reshape_splits_an_axis_so_that_nothing_moves() -> None:
             'got: [{"t"}]',
         ),
         (MLP.replace("return %e", "retrun %e"), "the text is not a program", "retrun"),
+        (
+            MLP.replace("return %k, %s", "return %k, %e"),
+            "a value must be defined before it is used",
+            "  return %k, %e\n               ^^",
+        ),
+        (
+            MLP.replace("lengths=(0, 1, 0)", "lengths=(0, 2, 0)"),
+            "an op must be well formed: the lengths of scan add up to its operands",
+            "got: %s: f32[8,32] = scan(%h) {length=3, lengths=(0, 2, 0), reverse=false} (",
+        ),
+        (
+            MLP.replace("%c: f32[8,32]", "%c: f32[8,16]").replace("%e: f32[8,32]", "%e: f32[8,16]"),
+            "an op must be well formed: the body of scan takes its constants and carries",
+            "got: %s: f32[8,32] = scan(%h)",
+        ),
+        (
+            MLP.replace("rule=([i, j])->([i, j])", "rule=([i, k])->([i, j])"),
+            "a rule must give the size of every factor",
+            "^^^^^^^^^^^^^^^^^^^^^^^",
+        ),
+        (
+            MLP.replace("contract_lhs=(1)", "contract_lhs=(7)"),
+            "an op must be well formed: dot_general has the parameters and the shapes of its kind",
+            "got: %h: f32[8,32] = dot_general(%x, %w) {",
+        ),
+        (
+            MLP.replace("exp(%c)", "add(%c, %x)"),
+            "an op must be well formed: operands of add have the shape of its result",
+            "got: %e: f32[8,32] = add(%c, %x)",
+        ),
+        (MLP.replace("(_, [", "(_, _, ["), "each result must have a sharding, or _", "(_, _, [{"),
+        (
+            MLP.replace("alike %h, %k", "alike %h, %x"),
+            "values of a group must be of one shape",
+            "  alike %h, %x\n    ^^^^^^^^^^^^",
+        ),
+        (
+            MLP.replace('@mesh = <["d"=4, "t"=2]>', ""),
+            "a program with shardings must have a mesh",
+            'got: [{"d"}, {}]',
+        ),
     ],
 )
 def test_mistakes_in_the_text_are_located(text: str, rule: str, line: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_program(text)
+        parse_program(text, check_propagated)
     assert rule in str(caught.value)
     assert line in str(caught.value)
 
@@ -122,6 +171,7 @@ PROGRAM = parse_program(MLP)
         (with_op(PROGRAM, 0, operands=(3, 1)), "%k is defined before dot_general uses it"),
         (with_op(PROGRAM, 1, results=(2,)), "%h is defined once"),
         (with_op(PROGRAM, 2, bodies=()), "scan has its number of bodies"),
+        (with_op(PROGRAM, 2, operands=(0,)), "the body of scan takes its constants and carries"),
         (with_op(PROGRAM, 0, params=(("b", 1), ("a", 1))), "params of dot_general are sorted"),
         (replace(PROGRAM, results=()), "each result has a sharding slot"),
         (replace(PROGRAM, meshes=()), "the mesh of %x is the program's"),
@@ -166,6 +216,13 @@ def test_the_command_shows_a_program(tmp_path: Path) -> None:
         f"{file}: a value must be defined before it is used\n"
         "    %b: f32[2,4] = reshape(%q)\n                           ^^\ngot: %q"
     )
+
+
+def test_the_command_says_what_has_no_rule(tmp_path: Path) -> None:
+    file = tmp_path / "new.program"
+    file.write_text(RESHAPE.replace("reshape(%a)", "frobnicate(%a)"))
+    shown = ok("show", file)
+    assert shown.endswith("warning: frobnicate has no rule: its operands are replicated\n")
 
 
 def test_an_op_without_a_parameter_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -11,7 +12,8 @@ from jax.sharding import PartitionSpec
 
 import shardwright as sw
 from shardwright.ir.program_check import well_formed
-from shardwright.ir.program_text import format_program, parse_program
+from shardwright.ir.program_parse import parse_program
+from shardwright.ir.program_text import format_program
 
 MESH = sw.Mesh({"d": 4, "t": 2})
 
@@ -150,10 +152,64 @@ def test_mistakes() -> None:
     )
     assert refused(mode="best") == "mode: the mode must be known\ngot: best\nexpected: as_shardy"
     assert refused(fn=3).startswith("fn: the function must be callable\ngot: 3\n")
-    untraceable = refused(fn=lambda p, x: x if x.sum() > 0 else -x)
-    assert untraceable.startswith(
-        "fn: the function cannot be traced for these arguments\ngot: TracerBoolConversionError: "
+
+
+def located(said: str) -> str:
+    """A message whose line, which must be one of this file, is left out."""
+    return re.sub(r", [\w/.]*test_partition.py:\d+(?=: )", " here", said, count=1)
+
+
+def test_functions_that_cannot_be_traced_name_the_line() -> None:
+    cannot = "fn here: the function cannot be traced for these arguments\ngot: "
+    said = located(refused(fn=lambda p, x: x if x.sum() > 0 else -x))
+    assert said.startswith(f"{cannot}TracerBoolConversionError: ")
+    assert located(refused(fn=lambda p, x: p["w3"])) == (
+        f"{cannot}KeyError: 'w3'\n"
+        "expected: a function that jax.jit takes, and avals of its arguments"
     )
+    assert located(refused(fn=lambda p, x: sw.constrain(x, 3))) == (
+        "sharding here: the value must be of type str or Sharding\n"
+        "got: 3\nexpected: a text as '[{\"d\"}, {}]' or a Sharding"
+    )
+    said = located(refused(fn=lambda p, x: sw.shard_alike(x, p["w2"])))
+    assert said == (
+        "values here: values that are sharded alike must be of one shape\n"
+        "got: (8, 16), (32, 16)\nexpected: one shape"
+    )
+
+
+def test_trees_that_do_not_fit() -> None:
+    prefix = "shardings must be a prefix of the tree of what they are for"
+    assert refused(in_shardings=[None, None]) == (
+        f"in_shardings: {prefix}\ngot: [None, None]\nexpected: a prefix of "
+        "({'w1': *, 'w2': *}, *) (pytree structure error: different types at key path)"
+    )
+    assert refused(out_shardings={"y": None}) == (
+        f"out_shardings: {prefix}\ngot: {{'y': None}}\n"
+        "expected: a prefix of * (pytree structure error: different types at key path)"
+    )
+    assert refused(in_shardings=(None, PartitionSpec("d", "d"))) == (
+        "in_shardings[1]: an axis or sub-axis may be used only once\n"
+        "got: \"d\" twice in P('d', 'd')\nexpected: \"d\" at one place"
+    )
+    assert refused(mesh="d=4,t=2") == (
+        "mesh: the value must be of type Mesh or AbstractMesh\n"
+        "got: 'd=4,t=2'\nexpected: a Mesh of shardwright or of jax"
+    )
+
+
+def test_leaves_that_are_none_or_scalars() -> None:
+    """None is no leaf of arguments and results, a number is one of rank 0."""
+
+    def scaled(p: Any, by: Any) -> Any:
+        return p["w"] * by, None
+
+    avals = ({"w": shaped(8), "b": None}, 2.0)
+    program = sw.partition(scaled, *avals, mesh=MESH, in_shardings=(PartitionSpec("d"), None))
+    assert str(program.out_shardings[0]) == '[{"d", ?}]'
+    assert program.out_shardings[1] is None
+    assert program.in_shardings[0]["b"] is None
+    assert str(program.in_shardings[1]) == "[]"
 
 
 def test_a_constraint_of_another_rank_names_its_line() -> None:
@@ -186,7 +242,10 @@ def test_what_has_no_rule_is_said_and_replicated() -> None:
 
     program = sw.partition(factored, shaped(8, 8), mesh=MESH, in_shardings='[{"d"}, {}]')
     assert program.warnings
-    assert all("has no rule: its operands are replicated" in text for text in program.warnings)
+    for text in program.warnings:
+        assert re.fullmatch(
+            r"[\w/.]*test_partition.py:\d+: \w+ has no rule: its operands are replicated", text
+        )
     said = refused(fn=factored, avals=(shaped(8, 8),), in_shardings=None, strict=True)
     assert said.startswith("fn: every primitive must have a rule where strict is asked for\n")
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from cases import all_pairs, random_reshard
+from cases import all_pairs, describe, random_reshard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -109,14 +109,15 @@ def least_busiest(reshard: Reshard) -> float:
     return float(found.fun)
 
 
-def test_the_bound_of_the_busiest_sender() -> None:
+PAIRS = all_pairs({"x": 2, "y": 3}, (7, 5)) + all_pairs({"x": 2, "y": 2, "z": 2}, (8, 6))
+
+
+@pytest.mark.parametrize("reshard", [*PAIRS[::31], *map(random_reshard, range(40))], ids=describe)
+def test_the_bound_of_the_busiest_sender(reshard: Reshard) -> None:
     """`bound_sent_max` is what a linear program finds, rounded up to whole elements."""
-    pairs = all_pairs({"x": 2, "y": 3}, (7, 5)) + all_pairs({"x": 2, "y": 2, "z": 2}, (8, 6))
-    seen = pairs[::31] + [random_reshard(seed) for seed in range(40)]
-    for reshard in seen:
-        bound = plan(reshard, "direct").traffic.bound_sent_max / reshard.itemsize
-        least = least_busiest(reshard)
-        assert least - 1e-6 <= bound < least + 1
+    bound = plan(reshard, "direct").traffic.bound_sent_max / reshard.itemsize
+    least = least_busiest(reshard)
+    assert least - 1e-6 <= bound < least + 1
 
 
 def test_relabelling_is_the_best_order() -> None:

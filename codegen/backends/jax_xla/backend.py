@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.backends.base import Backend, Request
+from shardwright.codegen.backends.base import Backend
 from shardwright.codegen.backends.jax_xla import context
 from shardwright.codegen.backends.jax_xla.contract import CONTRACT
 from shardwright.codegen.backends.jax_xla.runtime import RUNTIME
-from shardwright.ir.plan import Plan
 
 
 class JaxXla(Backend):
@@ -19,11 +18,8 @@ class JaxXla(Backend):
     runtime = RUNTIME
     contract = CONTRACT
 
-    def refuse(self, plan: Plan) -> None:
-        context.refuse(plan)
-
-    def render(self, request: Request) -> str:
-        return context.render(request)
+    refuse = staticmethod(context.refuse)
+    render = staticmethod(context.render)
 
 
 BACKEND: Backend = JaxXla()

@@ -152,7 +152,7 @@ def _sums(devices: Integers, volume: Integers) -> Integers:
 
 
 def ranks_by_shard(exchange: Exchange, layout: Layout) -> list[Integers]:
-    """For each shard of the source or the target the ranks that hold it."""
+    """Return the ranks that hold each shard of the source or the target."""
     positions = np.arange(layout.mesh.size, dtype=np.int64)
     ranks = positions
     if not exchange.same_order:

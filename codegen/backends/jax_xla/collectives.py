@@ -134,7 +134,7 @@ class _Statements:
         self.lines.append(f"x = lax.dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
 
     def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
-        """Axes move from one dimension to another."""
+        """Move axes from one dimension to another."""
         count = self._size(refs)
         self.wire += math.prod(self.shape) // count * (count - 1)
         self.shape[split] //= count

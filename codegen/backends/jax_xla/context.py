@@ -52,7 +52,7 @@ from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 NAME = "jax_xla"
 # A module goes through all transfers when it is traced.
@@ -77,6 +77,7 @@ class ProgramText:
     round_lines: tuple[str, ...]
     is_kernel: bool = False
     settings: str = ""
+    as_bits_interpreted: bool = False
 
     @property
     def as_bits(self) -> bool:
@@ -92,6 +93,28 @@ class ProgramText:
     def exchange_template(self) -> str:
         """The template that prints `_exchange`."""
         return f"jax_xla/{type(self.how).__name__.lower()}.py.jinja"
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """The modules of Python that a module needs."""
+        counts = ("collections",) if self.is_rounds and not self.has_rounds_table else ()
+        loads_backward = ("importlib.util",) if self.host.differentiable else ()
+        goes_through = ("itertools",) if self.has_boxes or self.has_step_boxes else ()
+        return (*counts, "contextlib", "functools", *loads_backward, *goes_through, "math", "os")
+
+    @property
+    def interpreters(self) -> tuple[str, ...]:
+        """What a module registers its operation with."""
+        derivative = self.host.differentiable or self.host.refuses_derivative
+        return (*(("ad",) if derivative else ()), "batching", "mlir")
+
+    @property
+    def box_templates(self) -> tuple[str, ...]:
+        """The templates of what goes through boxes, by tables or by index functions."""
+        listed = ("jax_xla/listed.py.jinja",) if self.has_rounds_table else ()
+        counted = ("jax_xla/boxes.py.jinja",) if self.has_boxes else ()
+        placed = ("jax_xla/places.py.jinja",) if listed or counted else ()
+        return (*listed, *counted, *placed)
 
     @property
     def has_boxes(self) -> bool:
@@ -158,9 +181,10 @@ def refuse(plan: Plan) -> None:
         return
     check_extents(plan, NAME)
     check_ascii(plan.reshard)
-    refuse_wide(plan, as_vectors(plan.exchange), NAME)
-    count = _transfers(plan.exchange)
-    if count > MOST_TRANSFERS and plan.once(_collectives) is None:
+    direct = direct_of(plan)
+    refuse_wide(plan, as_vectors(direct.exchange), NAME)
+    count = _transfers(direct.exchange)
+    if count > MOST_TRANSFERS and direct.once(_collectives) is None:
         raise InputError(
             "jax_xla goes through all transfers when it is traced",
             argument="target",
@@ -170,12 +194,11 @@ def refuse(plan: Plan) -> None:
 
 
 def render(request: Request) -> str:
-    """Return the text of a module; with a target, that of the derivative of a sum: of a plan to
-    what every term of it is a copy of, whose result has unreduced axes beside the plan's."""
+    """Return the text of a module."""
     return render_template("jax_xla/module.py.jinja", xla_text(request))
 
 
-def how_of(plan: Plan) -> How:
+def how_of(plan: DirectPlan) -> How:
     """Return how the transfers of a direct plan travel."""
     collectives = plan.once(_collectives)
     if collectives is not None:
@@ -194,7 +217,7 @@ def how_of(plan: Plan) -> How:
     return min(tight, key=lambda how: how.collectives, default=rounds)
 
 
-def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
+def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
     """Return the ragged all-to-all that a plan is, where it is for a topology that has one."""
     if plan.prediction is None or not plan.reshard.shape:
         return None
@@ -203,7 +226,7 @@ def _ragged(plan: Plan, boxes: Boxes) -> Ragged | None:
     return found if found is not None and _is_tight(found.wire, _exact(plan)) else None
 
 
-def _collectives(plan: Plan) -> Collectives | None:
+def _collectives(plan: DirectPlan) -> Collectives | None:
     """Return the collectives over axes that move a plan's bytes, if there are any."""
     names = axis_names(plan.reshard.source)
 
@@ -225,7 +248,7 @@ def _is_tight(wire: tuple[int, int], exact: tuple[int, int]) -> bool:
 
 
 def _transfers(exchange: Exchange) -> int:
-    """At most how many transfers an exchange has."""
+    """Return at most how many transfers an exchange has."""
     tiles = math.prod(dim.pairs.source.size for dim in exchange.dims)
     return tiles * exchange.target.replicas * exchange.rule.pieces
 
@@ -233,12 +256,12 @@ def _transfers(exchange: Exchange) -> int:
 def xla_text(request: Request) -> XlaText:
     """Return the template's context."""
     plan, command = request.plan, request.command
-    if is_stepwise(plan) or request.target is not None:
-        return _of_steps(steps_text(plan, command, TESTED, request.target))
-    exchange = as_vectors(plan.exchange)
-    how = plan.once(how_of)
+    if is_stepwise(plan):
+        return _of_steps(steps_text(plan, command, TESTED))
+    direct = direct_of(plan)
+    exchange, how = as_vectors(direct.exchange), direct.once(how_of)
     tested = RAGGED_TESTED if isinstance(how, Ragged) else TESTED
-    module = module_text(plan, command, PYTHON, tested, more=("", *how_facts(how, plan)))
+    module = module_text(direct, command, PYTHON, tested, more=("", *how_facts(how, plan)))
     host = host_text(plan, module)
     program = ProgramText(
         module=module,
@@ -278,7 +301,7 @@ def _is_exact(how: How) -> bool:
 
 
 def _table_lines(how: How) -> tuple[str, ...]:
-    """Whom every rank sends to, as a comment and constants."""
+    """Return whom every rank sends to, as a comment and constants."""
     match how:
         case Rounds(table=table) if table:
             return (

@@ -122,8 +122,9 @@ def _groups(exchange: Exchange, table: Integers) -> Integers:
 
 
 def _senders(exchange: Exchange, table: Integers, groups: Integers) -> Integers | None:
-    """For each device the one that it fetches its box from, itself if it can: no two from the same.
-    None where a shard has not as many holders as there are devices that fetch from it."""
+    """Return, for each device, the one that it fetches its box from, itself if it can: no two
+    from the same. None where a shard has not as many holders as there are devices that fetch
+    from it."""
     senders = np.empty(groups.size, dtype=np.int64)
     senders[groups] = table[groups, np.arange(groups.shape[1])]
     kept = senders == np.arange(senders.size)

@@ -156,8 +156,8 @@ def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
 
 
 def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
-    """Whole tiles from other holders: all of a shard send as many of a shape, or one more. What a
-    device has of its own target shard it keeps."""
+    """Return whole tiles from other holders: all of a shard send as many of a shape, or one
+    more. What a device has of its own target shard it keeps."""
     holders = ranks_by_shard(exchange, exchange.source)
     shard = np.empty(exchange.ranks.size, dtype=np.int64)
     for number, ranks in enumerate(holders):

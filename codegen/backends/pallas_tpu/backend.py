@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardwright.codegen.backends.base import Backend, Request, Table
-from shardwright.codegen.backends.pallas_tpu import context, review
+from shardwright.codegen.backends.base import Backend
+from shardwright.codegen.backends.pallas_tpu import context
 from shardwright.codegen.backends.pallas_tpu.contract import CONTRACT
+from shardwright.codegen.backends.pallas_tpu.review import review
 from shardwright.codegen.backends.pallas_tpu.runtime import RUNTIME
 from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.hardware.chips import TOPOLOGIES
-from shardwright.ir.plan import Plan
 
 
 def _environment(_caches: Path) -> Mapping[str, str | None]:
-    """Return the compiler works for any topology, whatever the machine at hand is said to be,
-    and does not use what it compiled before, so that seconds are those of compiling."""
+    """Return variables by which the compiler works for any topology, whatever machine is at hand,
+    and uses nothing that it compiled before, so that seconds are those of compiling."""
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "0",
@@ -47,14 +47,9 @@ class PallasTpu(Backend):
         is_xla=True,
     )
 
-    def refuse(self, plan: Plan) -> None:
-        context.refuse(plan)
-
-    def render(self, request: Request) -> str:
-        return context.render(request)
-
-    def review(self, plan: Plan) -> Table:
-        return review.review(plan)
+    refuse = staticmethod(context.refuse)
+    render = staticmethod(context.render)
+    review = staticmethod(review)
 
 
 BACKEND: Backend = PallasTpu()

@@ -11,11 +11,17 @@ from shardwright.codegen.backends.jax_host import HostText, host_text, short_dim
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.helpers import Helpers
 from shardwright.codegen.backends.pallas_tpu.proofs import check
-from shardwright.codegen.backends.pallas_tpu.review import form_facts
-from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of, refuse_unreached
+from shardwright.codegen.backends.pallas_tpu.routed.grid import refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
-from shardwright.codegen.backends.pallas_tpu.strategy import Form, FormChoice, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.strategy import (
+    Form,
+    FormChoice,
+    cheapest,
+    choices,
+    form_facts,
+    grid_of,
+)
 from shardwright.codegen.emit.context import (
     ModuleText,
     as_vectors,
@@ -27,7 +33,7 @@ from shardwright.codegen.emit.index_functions import index_functions
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import PALLAS
 from shardwright.ir.dtypes import DTYPES
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 NAME = "pallas_tpu"
 # Collective ids are 16-bit signed numbers in the interpreter.
@@ -57,6 +63,13 @@ class PallasKernel:
     is_kernel: bool = True
     names_axes: bool = False  # among axes that its shardings alone do not name
     settings: str = ", interpret, collective_id"  # arguments after the shard
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """The modules of Python that a module needs."""
+        loads_backward = ("importlib.util",) if self.host.differentiable else ()
+        warns = ("warnings",) if self.host.communicates and not self.checks_routes else ()
+        return ("contextlib", "functools", *loads_backward, "math", "operator", "os", *warns)
 
     @property
     def order_spec(self) -> str:
@@ -90,6 +103,11 @@ class PallasKernel:
         packs them, and those that a TPU's kernels have no type for."""
         packed = isinstance(self.form, Slots | Routed)
         return self.host.as_bits and (packed or self.module.dtype == "float16")
+
+    @property
+    def as_bits_interpreted(self) -> bool:
+        """Whether elements are integers where the kernel is interpreted alone, on CPU."""
+        return self.host.as_bits and self.host.changes_nans and not self.as_bits
 
     @property
     def moved(self) -> str:
@@ -144,35 +162,40 @@ def refuse(plan: Plan) -> None:
     """Raise InputError for what this backend does not do."""
     refuse_common(plan, NAME, UNSUPPORTED)
     check_ascii(plan.reshard)
-    refuse_wide(plan, as_vectors(plan.exchange), NAME)
-    refuse_unreached(plan)
+    direct = direct_of(plan)
+    refuse_wide(plan, as_vectors(direct.exchange), NAME)
+    grid = direct.once(grid_of)
+    if grid is not None:
+        refuse_unreached(grid, direct)
 
 
 def render(request: Request) -> str:
     """Return the text of a module, in the form that another plan's module has if it can have it."""
-    plan, like = request.plan, request.like
-    choice = plan.once(choice_of) if like is None else checked(plan, like.once(choice_of).form)
+    plan = direct_of(request.plan)
+    form = None if request.like is None else direct_of(request.like).once(choice_of).form
+    choice = plan.once(choice_of) if form is None else checked(plan, form)
     return printed(plan, request.command, choice)
 
 
-def printed(plan: Plan, command: str, choice: FormChoice) -> str:
+def printed(plan: DirectPlan, command: str, choice: FormChoice) -> str:
     """Return the text of a module in a form."""
-    return render_template("pallas_tpu/module.py.jinja", pallas_text(plan, command, choice))
+    text = pallas_text(plan, command, choice)
+    return render_template(f"{choice.form.template}.py.jinja", text)
 
 
-def choice_of(plan: Plan) -> FormChoice:
+def choice_of(plan: DirectPlan) -> FormChoice:
     """Return the form of a plan's module, proved right."""
     return checked(plan)
 
 
-def checked(plan: Plan, like: Form | None = None) -> FormChoice:
+def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
     """Return the form of a plan's module, one such as another if it can have it, proved right."""
     choice = cheapest(plan.once(choices), like)
     check(choice.form, as_vectors(plan.exchange))
     return choice
 
 
-def pallas_text(plan: Plan, command: str, choice: FormChoice) -> PallasText:
+def pallas_text(plan: DirectPlan, command: str, choice: FormChoice) -> PallasText:
     """Return the template's context."""
     exchange = as_vectors(plan.exchange)
     source, target = exchange.source, exchange.target
@@ -204,7 +227,7 @@ def pallas_text(plan: Plan, command: str, choice: FormChoice) -> PallasText:
     return PallasText(module, host, kernel)
 
 
-def collective_id(plan: Plan) -> int:
+def collective_id(plan: DirectPlan) -> int:
     """Return a number that stays with the description, so that different kernels differ in it."""
     reshard = plan.reshard
     described: tuple[object, ...] = (

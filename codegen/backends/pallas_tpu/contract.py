@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shardwright.codegen.backends.contract import JAX, JAX_PROGRAMS, Contract
 
 CONTRACT = Contract(
-    verified=(*JAX, "FORM", "SOURCE_IDS", "TARGET_IDS", "VIEW", "jnp", "lax", "np", "pl", "pltpu"),
+    verified=(*JAX, "FORM", "SOURCE_IDS", "TARGET_IDS", "VIEW", "jnp", "lax", "pl", "pltpu"),
     compiled=(*JAX, *JAX_PROGRAMS, "STAGING_BYTES"),
 )
 

@@ -15,7 +15,8 @@ from shardwright.ir.exchange import Exchange
 
 
 def divisors(exchange: Exchange) -> tuple[int, ...]:
-    """Per dimension an integer that divides start and width of every piece within its shards.
+    """Return, for each dimension, an integer that divides start and width of every piece within its
+    shards.
 
     Raises InternalError if a tile disagrees: neither interpreter nor compiler would see it.
     """
@@ -46,7 +47,7 @@ class Direct:
     @staticmethod
     def of(exchange: Exchange, itemsize: int, view: View) -> Direct | None:
         """Return the form, None where a tile is not aligned."""
-        known = divisors(exchange)
+        known = exchange.once(divisors)
         tiled = tuple(zip(view[-2:], _units(itemsize, len(view)), strict=True))
         if not all(known[a] % unit == 0 or _is_whole(exchange, a) for a, unit in tiled):
             return None

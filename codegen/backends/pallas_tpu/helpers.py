@@ -17,6 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.windows import Windows
 ARITHMETIC = ("numpy", "minimum", "maximum", "div", "rem", "operand")
 RANKS = ("source_rank", "target_rank", "source_position", "target_position")
 BOXES = ("ranges", "viewed", "is_full", "same", "multiple", "piece", "holds", "negated")
+WORDS = ("words", "elements")
 CALLS = {
     "minimum": ("numpy",),
     "maximum": ("numpy",),
@@ -31,11 +32,13 @@ CALLS = {
 
 @dataclass(frozen=True)
 class Helpers:
-    """The helpers of a module, where it has them: before its index functions, after them."""
+    """The helpers of a module, where it has them: before its index functions, after them, and in
+    the midst of its kernels."""
 
     arithmetic: tuple[str, ...]
     ranks: tuple[str, ...]
     boxes: tuple[str, ...]
+    words: tuple[str, ...]
 
     @staticmethod
     def of(form: Form, host: HostText) -> Helpers:
@@ -46,7 +49,7 @@ class Helpers:
             if name not in found:
                 found.add(name)
                 waiting += CALLS.get(name, ())
-        return Helpers(*(_among(found, names) for names in (ARITHMETIC, RANKS, BOXES)))
+        return Helpers(*(_among(found, names) for names in (ARITHMETIC, RANKS, BOXES, WORDS)))
 
 
 def _among(found: Iterable[str], names: tuple[str, ...]) -> tuple[str, ...]:
@@ -72,6 +75,7 @@ def _called(form: Form, host: HostText) -> Iterator[str]:
             yield from ("viewed", "multiple")
         case Windows():
             yield from ("viewed", "multiple", "div", "rem", "minimum", "maximum")
+            yield from WORDS if form.itemsize < 4 else ()
         case Slots():
             yield "operand"
         case Routed():

@@ -1,6 +1,6 @@
 """What neither the interpreter nor the TPU compiler sees of a kernel's windows, proved at emission.
 
-Every tile of every device is a product of pieces along the dimensions (`tpu_pairs`), and so are the
+Every tile of every device is a product of pieces along the dimensions (`pieces.py`), and so are the
 windows of its DMAs: what holds for each piece of each dimension holds for all devices. Checked are
 
     hints     starts and sizes said to be multiples of something are
@@ -110,7 +110,7 @@ def _check_cuts(
 
 
 def _check_meetings(dim: WindowDim, tiles: DimTiles, about: str) -> None:
-    """No block meets more source shards than are visited."""
+    """Check that no block meets more source shards than are visited."""
     low, high = (
         end[tiles.target.intervals[1] > tiles.target.intervals[0]] for end in tiles.target.intervals
     )
@@ -132,7 +132,7 @@ def _inside(start: Integers, size: Integers, extent: int, about: str) -> None:
 
 
 def _apart(shard: Integers, start: Integers, size: Integers, about: str) -> None:
-    """Ranges of one shard, in order, share nothing."""
+    """Check that ranges of one shard, in order, share nothing."""
     same = shard[1:] == shard[:-1]
     _expect(
         not (same & (start[:-1] + size[:-1] > start[1:])).any(), f"{about}: two tiles share a place"

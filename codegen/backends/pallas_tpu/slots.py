@@ -102,7 +102,8 @@ class Slots:
         )
 
     def _sent(self, pieces: Pieces, axis: int) -> Integers:
-        """Along the first dimension a tile's own extent counts, along the others the window's."""
+        """Return the elements sent of a tile along a dimension: its own extent along the first,
+        the window's along the others."""
         if axis:
             return 0 * pieces.low + 1
         inner = math.prod(self.window[1:])

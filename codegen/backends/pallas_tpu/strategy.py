@@ -5,12 +5,12 @@ TPU memory is tiled, and a DMA window must start and end at multiples of the til
     direct   every tile does: it goes by DMA from shard to shard
     windows  tiles start and end anywhere: chunks of them pass through VMEM, where they are shifted
     slots    tiles are thin: XLA packs each densely into a slot, and unpacks it
-    routed   they go from device to device, since not all may be sent directly (`tpu_routes`)
+    routed   they go from device to device, since not all may be sent directly (`routed/`)
     spread   source shards do
 
 The first three are where every device sends directly to its receivers, the others where some do
 not. The first two exist for each choice of the two dimensions over which memory is tiled
-(`tpu_view`).
+(`memory.py`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,26 @@ from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
-from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid, grid_of
+from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.hardware.torus import Torus
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan
 
 Form = Direct | Windows | Slots | Routed
+WHAT = {
+    "direct": "tiles go by DMA from shard to shard",
+    "windows": "chunks of tiles are shifted in VMEM, and put together from a staging area",
+    "slots": "XLA packs thin tiles densely into slots, and unpacks them",
+    "routed": "tiles go from device to device, in slots that XLA packs and unpacks",
+    "spread": "source shards go from device to device, and XLA takes tiles out of them",
+}
+"""What readers are told of each."""
 
 HBM_OVER_LINKS = 8
 """How many bytes HBM moves while links carry one into a chip: 819 GB/s over two links of 50 on v5e,
@@ -57,7 +67,16 @@ class FormChoice:
         return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
 
 
-def choices(plan: Plan) -> tuple[FormChoice, ...]:
+def grid_of(plan: DirectPlan) -> Grid | None:
+    """Return the devices of a plan on the topology that it is for; None where that says of no
+    restriction to powers of two."""
+    topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
+    if not isinstance(topology, Torus) or not topology.powers_of_two:
+        return None
+    return Grid.of(as_vectors(plan.exchange), topology)
+
+
+def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
     """Return every form that can move the tiles of a plan."""
     itemsize = DTYPES[plan.reshard.dtype]
     return tuple(candidates(as_vectors(plan.exchange), itemsize, plan.once(grid_of)))
@@ -95,3 +114,52 @@ def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> I
     slots = Slots.of(exchange, itemsize)
     if slots.is_small:
         yield FormChoice(slots, slots.figures(sums))
+
+
+def form_facts(choice: FormChoice) -> tuple[str, ...]:
+    """Return the lines of a module's docstring."""
+    figures = choice.figures
+    hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
+    lines = [
+        f"Form: {choice.form.name}; {WHAT[choice.form.name]}.",
+        f"On the wire {figures.wire_padding:.3f} times the exact bytes{hops}, "
+        f"{figures.wire_max:,} into the busiest device.",
+        f"HBM reads and writes {figures.hbm_factor:.2f} times the least possible.",
+    ]
+    if isinstance(choice.form, Routed):
+        lines += _route_facts(choice.form)
+    if figures.relayout_bytes:
+        more = figures.relayout_bytes / figures.hbm_least
+        lines.append(
+            f"Where shards lie in memory as XLA lays them out by default: {more:.2f} times more."
+        )
+    if choice.form.name == "direct" and figures.wire_bytes:
+        lines.append("Where the result leaves the program XLA copies it once more.")
+    if figures.staging_bytes or figures.vmem_bytes:
+        lines.append(
+            f"Staging {figures.staging_bytes:,} bytes of HBM, {figures.vmem_bytes:,} of VMEM."
+        )
+    return tuple(lines)
+
+
+def _route_facts(form: Routed) -> list[str]:
+    schedule = form.schedule
+    lines = [
+        f"Not all receivers are in reach of a sender: in {len(schedule.rounds)} rounds a device "
+        f"sends on {len(schedule.carried)} slots,",
+        f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
+        f"{len(schedule.offsets)} devices what it wants.",
+    ]
+    return lines if form.spreads else [*lines, *_example(form)]
+
+
+def _example(form: Routed) -> Iterator[str]:
+    """Yield the way of a piece that makes most hops."""
+    schedule = form.schedule
+    far = max(range(schedule.starts), key=lambda number: len(schedule.path(number)))
+    yield f"What goes to the device {schedule.offsets[far]} farther on, digit by digit:"
+    for hop, (here, there) in schedule.path(far):
+        yield (
+            f"    from slot {here} to slot {there} of the device whose digit of stride "
+            f"{hop.stride} is {hop.by} higher"
+        )

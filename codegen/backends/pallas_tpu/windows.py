@@ -110,7 +110,7 @@ class WindowDim:
         return self._summed(number, covered(low - start, high - start, self.unit))
 
     def cuts(self) -> Integers:
-        """Chunks of every piece."""
+        """Return the chunks of every piece."""
         chunks: Integers = -(-self.pieces.width // self.chunk)
         return chunks
 
@@ -147,6 +147,11 @@ class Windows:
     name: str = "windows"
     template: str = "pallas_tpu/windows"
     leaves_padding: bool = False
+
+    @property
+    def tiling(self) -> str:
+        """The template of what depends on how memory is tiled."""
+        return f"{self.template}_{'flat' if len(self.view) == 1 else 'rows'}"
 
     @staticmethod
     def of(sums: Sums, itemsize: int, view: View) -> Windows:

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardwright.codegen.backends.base import Backend, Request
+from shardwright.codegen.backends.base import Backend
 from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.backends.triton_gpu import context
 from shardwright.codegen.backends.triton_gpu.contract import CONTRACT
 from shardwright.codegen.backends.triton_gpu.group import group_files
 from shardwright.codegen.backends.triton_gpu.runtime import RUNTIME
-from shardwright.codegen.spec.group import Group
-from shardwright.ir.plan import Plan
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 """NVIDIA's `sm_` names and AMD's `gfx` names."""
 
 
 def _environment(caches: Path) -> Mapping[str, str | None]:
-    """Return the compiler does not use what it compiled before, so that seconds are those of
-    compiling."""
+    """Return variables by which the compiler uses nothing that it compiled before, so that
+    seconds are those of compiling."""
     return {
         "TRITON_INTERPRET": None,
         "TRITON_ALWAYS_COMPILE": "1",
@@ -59,14 +57,9 @@ class TritonGpu(Backend):
     )
     gradient_on_request = True
 
-    def refuse(self, plan: Plan) -> None:
-        context.refuse(plan)
-
-    def render(self, request: Request) -> str:
-        return context.render(request)
-
-    def group_files(self, group: Group, plans: Mapping[str, Plan]) -> dict[str, str]:
-        return group_files(group, plans)
+    refuse = staticmethod(context.refuse)
+    render = staticmethod(context.render)
+    group_files = staticmethod(group_files)
 
 
 BACKEND: Backend = TritonGpu()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
+from shardwright.codegen.backends.triton_gpu.along import Candidates
 from shardwright.codegen.backends.triton_gpu.dtensor import placements
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.peers import Peers
@@ -27,7 +28,7 @@ from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 NAME = "triton_gpu"
 # From this many bytes in a shard, offsets are computed in 64 bits.
@@ -67,7 +68,7 @@ class TritonText:
 def refuse(plan: Plan) -> None:
     """Raise InputError for what this backend does not do."""
     refuse_common(plan, NAME, {})
-    refuse_wide(plan, as_vectors(plan.exchange), NAME)
+    refuse_wide(plan, as_vectors(direct_of(plan).exchange), NAME)
 
 
 def render(request: Request) -> str:
@@ -76,7 +77,7 @@ def render(request: Request) -> str:
 
 
 def _module(request: Request) -> TritonText:
-    plan, reshard = request.plan, request.plan.reshard
+    plan, reshard = direct_of(request.plan), request.plan.reshard
     exchange, itemsize = as_vectors(plan.exchange), DTYPES[reshard.dtype]
     kernel = Kernel(
         moves=Moves(exchange, itemsize),
@@ -97,7 +98,7 @@ def _module(request: Request) -> TritonText:
     )
 
 
-def _facts(plan: Plan, kernel: Kernel) -> list[str]:
+def _facts(plan: DirectPlan, kernel: Kernel) -> list[str]:
     """Return lines that state layouts, tiles, traffic and who sends what to whom."""
     exchange = plan.exchange
     met = [_met(axis, kernel) for axis in range(len(exchange.dims))]
@@ -119,7 +120,8 @@ def _met(axis: int, kernel: Kernel) -> str:
         return ""
     sizes = f"shards of {dim.source.size} meet shards of {dim.target.size}"
     count = kernel.counts[axis]
-    most = "one" if count == 1 else f"up to {count}" if dim.max_peers_of_target > 1 else str(count)
+    every = "" if Candidates.of(dim).full.all() else "up to "
+    most = "one" if count == 1 else f"{every}{count}"
     return f"Along dimension {axis}, {sizes}: {most} of the source for one of the target."
 
 
@@ -170,7 +172,7 @@ def _largest(moves: Moves) -> tuple[int, ...]:
     return moves.widest if len(moves.widest) > 1 else (1, *moves.widest)
 
 
-def _dtensor(plan: Plan) -> DTensorText | None:
+def _dtensor(plan: DirectPlan) -> DTensorText | None:
     """Return both sides as placements, where DTensor has words for both."""
     reshard, exchange = plan.reshard, plan.exchange
     before = placements(reshard.source, exchange.source)
@@ -183,7 +185,7 @@ def _dtensor(plan: Plan) -> DTensorText | None:
     return DTensorText(repr(before.dims), repr(after.dims), repr(shapes), str(before), str(after))
 
 
-def plan_hash(plan: Plan) -> str:
+def plan_hash(plan: DirectPlan) -> str:
     """Return a text that two plans share only if they move the same; ranks compare it."""
     reshard = plan.reshard
     ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))

@@ -15,7 +15,7 @@ from shardwright.codegen.emit.templates import render
 from shardwright.codegen.spec.group import Group
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 
 def group_files(group: Group, plans: Mapping[str, Plan]) -> dict[str, str]:
@@ -23,7 +23,7 @@ def group_files(group: Group, plans: Mapping[str, Plan]) -> dict[str, str]:
 
     Raises InputError, argument "members", unless all are on the same devices.
     """
-    text = _text(group, {member: plans[member] for member in group.members})
+    text = _text(group, {member: direct_of(plans[member]) for member in group.members})
     return {
         "triton_gpu.py": render("triton_gpu/group.py.jinja", text),
         "README.md": render("triton_gpu/group.md.jinja", text),
@@ -46,7 +46,7 @@ class GroupModule:
     support: str
 
 
-def _text(group: Group, plans: Mapping[str, Plan]) -> GroupModule:
+def _text(group: Group, plans: Mapping[str, DirectPlan]) -> GroupModule:
     _check_devices(plans)
     hashes = tuple((name, plan_hash(plan)) for name, plan in plans.items())
     return GroupModule(
@@ -68,7 +68,7 @@ def _line(plan: Plan) -> str:
     return f"{reshard.dtype}[{shape}] {reshard.source} -> {reshard.target}"
 
 
-def _received_max(plans: Mapping[str, Plan]) -> int:
+def _received_max(plans: Mapping[str, DirectPlan]) -> int:
     """Return bytes that the busiest device receives of all members."""
     total: Any = 0
     for plan in plans.values():
@@ -79,7 +79,7 @@ def _received_max(plans: Mapping[str, Plan]) -> int:
     return int(np.max(total))
 
 
-def _check_devices(plans: Mapping[str, Plan]) -> None:
+def _check_devices(plans: Mapping[str, DirectPlan]) -> None:
     first_name, first = next(iter(plans.items()))
     for name, plan in plans.items():
         for side in ("source", "target"):

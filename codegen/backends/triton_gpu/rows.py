@@ -117,7 +117,8 @@ class Moves:
         return block_shape(rows, self.widest[-1] // self.unit_elements, self.unit, self.lanes)
 
     def blocks(self, unit_elements: int) -> tuple[int, ...]:
-        """Blocks of the largest tile along each group, its rows cut into units of so many elements.
+        """Return the blocks of the largest tile along each group, its rows cut into units of so
+        many elements.
 
         A block before the last two groups is one index.
         """
@@ -182,7 +183,8 @@ class Moves:
         return divisor
 
     def _is_alike(self) -> np.ndarray:
-        """By pair, whether rows lie alike in both shards, relative to lines, and fill one."""
+        """Return, for each pair, whether rows lie alike in both shards, relative to lines, and
+        fill one."""
         source, target = self._starts()
         alike: np.ndarray = ((source - target) % LINE == 0) & (self._widths() >= 2 * LINE)
         if len(self.groups) > 1:

@@ -46,11 +46,11 @@ class Estimates:
         return tuple(Prices(self.network, ids_of(mesh)) for mesh in meshes)
 
     def shard_bytes(self, state: State) -> float:
-        """Of the largest shard."""
+        """Return the bytes of the largest shard."""
         return self.bytes_of(product_of(state))
 
     def bytes_of(self, parts: Parts) -> float:
-        """Of the largest shard of so many parts of each dimension."""
+        """Return the bytes of the largest shard of so many parts of each dimension."""
         found = self._bytes.get(parts)
         if found is None:
             pairs = zip(self.basis.reshard.shape, parts, strict=True)
@@ -59,13 +59,14 @@ class Estimates:
         return found
 
     def seconds(self, state: State, move: Move) -> float:
-        """Of a step that is no permute."""
+        """Return the seconds of a step that is no permute."""
         if move.op == "slice":
             return 0.0
         return self.price(move.op, state.layer, ordered(move.digits), product_of(state))
 
     def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
-        """Of a collective over digits of a layer, of shards that are one of so many parts."""
+        """Return the price of a collective over digits of a layer, of shards that are one of so
+        many parts."""
         nbytes = self.bytes_of(parts)
         key = (op, layer, digits, nbytes)
         if key not in self._prices:
@@ -81,7 +82,7 @@ class Estimates:
         return self._at_least(self.bytes_of(parts))
 
     def quick(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target, soon told."""
+        """Return a cheap lower bound on the seconds from a state to the target."""
         return self.remaining.so_far(state) if self.basis.is_thorough else self.ahead(state)
 
     def ahead(self, state: State) -> float:
@@ -91,9 +92,9 @@ class Estimates:
         return max(lacking, self.remaining.seconds(state)) if self.basis.is_thorough else lacking
 
     def lacking(self, state: State) -> float:
-        """Return a lower bound that is soon told: a device must receive all that it lacks of its
-        target shard, in a message at least, and no faster than over all its links together; and
-        so must a host."""
+        """Return a cheap lower bound: a device must receive all that it lacks of its target
+        shard, in a message at least, and no faster than over all its links together; and so must
+        a host."""
         if state not in self._lacks:
             nbytes, seconds = self._lacking(state)
             moves = nbytes >= 0.5  # less than a byte is rounding
@@ -171,7 +172,8 @@ class Estimates:
         return tuple(1.0 / topology.ingest_of(prices.ids) for prices in self.prices)
 
     def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
-        """By position, the share of a dimension that a device holds and shall hold."""
+        """Return, for each position, the share of a dimension that a device holds and shall
+        hold."""
         key = (layer, dim, digits)
         if key not in self._overlaps:
             length, goal = 1.0 / parts_of(digits), 1.0 / self._goal_parts[dim]

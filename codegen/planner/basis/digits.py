@@ -17,7 +17,7 @@ Digits = tuple[Pair, ...]
 
 @functools.cache
 def merged(digits: Digits) -> Digits:
-    """Contiguous neighbours (major to minor) as one digit."""
+    """Return digits with contiguous neighbours (major to minor) as one."""
     joined = merge_digits(tuple(Digit(*pair) for pair in digits))
     return tuple((digit.stride, digit.size) for digit in joined)
 
@@ -29,7 +29,7 @@ def ordered(digits: Digits) -> Digits:
 
 @functools.cache
 def parts_of(digits: Digits) -> int:
-    """Into how many parts digits split."""
+    """Return into how many parts digits split."""
     return math.prod(size for _, size in digits)
 
 

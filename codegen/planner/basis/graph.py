@@ -66,7 +66,7 @@ class Move(NamedTuple):
 
 
 def product_of(state: State) -> tuple[int, ...]:
-    """Into how many parts each dimension is split."""
+    """Return into how many parts each dimension is split."""
     return _product_of(state.dims)
 
 

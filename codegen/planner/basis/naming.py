@@ -33,7 +33,10 @@ class Naming:
     def steps(self, moves: Iterable[Move]) -> tuple[MoveStep | ReduceStep, ...]:
         """Return the steps of a path from the source to the target."""
         reshard, moves = self.basis.reshard, tuple(moves)
-        splits: tuple[Split, Split] = (_split(reshard.source_split), _split(reshard.target_split))
+        splits: tuple[Split, Split] = (
+            split_of(reshard.source_split),
+            split_of(reshard.target_split),
+        )
         middle: Split = splits[0] if splits[0] == splits[1] else "flat"
         before: Named = (self.basis.start, reshard.source, splits[0])
         if not moves and (splits[0] != splits[1] or self._is_cut_otherwise(before)):
@@ -119,5 +122,6 @@ def _places(digits: Digits) -> tuple[Digit, ...]:
     return tuple(Digit(*pair) for pair in digits)
 
 
-def _split(text: str) -> Split:
+def split_of(text: str) -> Split:
+    """Return the split of a name that a reshard has."""
     return "nested" if text == "nested" else "flat"

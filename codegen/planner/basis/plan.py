@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
 from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.graph import Basis
-from shardwright.codegen.planner.basis.naming import Naming
+from shardwright.codegen.planner.basis.naming import Naming, split_of
 from shardwright.codegen.planner.basis.permutes import Permutes
 from shardwright.codegen.planner.basis.search import Allowed, Path, Search
 from shardwright.codegen.planner.basis.traffic import traffic_of
-from shardwright.codegen.planner.memory import check_limit
+from shardwright.codegen.planner.memory import check_limit, shard_bytes
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.errors import InputError
-from shardwright.ir.exchange import ids_of, same_devices
-from shardwright.ir.plan import Plan, Prediction
+from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
+from shardwright.ir.layout import Layout
+from shardwright.ir.plan import Prediction, SteppedPlan
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.steps import MoveStep, Step
+from shardwright.ir.steps import Ends, MoveStep, ReduceStep, Step
+from shardwright.ir.unreduced import Fate
 
 
-def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> Plan:
+def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
     No shard in between is larger than the larger one of source and target, or, with a limit, no
@@ -30,11 +33,19 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     Raises InputError for meshes of different devices, sums of booleans, and a limit that leaves no
     sequence.
     """
-    _check_sums(reshard)
     _check_devices(reshard)
-    if not _keeps_terms(reshard):
+    if reshard.reads_one or not _keeps_terms(reshard):
         raise _none(reshard, None)
-    check_limit(reshard, memory_limit)
+    if memory_limit is not None:
+        check_limit(reshard, memory_limit)
+    moved = _moved(reshard.moving, network, memory_limit)
+    if reshard.places:
+        return _placed(moved, reshard, memory_limit)
+    return _of(reshard, moved.steps, moved)
+
+
+def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> SteppedPlan:
+    """Return the plan of a reshard without new unreduced axes."""
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
     why = None
@@ -45,7 +56,7 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
         why = f"no sequence of basis steps keeps every shard within {largest:,.0f} bytes"
     if path is None:
         raise _none(reshard, memory_limit)
-    steps: tuple[Step, ...] = Naming(basis).steps(path.steps)
+    steps = Naming(basis).steps(path.steps)
     costs = path.costs
     if steps and not path.steps:  # the same sharding, cut otherwise where it does not divide
         costs = (_routed(steps[0], network, reshard.itemsize),)
@@ -55,7 +66,37 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     prediction = Prediction(
         str(network.topology), sum(costs), costs, path.bound, peak, memory_limit, why
     )
-    return Plan(reshard, "basis", steps, traffic_of(reshard, steps), prediction)
+    traffic = traffic_of(reshard, steps)
+    return SteppedPlan(reshard=reshard, steps=steps, traffic=traffic, prediction=prediction)
+
+
+def _of(
+    reshard: Reshard, steps: tuple[MoveStep | ReduceStep, ...], moved: SteppedPlan
+) -> SteppedPlan:
+    return replace(moved, reshard=reshard, steps=steps, traffic=traffic_of(reshard, steps))
+
+
+def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> SteppedPlan:
+    """Return the plan with one step more: along new unreduced axes one holder keeps the value.
+
+    It comes last: along these axes devices are replicas until then, of which a step moves as much.
+    """
+    after, split = reshard.target, split_of(reshard.target_split)
+    before = moved.reshard.target
+    fate = Fate.of(before, after)
+    layouts = (
+        Layout.of(before, reshard.shape, split, (*fate.kept, *[None] * len(fate.new))),
+        Layout.of(after, reshard.shape, split, (*fate.kept, *fate.new)),
+    )
+    ends = Ends(fate.new, before, after, split, split)
+    step = MoveStep("replicated_to_unreduced", ends, Exchange(*layouts, HolderRule()))
+    made = _of(reshard, (*moved.steps, step), moved)
+    said = moved.prediction
+    peak = max(said.peak_bytes, 2 * shard_bytes(reshard)[1])
+    if memory_limit is not None and peak > memory_limit:
+        raise _none(reshard, memory_limit)
+    costs = (*said.step_seconds, 0.0)
+    return replace(made, prediction=replace(said, step_seconds=costs, peak_bytes=peak))
 
 
 def _routed(step: Step, network: Network, itemsize: int) -> float:
@@ -75,16 +116,6 @@ def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
     if memory_limit is None:
         return lambda _, after: after == goal or size(after) <= largest
     return lambda before, after: size(before) + size(after) <= memory_limit
-
-
-def _check_sums(reshard: Reshard) -> None:
-    if reshard.dtype == "bool" and reshard.adds and reshard.source.operator == "sum":
-        raise InputError(
-            "partial sums are added, and booleans have no sum",
-            argument="dtype",
-            got="bool",
-            expected="an integer or a floating dtype, as int8; or unreduced=max{…}",
-        )
 
 
 def _check_devices(reshard: Reshard) -> None:
@@ -111,7 +142,7 @@ def _check_devices(reshard: Reshard) -> None:
 def _keeps_terms(reshard: Reshard) -> bool:
     """Return whether what stays unreduced is the same digits of a device's position on both
     sides."""
-    sides, kept = (reshard.source.mesh, reshard.target.mesh), reshard.target.unreduced
+    sides, kept = (reshard.source.mesh, reshard.target.mesh), reshard.fate.kept
     digits = [tuple(map(mesh.digit, kept)) for mesh in sides]
     return not kept or (same_devices(*sides) and digits[0] == digits[1])
 

@@ -134,7 +134,7 @@ class Remaining:
         yield from self._before_exchange(node)
 
     def _before_exchange(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
-        """As `_before`, of all-to-alls: over whichever digits of a size cost least."""
+        """Yield what `_before` does, of all-to-alls: over whichever digits of a size cost least."""
         layer, used, parts = node
         for size, choice in self._by_size[layer, used]:
             for i, j in itertools.permutations(range(len(parts)), 2):
@@ -213,7 +213,7 @@ class Remaining:
         }
 
     def _together(self, layer: int, used: Digits) -> tuple[int, ...]:
-        """By device, the first one that has the same values of these digits."""
+        """Return, for each device, the first one that has the same values of these digits."""
         devices = np.argsort(self.prices[layer].ids)
         _, first, number = np.unique(
             self.basis.index(used)[devices], return_index=True, return_inverse=True

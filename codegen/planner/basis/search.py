@@ -3,7 +3,7 @@
 Costs are seconds of the cost model. A step counts a TIE more, which is less than the model tells
 apart and more than rounding: of paths as cheap, one of the fewest steps is taken. The estimate of
 what is still to come is a lower bound (`estimate`), so that the first path that reaches the target
-is a cheapest one. The first EARLY shardings are looked on from by a part of it that is soon told:
+is a cheapest one. The first EARLY shardings are looked on from by a cheap part of it:
 many reshards are done by then. A state enters the queue by the part that is quick to tell.
 
 Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
@@ -199,7 +199,8 @@ class Search:
         return max(0.0, (1 - ROUNDING) * min(seconds, proven))
 
     def _most_steps(self, seconds: float) -> float:
-        """More steps than any sequence has that takes no longer and comes by no sharding twice.
+        """Return more steps than any sequence has that takes no longer and comes by no sharding
+        twice.
 
         All but slices, and permutes to another order of devices, take a latency; slices between
         two of them are no more than there are atoms.

@@ -9,7 +9,7 @@ import numpy as np
 from shardwright.codegen.planner.holders import Loads
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of
-from shardwright.ir.layout import Layout
+from shardwright.ir.layout import Layout, read_digits
 from shardwright.ir.plan import Traffic
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import ReduceStep, Step
@@ -67,9 +67,12 @@ def _bounds(reshard: Reshard) -> tuple[int, int, int]:
         received = loads.received()
         return int(received.max()), int(received.sum()), loads.bound_sent_max()
     source = Layout.of(reshard.source, reshard.shape, reshard.source_split)
-    terms, kept = (math.prod(d.parts for d in at.dims[: at.hidden]) for at in (source, target))
+    terms = math.prod(dim.parts for dim in source.dims[: source.hidden])
+    kept = math.prod(map(reshard.source.mesh.full_size, reshard.fate.kept))
     boxes = target.boxes()[:, target.hidden :]
     wanted = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
+    new = tuple(map(reshard.target.mesh.digit, reshard.fate.new))
+    wanted *= read_digits(new, np.arange(wanted.size)) == 0
     sums = int(wanted.sum()) // target.replicas
     total = sums * (terms // kept + target.replicas - 2)
     devices = {*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids}

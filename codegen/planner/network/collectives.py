@@ -35,7 +35,7 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
 
-# Orders of the axes of a group that are tried; a torus has up to three axes.
+# Orders of the axes of a group that are tried.
 MOST_CLASSES = 3
 
 
@@ -53,7 +53,7 @@ class PhaseCost:
         return max(latency + nbytes * rate for latency, rate in self.lines)
 
     def scaled(self, factor: float) -> PhaseCost:
-        """As many messages of `factor` times the bytes."""
+        """Return as many messages of `factor` times the bytes."""
         return PhaseCost(tuple((latency, rate * factor) for latency, rate in self.lines))
 
 
@@ -64,7 +64,7 @@ class Price:
     ways: tuple[tuple[PhaseCost, ...], ...]
 
     def seconds(self, nbytes: float) -> float:
-        """Of a collective in which each device starts with `nbytes`."""
+        """Return the seconds of a collective in which each device starts with `nbytes`."""
         return min(sum(phase.seconds(nbytes) for phase in way) for way in self.ways)
 
 
@@ -118,7 +118,7 @@ class Prices:
         return Price(_cheapest(ways))
 
     def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[PhaseCost, ...]:
-        """Gathers over some digits after another, of shards that grow."""
+        """Return gathers over some digits after another, of shards that grow."""
         sizes = [parts_of(part) for part in parts]
         before = itertools.accumulate(sizes, operator.mul, initial=1)
         return tuple(

@@ -47,7 +47,7 @@ class Load:
         return Load(self.messages + other.messages, self.nbytes + other.nbytes)
 
     def scaled(self, factor: float) -> Load:
-        """As many messages of `factor` times the bytes."""
+        """Return as many messages of `factor` times the bytes."""
         return Load(self.messages, self.nbytes * factor)
 
 
@@ -89,7 +89,7 @@ class Network:
         return legs
 
     def nothing(self) -> Load:
-        """Idle links."""
+        """Return idle links."""
         return Load(np.zeros(self.per_byte.size), np.zeros(self.per_byte.size))
 
     def load(self, flows: Flows, messages: Floats | None = None) -> Load:
@@ -135,7 +135,8 @@ class Network:
     def _routed(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
     ) -> Floats:
-        """As `seconds_each`, each step routed on a copy of the topology of its own."""
+        """Return what `seconds_each` does, each step routed on a copy of the topology of its
+        own."""
         size = self.topology.size or self.devices
         topology, copy_of = self.topology.copies(len(sender), self.devices)
         beside = Network(topology, size * len(sender))

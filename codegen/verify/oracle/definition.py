@@ -49,7 +49,7 @@ class Placement:
         return tuple(math.prod(self.ref_size(ref) for ref in refs) for refs in self.dims)
 
     def ref_size(self, ref: Ref) -> int:
-        """Over how many parts an axis reference splits."""
+        """Return over how many parts an axis reference splits."""
         name, _, size = ref
         return dict(self.axes)[name] if size is None else size
 
@@ -78,7 +78,7 @@ def shard_indices(extent: int, sizes: Sequence[int], split: str) -> list[Sequenc
 
 
 def axis_coordinates(placement: Placement) -> dict[int, dict[str, int]]:
-    """For every device its coordinate along each axis, by counting through the mesh."""
+    """Return, for every device, its coordinate along each axis, by counting through the mesh."""
     names = [name for name, _ in placement.axes]
     counts = itertools.product(*(range(size) for _, size in placement.axes))
     return {
@@ -88,7 +88,7 @@ def axis_coordinates(placement: Placement) -> dict[int, dict[str, int]]:
 
 
 def sub_coordinates(axis_size: int, pre: int | None, size: int | None) -> list[int]:
-    """For every coordinate of an axis, where it lies along `"axis":(pre)size`.
+    """Return, for every coordinate of an axis, where it lies along `"axis":(pre)size`.
 
     By definition: the axis reshaped to [pre, size, rest], the middle one of the three.
 
@@ -103,7 +103,7 @@ def sub_coordinates(axis_size: int, pre: int | None, size: int | None) -> list[i
 
 
 def shard_numbers(placement: Placement) -> dict[int, tuple[int, ...]]:
-    """For every device which shard it holds along each dimension."""
+    """Return, for every device, which shard it holds along each dimension."""
     axis_sizes = dict(placement.axes)
     orders = []
     for refs in placement.dims:
@@ -125,7 +125,7 @@ def shard_numbers(placement: Placement) -> dict[int, tuple[int, ...]]:
 
 
 def dimension_shards(placement: Placement, shape: Sequence[int]) -> list[list[Sequence[int]]]:
-    """For each dimension the tensor indices of each of its shards."""
+    """Return, for each dimension, the tensor indices of each of its shards."""
     return [
         shard_indices(extent, [placement.ref_size(ref) for ref in refs], placement.split)
         for extent, refs in zip(shape, placement.dims, strict=True)
@@ -133,7 +133,7 @@ def dimension_shards(placement: Placement, shape: Sequence[int]) -> list[list[Se
 
 
 def holdings(placement: Placement, shape: Sequence[int]) -> dict[int, tuple[Sequence[int], ...]]:
-    """For every device and each dimension the tensor indices that the device holds."""
+    """Return, for every device and each dimension, the tensor indices that the device holds."""
     shards = dimension_shards(placement, shape)
     return {
         device: tuple(along[number] for along, number in zip(shards, numbers, strict=True))
@@ -142,7 +142,8 @@ def holdings(placement: Placement, shape: Sequence[int]) -> dict[int, tuple[Sequ
 
 
 def shards(placement: Placement, tensor: Bits) -> dict[int, Bits]:
-    """For every device exactly what it holds of `tensor`; empty arrays where it holds nothing."""
+    """Return, for every device, exactly what it holds of `tensor`; empty arrays where it holds
+    nothing."""
     return {
         device: np.array(tensor[_gather(indices)])
         for device, indices in holdings(placement, tensor.shape).items()
@@ -190,7 +191,8 @@ def _padded_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]
 
 
 def _slots(placement: Placement, shape: Sequence[int]) -> tuple[list[list[int]], list[list[int]]]:
-    """For each dimension the places in the padded array, and the tensor indices that go there."""
+    """Return, for each dimension, the places in the padded array, and the tensor indices that go
+    there."""
     slots, inside = [], []
     for along, extent in zip(
         dimension_shards(placement, shape), largest(placement, shape), strict=True

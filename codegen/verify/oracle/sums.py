@@ -60,22 +60,27 @@ def terms_of(placement: Placement) -> int:
 
 
 def terms_of_target(source: Placement, target: Placement) -> tuple[tuple[int, ...], ...]:
-    """For every term of the target the terms of the source that it is made of: those that have its
-    coordinates along what of axes, by name, stays unreduced."""
+    """Return, for every term of the target, the terms of the source that it is made of: those that
+    have its coordinates along what of axes, by name, stays unreduced; none where it has any
+    coordinate but 0 along what is unreduced in the target only, so that one holder has the
+    value."""
     parts = [_parts(side, other) for side, other in ((source, target), (target, source))]
     kept = [part for part in parts[1] if part in parts[0]]
+    new = [part for part in parts[1] if part not in parts[0]]
     return tuple(
         tuple(
             number
             for number, own in enumerate(_coordinates(parts[0]))
             if all(own[part] == wanted[part] for part in kept)
+            and all(wanted[part] == 0 for part in new)
         )
         for wanted in _coordinates(parts[1])
     )
 
 
 def target_of_terms(source: Placement, target: Placement) -> tuple[int, ...]:
-    """For every term of the source the number of the target's term that it is a part of."""
+    """Return, for every term of the source, the number of the target's term that it is a part
+    of."""
     made = [(term, n) for n, of in enumerate(terms_of_target(source, target)) for term in of]
     return tuple(number for _, number in sorted(made))
 
@@ -116,7 +121,8 @@ def _coordinates(parts: Sequence[Part]) -> Iterator[dict[Part, int]]:
 def reductions(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """(terms, values) for values of `shape`, [values, ...]; term i is a part of value `parts[i]`.
+    """Return (terms, values) for values of `shape`, [values, ...]; term i is a part of value
+    `parts[i]`.
 
     As many as it takes that no two elements agree in all of them, and no term counts for nothing in
     all.
@@ -136,7 +142,8 @@ def _groups(parts: Sequence[int]) -> list[list[int]]:
 def _extrema(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Yield every term is the largest of some elements; all are negative in every other plane."""
+    """Yield planes in which every term is the largest of some elements; all are negative in
+    every other plane."""
     groups = _groups(parts)
     top = min(_EXACT.get(dtype, _WIDE), _WIDE)
     signed = dtype != "bool" and not dtype.startswith("uint")
@@ -204,7 +211,7 @@ def identity(dtype: str, operator: str) -> float | int:
 def sums(
     shape: Sequence[int], dtype: str, parts: Sequence[int]
 ) -> Iterator[tuple[Integers, Integers]]:
-    """(terms, sums) for sums of `shape`, [sums, ...]; term i is added to sum `parts[i]`.
+    """Return (terms, sums) for sums of `shape`, [sums, ...]; term i is added to sum `parts[i]`.
 
     As many as it takes that no two elements agree in all of them, and no term is zero in all.
 

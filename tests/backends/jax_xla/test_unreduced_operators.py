@@ -13,7 +13,7 @@ from programs import output, started
 from simulate import check as check_plan
 from strategies import exactly, message
 from sums import reduction
-from test_xla_steps import SIX, check, make, of_steps
+from test_xla_steps import SIX, check, make, of_steps, slow
 from test_xla_sums import direct
 
 import shardwright as sw
@@ -23,8 +23,9 @@ from shardwright.codegen.spec.interop import to_named_sharding
 from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import sums as oracle_terms
-from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding, places_equally
+from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.placement import places_equally
 
 GRID = Mesh({"x": 2, "y": 4})
 EXTREMA = ("max", "min")
@@ -129,11 +130,11 @@ def extremum(seed: int) -> Reshard:
     return with_operator(reduction(seed), rng.choice(EXTREMA), rng.choice(list(DTYPES)))
 
 
-def test_plans_of_extrema() -> None:
+@pytest.mark.parametrize("seed", range(60))
+def test_plans_of_extrema(seed: int) -> None:
     """Every step of a plan's JSON, carried out: `reduce` says how transfers combine."""
-    for seed in range(60):
-        reshard = replace(extremum(seed), dtype="int64")
-        check_plan(plan(reshard, "basis", topology="switch"))
+    reshard = replace(extremum(seed), dtype="int64")
+    check_plan(plan(reshard, "basis", topology="switch"))
 
 
 def test_json_says_the_operator() -> None:
@@ -143,20 +144,17 @@ def test_json_says_the_operator() -> None:
         assert {row["reduce"] for row in step["transfers"]} == {operator}
 
 
-def test_extrema_of_random_reshards(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [*range(32), *slow(200, 400)])
+def test_extrema_of_random_reshards(seed: int, tmp_path: Path) -> None:
     """Any axes unreduced, extents that divide and that do not, scalars, every dtype."""
-    check(of_steps([extremum(seed) for seed in range(32)]), tmp_path)
+    check(of_steps([extremum(seed)], seed), tmp_path)
 
 
-@pytest.mark.slow
-def test_more_extrema_of_random_reshards(tmp_path: Path) -> None:
-    check(of_steps([extremum(seed) for seed in range(200, 400)]), tmp_path)
-
-
-def test_extrema_that_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(12))
+def test_extrema_that_stay(seed: int, tmp_path: Path) -> None:
     """Nothing is reduced: every bit pattern of every term arrives."""
-    reshards = [with_operator(kept_reshard(seed), EXTREMA[seed % 2]) for seed in range(12)]
-    check(direct(reshards) + of_steps(reshards), tmp_path)
+    reshards = [with_operator(kept_reshard(seed), EXTREMA[seed % 2])]
+    check(direct(reshards) + of_steps(reshards, seed), tmp_path)
 
 
 @pytest.mark.parametrize("operator", EXTREMA)
@@ -278,6 +276,6 @@ def test_a_maximum_has_no_derivative(tmp_path: Path) -> None:
     said = output(started(GRADIENT, 8, tmp_path / "jax_xla.py"))
     assert said.splitlines() == [
         "the max of terms has no derivative where terms are equal: stop_gradient(x) before "
-        "reshard, or reduce by a function of your own that has one",
+        "reshard, or use a function of your own that has one",
         "128 elements moved, every target shard right",
     ]

@@ -11,7 +11,7 @@ from cases import describe, kept_pairs, kept_reshard, random_sharding
 from programs import output, started
 from strategies import exactly, message
 from sums import ids_differ, reduction
-from test_xla_steps import SIX, check, make, of_steps
+from test_xla_steps import SIX, check, make, of_steps, slow
 
 import shardwright as sw
 from shardwright.codegen.backends.base import Request
@@ -29,9 +29,10 @@ from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.plan import Plan
 
 
-def test_sums_of_random_reshards(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [*range(24), *slow(200, 320)])
+def test_sums_of_random_reshards(seed: int, tmp_path: Path) -> None:
     """Any axes unreduced, extents that divide and that do not, scalars."""
-    check(of_steps([reduction(seed) for seed in range(24)]), tmp_path)
+    check(of_steps([reduction(seed)], seed), tmp_path)
 
 
 SAME_SIZE = {6: [{"p": 6}, {"y": 3, "x": 2}], 8: [{"p": 2, "q": 4}, {"x": 4, "y": 2}, {"p": 8}]}
@@ -48,8 +49,9 @@ def elsewhere(seed: int) -> Reshard:
     return Reshard(given.shape, "int16", given.source, target, *splits)
 
 
-def test_sums_to_other_meshes(tmp_path: Path) -> None:
-    check(of_steps([elsewhere(seed) for seed in range(16)]), tmp_path)
+@pytest.mark.parametrize("seed", range(16))
+def test_sums_to_other_meshes(seed: int, tmp_path: Path) -> None:
+    check(of_steps([elsewhere(seed)], seed), tmp_path)
 
 
 KEPT = (
@@ -81,29 +83,27 @@ def direct(reshards: list[Reshard]) -> list[Plan]:
     return [made for made in plans if not ids_differ(made.reshard)]
 
 
-def test_an_axis_that_stays_unreduced_beside_any_pair(tmp_path: Path) -> None:
-    """Among them a dimension that gains an axis from within the longer run that another loses."""
-    check(direct([REPRODUCER, *kept_pairs(CUBE, (16, 8))[::13]]), tmp_path)
+def test_an_axis_that_moves_from_within_a_longer_run_beside_one_that_stays(tmp_path: Path) -> None:
+    """A dimension gains an axis from within the longer run that another loses."""
+    check(direct([REPRODUCER]), tmp_path)
 
 
-@pytest.mark.slow
-def test_an_axis_that_stays_unreduced_beside_all_pairs(tmp_path: Path) -> None:
-    pairs = kept_pairs(CUBE, (16, 8))
-    assert len(pairs) == 363
-    check(direct(pairs), tmp_path)
+PAIRS = kept_pairs(CUBE, (16, 8))
+SOME_PAIRS = range(0, len(PAIRS), 13)
+OTHER_PAIRS = (pytest.param(n, marks=pytest.mark.slow) for n in range(len(PAIRS)) if n % 13)
 
 
-def test_random_reshards_of_terms(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [*SOME_PAIRS, *OTHER_PAIRS])
+def test_an_axis_that_stays_unreduced_beside_any_pair(number: int, tmp_path: Path) -> None:
+    check(direct([PAIRS[number]]), tmp_path)
+
+
+@pytest.mark.parametrize("seed", [*range(32), *slow(200, 400)])
+def test_random_reshards_of_terms(seed: int, tmp_path: Path) -> None:
     """Some or all axes and sub-axes stay unreduced, on one mesh and from one to another, by both
     strategies."""
-    reshards = [kept_reshard(seed) for seed in range(32)]
-    check(direct(reshards) + of_steps(reshards), tmp_path)
-
-
-@pytest.mark.slow
-def test_more_random_reshards_of_terms(tmp_path: Path) -> None:
-    reshards = [kept_reshard(seed) for seed in range(200, 400)]
-    check(direct(reshards) + of_steps(reshards), tmp_path)
+    reshards = [kept_reshard(seed)]
+    check(direct(reshards) + of_steps(reshards, seed), tmp_path)
 
 
 def test_terms_are_the_same_by_the_names_of_axes(tmp_path: Path) -> None:

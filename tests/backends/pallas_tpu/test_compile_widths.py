@@ -11,8 +11,7 @@ from cases import describe, random_reshard
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED, printed
-from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
-from shardwright.codegen.backends.pallas_tpu.strategy import candidates
+from shardwright.codegen.backends.pallas_tpu.strategy import candidates, grid_of
 from shardwright.codegen.compile import compile_bundles, targets
 from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes

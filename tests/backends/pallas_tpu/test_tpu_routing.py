@@ -18,10 +18,14 @@ import shardwright as sw
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.proofs import check
-from shardwright.codegen.backends.pallas_tpu.routed.grid import grid_of
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, RoutedSchedule, routed
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, candidates, cheapest
+from shardwright.codegen.backends.pallas_tpu.strategy import (
+    FormChoice,
+    candidates,
+    cheapest,
+    grid_of,
+)
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, trace

@@ -252,7 +252,11 @@ def test_a_bound_is_one_whatever_the_memory(
     assert 0 < least <= seconds
 
 
-def bounded(seed: int) -> None:
+SEEDS = (*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 250)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bounds_of_random_reshards(seed: int) -> None:
     """A random reshard, sums too, on a random topology: no plan beats the bound of another."""
     rng = random.Random(seed)
     axes = rng.choice([{"x": 2, "y": 4}, {"x": 12}, {"x": 6, "y": 2}, {"x": 4, "y": 4}, {"x": 30},
@@ -269,18 +273,7 @@ def bounded(seed: int) -> None:
     n = mesh.size
     topology = rng.choice(["switch,latency=1e-6", f"torus:{n}", f"hierarchical:2x{n // 2}"])
     least, seconds = least_found(reshard, topology)
-    assert least <= seconds, f"seed {seed}: {topology}, {describe(reshard)}"
-
-
-def test_bounds_of_random_reshards() -> None:
-    for seed in range(12):
-        bounded(seed)
-
-
-@pytest.mark.slow
-def test_bounds_of_more_random_reshards() -> None:
-    for seed in range(100, 250):
-        bounded(seed)
+    assert least <= seconds, f"{topology}, {describe(reshard)}"
 
 
 def test_a_printed_bound_is_rounded_down() -> None:

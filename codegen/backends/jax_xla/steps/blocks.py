@@ -32,8 +32,7 @@ from shardwright.ir.steps import ReduceStep, Step
 
 _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
 
-
-Helper = Literal["", "_number", "_groups"]
+OwnName = Literal["_number", "_groups", "EMPTY"]
 
 
 @dataclass(frozen=True)
@@ -65,19 +64,20 @@ class StepBoxes:
     ids: tuple[str, str]
 
     def looked_at(self, devices: int) -> int:
-        """At most how many boxes a module goes through, empty ones too, when it is traced."""
+        """Return at most how many boxes a module goes through, empty ones too, when it is
+        traced."""
         holders = math.prod(size for _, size in self.senders[0])
         return devices * self.senders[2] * (devices // holders)
 
 
 @dataclass(frozen=True)
 class Statement:
-    """`x = function(arguments)`, or `x = x` without a function; `helper`: the module's own function
-    that an argument calls, if any."""
+    """`x = function(arguments)`, or `x = x` without a function; `uses`: the module's own functions
+    and constants that stand in the arguments."""
 
     function: str
     arguments: tuple[str, ...]
-    helper: Helper = ""
+    uses: tuple[OwnName, ...] = ()
 
     def lines(self, name: str) -> list[str]:
         """Return the statement with another name in the place of the first `x`."""
@@ -96,9 +96,9 @@ class Block:
     is_padded: bool = True  # whether what boxes leave of a shard, its padding, is zero
 
     @property
-    def helpers(self) -> frozenset[Helper]:
-        """The module's own functions that it calls."""
-        return frozenset(statement.helper for statement in self.statements)
+    def uses(self) -> frozenset[OwnName]:
+        """The module's own functions and constants that it needs."""
+        return frozenset(name for statement in self.statements for name in statement.uses)
 
     def lines(self, result: str = "x") -> Iterator[str]:
         """Yield the statements; the last one makes `result`."""
@@ -117,19 +117,36 @@ class Blocks:
     itemsize: int
     ids: Integers  # by rank
     axes: ProgramAxes | None
-    empty: str = "0"  # what a reduction by boxes starts from, as a Python expression
+    started: str = "0"  # what a reduction starts from, as a Python expression
+    empty: str = "0"  # what terms hold that have no value, as a Python expression
 
     def of(self, number: int, step: Step) -> Block:
         """Return the block of a plan's step, which is the number-th."""
         if isinstance(step, ReduceStep):
             return self._summed(number, step)
         before, after = step.exchange.source, step.exchange.target
+        if self.axes is not None and _only_places(before, after):
+            return Block((self._placed(before, after),), self._everywhere(0))
         moves = None if self.axes is None else _moves(before, after)
         if moves is None:
             return self._by_boxes(number, step)
         made, received = self._collectives(before, after, moves)
         made = made or [Statement("", ())]
         return self._tight(number, step, made, received * self.itemsize, step.is_even)
+
+    def _placed(self, before: Layout, after: Layout) -> Statement:
+        """Make terms of replicas: that of coordinate 0 keeps what it holds."""
+        digits = pairs_of(tuple(digit for dim in _new(before, after) for digit in dim.digits))
+        index, uses = self._index(digits)
+        arguments = (f"{index} == 0", "x", self.empty)
+        return Statement("jnp.where", arguments, (*uses, *_empty_of(self.empty)))
+
+    def _index(self, digits: Digits) -> tuple[str, tuple[OwnName, ...]]:
+        """Return the number that digits of this device's position make, and what it uses."""
+        names = None if self.axes is None else self.axes.over(digits)
+        if names is None:
+            return f"_number({digits}, lax.axis_index(AXES))", ("_number",)
+        return f"lax.axis_index({quoted(names)})", ()
 
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
@@ -157,12 +174,9 @@ class Blocks:
         return made, received
 
     def _slice(self, change: StepChange, size: int) -> Statement:
-        names = None if self.axes is None else self.axes.over(change.digits)
-        index = f"lax.axis_index({quoted(names)})"
-        if names is None:
-            index = f"_number({change.digits}, lax.axis_index(AXES))"
+        index, uses = self._index(change.digits)
         how = ("x", f"{index} * {size}", str(size), f"axis={change.axis}")
-        return Statement("lax.dynamic_slice_in_dim", how, "_number" if names is None else "")
+        return Statement("lax.dynamic_slice_in_dim", how, uses)
 
     def _collective(self, op: str, digits: Digits, how: list[str]) -> Statement:
         """Return `lax.op` over the axes that digits are, or among the groups that they make."""
@@ -173,7 +187,7 @@ class Blocks:
         if self.axes is None:
             inside = ["SOURCE_IDS", *inside]
         groups = f"axis_index_groups=_groups({', '.join(inside)})"
-        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), "_groups")
+        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("_groups",))
 
     def _summed(self, number: int, step: ReduceStep) -> Block:
         before, after = step.reduction.before, step.reduction.after
@@ -231,12 +245,34 @@ class Blocks:
         named = ["x", f"BEFORE_{number}", f"AFTER_{number}", f"SENDERS_{number}"]
         boxes = boxes_of(step, self.source)
         named += boxes.ids if self.axes is None else ()
+        empty = "0"
         if isinstance(step, ReduceStep):
             named += [f"reduce=jnp.{_BINARY[step.reduction.operator]}"]
-            named += [f"empty={self.empty}"] if self.empty != "0" else []
-        fills = isinstance(step, ReduceStep) and self.empty != "0"
-        moved = Statement("_moved", tuple(named))
-        return Block((moved,), self._received(step), boxes, not fills)
+            empty = self.started
+        elif _new(step.exchange.source, step.exchange.target):
+            empty = self.empty
+        named += [f"empty={empty}"] if empty != "0" else []
+        moved = Statement("_moved", tuple(named), _empty_of(empty))
+        return Block((moved,), self._received(step), boxes, empty == "0")
+
+
+def _empty_of(value: str) -> tuple[OwnName, ...]:
+    """Return the constant that a value is, if it is one."""
+    return ("EMPTY",) if value == "EMPTY" else ()
+
+
+def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:
+    """Return the hidden dimensions after a step along which one device has a value, and all before
+    it."""
+    pairs = zip(before.dims[: before.hidden], after.dims[: after.hidden], strict=True)
+    return tuple(new for old, new in pairs if old.extent < new.extent)
+
+
+def _only_places(before: Layout, after: Layout) -> bool:
+    """Return whether a step makes terms of replicas and leaves everything else where it is."""
+    pairs = zip(before.dims, after.dims, strict=True)
+    stays = all(old == new or old.extent < new.extent for old, new in pairs)
+    return stays and bool(_new(before, after))
 
 
 def _moves(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:

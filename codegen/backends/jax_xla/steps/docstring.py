@@ -9,11 +9,13 @@ from shardwright.codegen.emit.docstring import range_table, side_lines, traffic_
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.reshard import Reshard
+
+TERMS = "Dimension 0 of the {} stands for its unreduced axes, in the order of the mesh"
 
 
 def step_facts(
-    plan: Plan, ends: Exchange, target: Sharding, said: Sequence[str], received: Sequence[int]
+    plan: Plan, ends: Exchange, said: Sequence[str], received: Sequence[int]
 ) -> tuple[str, ...]:
     """Return lines that state layouts, terms, steps, traffic, memory and the devices' ranges.
 
@@ -22,8 +24,8 @@ def step_facts(
     """
     return (
         *side_lines("Source", "d1", str(plan.reshard.source), ends.source),
-        *side_lines("Target", "d2", str(target), ends.target),
-        *_term_lines(plan, target),
+        *side_lines("Target", "d2", str(plan.reshard.target), ends.target),
+        *_term_lines(plan.reshard),
         "",
         *_step_lines(said, received),
         "",
@@ -33,34 +35,63 @@ def step_facts(
     )
 
 
-def _term_lines(plan: Plan, target: Sharding) -> list[str]:
-    """Return how partial sums are given."""
-    source = plan.reshard.source
-    if target.unreduced and not source.unreduced:
-        return [
-            "",
+def _term_lines(reshard: Reshard) -> list[str]:
+    """Return what the terms of either side are."""
+    source, target = reshard.source, reshard.target
+    if reshard.transposed:
+        return _transposed_lines(reshard)
+    lines = [""] if source.unreduced or target.unreduced else []
+    if source.unreduced:
+        lines += [f"{TERMS.format('source')}: its", *_source_lines(reshard)]
+    if reshard.places:
+        new = ", ".join(map(str, reshard.fate.new))
+        others = {"sum": "zero", "max": "the lowest value", "min": "the highest value"}
+        text = (
+            f"{TERMS.format('target')}. Along {new} the term of coordinate 0 has the value, every "
+            f"other one {others[target.operator]}."
+        )
+        lines += textwrap.wrap(text, WIDTH)
+    return lines
+
+
+def _source_lines(reshard: Reshard) -> list[str]:
+    """Return what becomes of the terms of the source."""
+    if not reshard.adds:
+        return ["elements are the terms, and those of the target."]
+    operator = reshard.source.operator
+    kept = " but along those of the target" if reshard.fate.kept else ""
+    if operator == "sum":
+        how = f"added up{kept}. Integers wrap; floats are added in an order that XLA chooses."
+    else:
+        most = {"max": "maximum", "min": "minimum"}[operator]
+        how = (
+            f"reduced to their {most}{kept}. Of a NaN and a number, and of -0.0 and +0.0, XLA "
+            "chooses: on CPU an all-reduce passes over NaN, which a maximum or minimum of two "
+            "arrays does not."
+        )
+    return textwrap.wrap(f"elements are the terms, which are {how}", WIDTH)
+
+
+def _transposed_lines(reshard: Reshard) -> list[str]:
+    """Return what the terms of cotangents are."""
+    lines = [""] if reshard.source.unreduced or reshard.target.unreduced else []
+    if reshard.source.unreduced:
+        lines += [
+            "Dimension 0 of the source stands for its unreduced axes, in the order of the mesh."
+        ]
+    if reshard.reads_one:
+        axes = ", ".join(map(str, reshard.fate.reduced))
+        text = (
+            f"Along {axes} the term of coordinate 0 is read, which was made of the value; the "
+            "others were made of none."
+        )
+        lines += textwrap.wrap(text, WIDTH)
+    if reshard.fate.new:
+        lines += [
             "Dimension 0 of the target stands for its unreduced axes: every term of it is the",
             "tensor, as the cotangent of every term of a sum is that of the sum.",
         ]
-    if not source.unreduced:
-        return []
-    first = [
-        "",
-        "Dimension 0 of the source stands for its unreduced axes, in the order of the mesh: its",
-    ]
-    kept = " but along the target's" if target.unreduced else ""
-    if source.operator == "sum":
-        added = (
-            f"elements are the terms, which are added up{kept}. Integers wrap; floats are added in"
-        )
-        return [*first, f"{added} an", "order that XLA chooses."]
-    most = {"max": "maximum", "min": "minimum"}[source.operator]
-    text = (
-        f"elements are the terms, which are reduced to their {most}{kept}. Of a NaN and a number, "
-        "and of -0.0 and +0.0, XLA chooses: on CPU an all-reduce passes over NaN, which a maximum "
-        "or minimum of two arrays does not."
-    )
-    return [*first, *textwrap.wrap(text, WIDTH)]
+    return lines
 
 
 def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:

@@ -50,7 +50,7 @@ from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
 from shardwright.ir.layout import DimLayout, Layout
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.steps import ExchangeStep, Step
 
@@ -63,7 +63,8 @@ class Steps:
     """The blocks of a plan's steps. `wire`: bytes into the busiest device, and into all.
 
     `takes_term`, `gives_term`: whether the shards of the source, of the target, have a dimension of
-    terms. `axes`: None where the meshes list their devices in different orders.
+    terms. `axes`: None where the meshes list their devices in different orders. `empty`: the value
+    of the constant EMPTY, which terms without a value hold; "" where there is none.
     """
 
     blocks: tuple[Block, ...]
@@ -72,16 +73,17 @@ class Steps:
     axes: ProgramAxes | None
     takes_term: bool
     gives_term: bool
+    empty: str
 
     @property
     def uses_groups(self) -> bool:
         """Whether some collective goes by groups of devices."""
-        return any("_groups" in block.helpers for block in self.blocks)
+        return any("_groups" in block.uses for block in self.blocks)
 
     @property
     def uses_numbers(self) -> bool:
         """Whether positions are read digit by digit."""
-        numbered = any("_number" in block.helpers for block in self.blocks)
+        numbered = any("_number" in block.uses for block in self.blocks)
         return self.uses_groups or self.boxes or numbered
 
     @property
@@ -113,14 +115,16 @@ class Steps:
 
 
 def steps_of(plan: Plan) -> Steps:
-    """Return how a basis plan is carried out."""
-    reshard = plan.reshard
+    """Return how a plan is carried out, step by step."""
+    reshard, operator = plan.reshard, plan.reshard.target.operator
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
-    empty = empty_text(reshard.dtype, reshard.source.operator)
-    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, empty)
+    started = identity_text(reshard.source.operator, reshard.dtype, as_bits=False)
+    empty = identity_text(operator, reshard.dtype, as_bits=not reshard.adds)
+    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, started, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
+    uses_empty = any("EMPTY" in block.uses for block in blocks)
     received = sum((block.received for block in blocks), np.zeros(ids.size, dtype=np.int64))
     return Steps(
         blocks,
@@ -129,20 +133,25 @@ def steps_of(plan: Plan) -> Steps:
         axes,
         bool(reshard.source.unreduced),
         bool(reshard.target.unreduced),
+        identity_text(operator, reshard.dtype, as_bits=False) if uses_empty else "",
     )
 
 
-def empty_text(dtype: str, operator: Operator) -> str:
-    """Return what leaves any other value as it is under an operator, as a Python expression."""
+def identity_text(operator: Operator, dtype: str, as_bits: bool) -> str:
+    """Return what changes nothing under an operator, as a Python expression; `as_bits`: where
+    elements are integers of the dtype's width, the constant EMPTY."""
     if operator == "sum":
         return "0"
-    if dtype == "bool":
-        return str(operator == "min")
     lowest = operator == "max"
-    if is_floating(dtype) and dtype != "float8_e4m3fn":
-        return "-jnp.inf" if lowest else "jnp.inf"
-    info = "finfo" if is_floating(dtype) else "iinfo"
-    return f"jnp.{info}(DTYPE).{'min' if lowest else 'max'}"
+    if dtype == "bool":
+        return str(not lowest)
+    if not is_floating(dtype):
+        return f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}"
+    if as_bits:
+        return "EMPTY"
+    if dtype == "float8_e4m3fn":  # it has no infinity
+        return f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}"
+    return "-jnp.inf" if lowest else "jnp.inf"
 
 
 def _digits(step: Step) -> Digits:
@@ -181,12 +190,12 @@ def with_terms(layout: Layout) -> Layout:
     return replace(layout, dims=(terms, *layout.dims[layout.hidden :]), hidden=0)
 
 
-def ends_of(plan: Plan, target: Sharding) -> Exchange:
+def ends_of(plan: Plan) -> Exchange:
     """Return both ends of a plan as arrays have them, terms included; no exchange in itself."""
     reshard = plan.reshard
     return Exchange(
         with_terms(Layout.of(reshard.source, reshard.shape, reshard.source_split)),
-        with_terms(Layout.of(target, reshard.shape, reshard.target_split)),
+        with_terms(Layout.of(reshard.target, reshard.shape, reshard.target_split)),
         HolderRule(),
     )
 
@@ -209,24 +218,19 @@ class StepsText:
         return short_dims(self.ends.target)
 
 
-def steps_text(plan: Plan, command: str, tested: str, target: Sharding | None = None) -> StepsText:
-    """Return the texts of a basis plan. `target`: the sharding of the result where it is not the
-    plan's, but has unreduced axes beside it, along which every device gives its result as a
-    term."""
-    wanted = plan.reshard.target if target is None else target
-    ends, how = ends_of(plan, wanted), plan.once(steps_of)
-    if target is not None:  # every device gives its result as a term
-        how = replace(how, gives_term=True)
+def steps_text(plan: Plan, command: str, tested: str) -> StepsText:
+    """Return the texts of a plan that is emitted step by step."""
+    ends, how = ends_of(plan), plan.once(steps_of)
     received = [int(block.received.max()) for block in how.blocks]
     facts = (
-        *step_facts(plan, ends, wanted, how.said, received),
+        *step_facts(plan, ends, how.said, received),
         "",
         f"On the wire {how.wire[0]} bytes into the busiest device.",
     )
-    said = Said(title(plan, wanted), facts, tested, str(wanted))
+    said = Said(title(plan), facts, tested)
     functions = box_functions(as_vectors(ends))
     module = text_of(plan, command, PYTHON, functions, said, ends)
-    host = host_text(plan, module, ends, wanted)
+    host = host_text(plan, module, ends)
     if how.axes is not None:
         host = replace(host, **_program_text(plan, how.axes, host))
     return StepsText(module, host, how, ends)
@@ -254,8 +258,9 @@ def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> 
 
 
 def is_stepwise(plan: Plan) -> bool:
-    """Return whether a plan is emitted step by step: several, or one exchange of partial sums."""
-    return plan.strategy == "basis" or bool(plan.reshard.source.unreduced)
+    """Return whether a plan is emitted step by step: several, or one exchange of terms."""
+    sides = plan.reshard.source, plan.reshard.target
+    return isinstance(plan, SteppedPlan) or any(side.unreduced for side in sides)
 
 
 def refuse_steps(plan: Plan) -> None:

@@ -16,8 +16,8 @@ from jax import lax
 
 @contextmanager
 def by_definition() -> Iterator[mock.Mock]:
-    """Inside, `lax.ragged_all_to_all` is what its documentation says, and on every platform what is
-    for no particular one; gives what counts calls."""
+    """Make `lax.ragged_all_to_all`, inside, what its documentation says, and on every platform
+    what is for no particular one; give what counts calls."""
     with (
         mock.patch.object(lax, "ragged_all_to_all", side_effect=_defined) as stand_in,
         mock.patch.object(lax, "platform_dependent", side_effect=_default),

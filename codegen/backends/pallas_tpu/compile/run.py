@@ -181,7 +181,7 @@ def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
 
 
 def _placed(module: ModuleType, topology: str) -> list[Any]:
-    """Return the topology's devices that the ranks are. Raises InputError where there are too
+    """Return the devices of the topology for the ranks. Raises InputError where there are too
     few."""
     devices, wanted = _devices(topology), len(_ranks(module))
     if wanted > len(devices):

@@ -16,12 +16,11 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
     steps,
 )
 from shardwright.codegen.emit.context import as_vectors
-from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan
 from shardwright.ir.transfers import enumerate_transfers
 
 
@@ -90,21 +89,9 @@ def _numbered(exchange: Exchange) -> Integers:
     return ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
 
 
-def grid_of(plan: Plan) -> Grid | None:
-    """Return the devices of a plan on the topology that it is for; None where that says of no
-    restriction to powers of two."""
-    topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
-    if not isinstance(topology, Torus) or not topology.powers_of_two:
-        return None
-    return Grid.of(as_vectors(plan.exchange), topology)
-
-
-def refuse_unreached(plan: Plan) -> None:
+def refuse_unreached(grid: Grid, plan: DirectPlan) -> None:
     """Raise InputError where tiles are to go farther than directly and hops do not lead there."""
-    grid = plan.once(grid_of)
-    if grid is None or grid.reaches():
-        return
-    if not grid.is_direct(*grid.pairs(as_vectors(plan.exchange))):
+    if not grid.reaches() and not grid.is_direct(*grid.pairs(as_vectors(plan.exchange))):
         raise InputError(
             "some tiles go farther than a device sends directly, over a power of two of hops along "
             "one axis, and devices in this order cannot forward them",

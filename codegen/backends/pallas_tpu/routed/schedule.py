@@ -114,7 +114,7 @@ class RoutedSchedule:
 
 
 def steps(extent: int) -> tuple[int, ...]:
-    """Changes of a digit, modulo its extent, that are powers of two both ways.
+    """Return the changes of a digit, modulo its extent, that are powers of two both ways.
 
     >>> [steps(extent) for extent in (2, 3, 5, 7, 17)]
     [(1,), (1, 2), (1, 4), (), (1, 16)]

@@ -1,5 +1,5 @@
 """The routed and spread forms: a v5e does not send directly to every receiver, so that tiles go
-from device to device (`tpu_routes`), in slots of one size that XLA packs and unpacks."""
+from device to device (`schedule.py`), in slots of one size that XLA packs and unpacks."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def check_names(module: ModuleType, case: Case) -> None:
 
 
 def lacking(case: Case) -> dict[int, int]:
-    """Of every device, ascending, how many elements of its target shard it does not hold."""
+    """Return, for every device, ascending, how many elements of its target shard it does not
+    hold."""
     before = oracle.holdings(case.source_array, case.source_shape)
     after = oracle.holdings(case.target_array, case.target_shape)
     return {device: _lacks(before.get(device), after.get(device)) for device in case.devices()}

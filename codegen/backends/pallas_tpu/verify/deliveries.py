@@ -46,7 +46,8 @@ def check_deliveries(module: ModuleType, traces: Traces) -> None:
 
 
 def _held(traces: Traces, slots: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """Of every (rank, slot) the rank and slot in which what it holds in the end was at first."""
+    """Return, for every (rank, slot), the rank and slot in which what it holds in the end was at
+    first."""
     places = [(rank, slot) for rank in range(len(traces)) for slot in range(slots)]
     held, counts = dict(zip(places, places, strict=True)), Counts()
 

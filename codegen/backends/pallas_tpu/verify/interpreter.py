@@ -32,7 +32,7 @@ _TICK = 0.5
 
 @contextmanager
 def observed() -> Iterator[None]:
-    """Around a call of an interpreted kernel: raise MismatchError for what was only printed."""
+    """Watch a call of an interpreted kernel: raise MismatchError for what was only printed."""
     interpret.reset_tpu_interpret_mode_state()
     start = _printed_size()
     with _Watchdog() as watchdog:

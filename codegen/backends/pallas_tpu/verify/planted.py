@@ -78,7 +78,7 @@ def _one(shard: Any, race: bool, signals: int) -> Any:
 
 
 def _push(x: Any, y: Any, sent: Any, received: Any, more: Any, race: bool, signals: int) -> None:
-    """Each device pushes its row to all, into a slot of its own, or (race) all into the first."""
+    """Push each device's row to all, into a slot of its own, or (race) all into the first."""
     me = lax.axis_index("device")
     barrier = pltpu.get_barrier_semaphore()
     for device in range(DEVICES):

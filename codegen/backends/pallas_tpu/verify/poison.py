@@ -45,7 +45,7 @@ def interpret_params() -> Any:
 
 
 def _fresh(shape: Sequence[int], dtype: Any, memory: str) -> Any:
-    """In place of `utils.get_uninitialized_array`: an array filled at run time."""
+    """Return an array filled at run time, in place of `utils.get_uninitialized_array`."""
     del memory  # fixed at compile time
 
     def fill() -> Any:
@@ -56,7 +56,7 @@ def _fresh(shape: Sequence[int], dtype: Any, memory: str) -> Any:
 
 
 def _shared(**parameters: Any) -> Any:
-    """In place of `shared_memory.SharedMemory`: the state of one kernel's run."""
+    """Return the state of one kernel's run, in place of `shared_memory.SharedMemory`."""
     mode = _current[0]
     parameters |= {"uninitialized_memory": mode.memory, "dma_execution_mode": mode.copies}
     return _SHARED_MEMORY(**parameters)

@@ -6,14 +6,12 @@ largest mesh) must be set before this is imported.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import jax
-import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.verify import poison
 from shardwright.codegen.backends.pallas_tpu.verify.contract import check_names, lacking
@@ -28,15 +26,10 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import Run
 from shardwright.codegen.verify.jax_devices import Execution, wide_types
-from shardwright.codegen.verify.oracle.definition import Bits
 
 __all__ = ["inspect", "missed", "run"]
 
 PROTOCOL = ("hints", "windows", "protocol")
-INFINITY = {"bfloat16": 0x7F80, "float8_e5m2": 0x7C}
-"""Positive infinity of the dtypes that XLA on CPU computes in a wider one: payloads of NaNs go."""
-QUIET = {"bfloat16": 0x7FC0, "float8_e5m2": 0x7F}
-"""The NaN that they become; that of float8_e5m2 without its sign."""
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
 
 
@@ -67,25 +60,8 @@ class _Interpreted(Execution):
     def options(self) -> dict[str, Any]:
         return {"interpret": poison.interpret_params()}
 
-    def runs(self) -> Iterator[Run]:
-        """Yield what the module is executed on, without NaNs of payloads that XLA on CPU, where the
-        interpreter runs, does not keep; those of the other dtypes stay."""
-        for each in super().runs():
-            yield dataclasses.replace(each, tensor=_quiet(each.tensor, self.case.dtype))
-
     @contextmanager
     def observed(self, run: Run) -> Iterator[None]:
         poison.choose(poison.MODES[run.poison])
         with observed():
             yield
-
-
-def _quiet(bits: Bits, dtype: str) -> Bits:
-    """Return the bits with every NaN of a dtype of `QUIET` as the one that XLA on CPU makes."""
-    if dtype not in QUIET:
-        return bits
-    sign = bits.dtype.type(1 << (8 * bits.itemsize - 1))
-    is_nan = (bits & ~sign) > INFINITY[dtype]
-    kept = sign if dtype == "bfloat16" else bits.dtype.type(0)
-    quiet: Bits = np.where(is_nan, (bits & kept) | bits.dtype.type(QUIET[dtype]), bits)
-    return quiet

@@ -51,7 +51,7 @@ class Window:
     shape: tuple[int, ...]
 
     def checked(self) -> Window:
-        """Itself; raises MismatchError if it reaches out of the buffer."""
+        """Return the window itself; raise MismatchError if it reaches out of the buffer."""
         for (start, size), extent in zip(self.ranges, self.shape, strict=True):
             if start < 0 or size < 0 or start + size > extent:
                 raise MismatchError(
@@ -286,7 +286,7 @@ def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> A
 
 @contextmanager
 def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Yield the module with its names for jax bound to stand-ins, and back."""
+    """Bind the module's names for jax to stand-ins, inside, and back."""
     jnp = SimpleNamespace(
         int32=np.int32,
         where=lambda condition, a, b: a if condition else b,

@@ -28,7 +28,7 @@ _SCRATCH = ("global_scratch", "profile_scratch")
 
 
 def types(module: ModuleType) -> dict[str, str]:
-    """Triton's type of each argument that is passed when the kernel runs, in order."""
+    """Return Triton's type of each argument that is passed when the kernel runs, in order."""
     bits = 8 * DTYPES[module.DTYPE] * module._HOST.tiles.width
     element = "u8" if bits == 8 else f"i{bits}"
     given = {"peers": "*i64", "out": f"*{element}", "receiver": "i32", "me": "i32"}

@@ -52,7 +52,8 @@ class Shards:
         )
 
     def bytes_at(self, addresses: Addresses) -> npt.NDArray[np.int64]:
-        """For each address the byte of the row-major tensor that it holds; -1 in no shard."""
+        """Return, for each address, the byte of the row-major tensor that it holds; -1 in no
+        shard."""
         result = np.full(len(addresses), -1, dtype=np.int64)
         for (start, stop), tensor, held in self._tensors:
             mine = (addresses >= start) & (addresses < stop)

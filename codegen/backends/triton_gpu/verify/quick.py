@@ -19,7 +19,7 @@ from triton.runtime import interpreter
 
 @contextmanager
 def quick_launches() -> Iterator[None]:
-    """Inside, a launch prepares once and does not look for integer overflow."""
+    """Make a launch, inside, prepare once and not look for integer overflow."""
     builder = interpreter.interpreter_builder
     options = dataclasses.replace(builder.options, sanitize_overflow=False)
     prepare = _once_a_launch(interpreter._patch_lang)

@@ -97,7 +97,7 @@ class _Move:
         return dict(zip(sorted(self.expected), outputs, strict=True))
 
     def check_results(self, results: dict[int, Any]) -> None:
-        """They are what the oracle says."""
+        """Check that results are what the oracle says."""
         for name, result in self.named(results).items():
             compare.expect(f"{name}: dtype of the result", str(result.dtype), _name(self.case))
         bits = {device: to_bits(result) for device, result in results.items()}
@@ -105,7 +105,7 @@ class _Move:
             compare.results(self.execution, bits, self.expected)
 
     def check_inputs(self) -> None:
-        """They are as they were."""
+        """Check that inputs are as they were."""
         for device, tensor in self.inputs.items():
             if not np.array_equal(to_bits(tensor), self.given[device]):
                 raise MismatchError(f"{self.label}device {device}: its input shard was changed")
@@ -156,7 +156,7 @@ def _transpose(module: ModuleType, case: Case, execution: Run) -> None:
 
 
 def _no_alias(inputs: dict[str, Any], results: dict[str, Any]) -> None:
-    """No two tensors among inputs and results share memory."""
+    """Check that no two tensors among inputs and results share memory."""
     owners: dict[int, str] = {}
     for kind, tensors in (("input", inputs), ("result", results)):
         for owner, tensor in tensors.items():

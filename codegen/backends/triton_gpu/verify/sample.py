@@ -138,7 +138,7 @@ class _Copies:
         return launch
 
     def _run(self, executor: Any, named: Mapping[str, Any]) -> None:
-        """Some programs of a launch, as `GridExecutor.__call__` runs all of them."""
+        """Run some programs of a launch, as `GridExecutor.__call__` runs all of them."""
         arguments = {
             name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
             for name, value in named.items()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from shardwright.ir.program import Body, Op, Program, Value
+from shardwright.codegen.propagate.graph import ShardingCopy
+from shardwright.ir.program import Body, Op, Program
 from shardwright.ir.sharding import Sharding
 
 Users = dict[int, list[Op]]
@@ -17,11 +18,14 @@ BINDING = frozenset({"constrain", "manual"})
 LOOPS = frozenset({"scan", "while", "cond"})
 
 
-def apply_constraints(program: Program) -> Program:
-    """Return the program with its constraints applied to what they constrain."""
+def apply_constraints(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
+    """Return the program with its constraints applied to what they constrain, and what was copied.
+
+    A second time, nothing is.
+    """
     applied = _Applied(program)
     body = applied.body(program.body, program.body.arguments)
-    return replace(program, values=tuple(applied.values), body=body)
+    return replace(program, values=tuple(applied.values), body=body), tuple(applied.copies)
 
 
 class _Applied:
@@ -29,6 +33,7 @@ class _Applied:
 
     def __init__(self, program: Program) -> None:
         self.values = list(program.values)
+        self.copies: list[ShardingCopy] = []
         self.edges: set[int] = set()  # values that an edge of a loop holds
 
     def body(self, body: Body, arguments: tuple[int, ...]) -> Body:
@@ -65,7 +70,8 @@ class _Applied:
         others = [user for user in users[operand] if user.kind in BINDING and user is not op]
         if any(self._asked(user, operand) != sharding for user in others):
             return
-        self.values[operand] = _with(self.values[operand], sharding)
+        self.values[operand] = replace(self.values[operand], sharding=sharding)
+        self.copies.append(ShardingCopy(op.results[0], operand, op.kind, op.line))
 
     def _asked(self, user: Op, operand: int) -> Sharding | None:
         if user.kind == "constrain":
@@ -113,7 +119,3 @@ def _users(body: Body) -> Users:
         for operand in op.operands:
             users[operand].append(op)
     return users
-
-
-def _with(value: Value, sharding: Sharding) -> Value:
-    return Value(value.name, value.shape, value.dtype, sharding, value.line)

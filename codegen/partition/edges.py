@@ -1,0 +1,35 @@
+"""Sub-axes in the shardings of arguments and results, which a NamedSharding cannot express."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardwright.ir.program import Program
+from shardwright.ir.sharding import DimSharding, Sharding
+
+
+def gather_sub_axes(program: Program) -> Program:
+    """Return the propagated program with whole axes alone in its arguments and results.
+
+    An open dimension loses its first sub-axis and the axes after that, which are gathered there.
+    What a closed dimension has was said so, and stays.
+    """
+    values = list(program.values)
+    for argument in program.body.arguments:
+        sharding = without_sub_axes(values[argument].sharding)
+        values[argument] = replace(values[argument], sharding=sharding)
+    results = tuple(map(without_sub_axes, program.results))
+    return replace(program, values=tuple(values), results=results)
+
+
+def without_sub_axes(sharding: Sharding | None) -> Sharding | None:
+    """Return a sharding whose open dimensions end before their first sub-axis."""
+    if sharding is None:
+        return None
+    dims = tuple(map(_whole, sharding.dims))
+    return replace(sharding, dims=dims)
+
+
+def _whole(dim: DimSharding) -> DimSharding:
+    whole = next((i for i, ref in enumerate(dim.axes) if ref.size is not None), len(dim.axes))
+    return replace(dim, axes=dim.axes[:whole]) if dim.open else dim

@@ -1,0 +1,50 @@
+"""The meshes of a program: that of `partition`, and others over the same devices."""
+
+from __future__ import annotations
+
+from jax.sharding import AbstractMesh, NamedSharding
+
+from shardwright.codegen.spec.interop import from_named_sharding
+from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.sharding import Sharding
+
+
+class ProgramMeshes:
+    """Reads shardings and notes the meshes they are on; the first is the one texts are read on."""
+
+    def __init__(self, first: Mesh) -> None:
+        self.first = first
+        self.known: dict[Mesh, None] = {first: None}
+
+    def read(self, given: Sharding | str) -> Sharding:
+        """Return a sharding that is given as one or as a text.
+
+        Raises an InputError for a mesh of other devices than the program's.
+        """
+        sharding = self.first.sharding(given) if isinstance(given, str) else given
+        if set(sharding.mesh.device_ids) != set(self.first.device_ids):
+            raise InputError(
+                "all meshes of a program must be of the same devices",
+                got=_said(sharding.mesh),
+                expected=f"the devices of {_said(self.first)}",
+            )
+        self.known[sharding.mesh] = None
+        return sharding
+
+    def of_jax(self, named: NamedSharding, rank: int) -> Sharding:
+        """Return a sharding of jax; an abstract mesh is the first known one with its axes.
+
+        Raises an InputError as `read` does, or if the specification is longer than the rank.
+        """
+        sharding = from_named_sharding(named, rank)
+        if isinstance(named.mesh, AbstractMesh):
+            alike = (mesh for mesh in self.known if mesh.axes == sharding.mesh.axes)
+            mesh = next(alike, sharding.mesh)
+            sharding = Sharding(mesh, sharding.dims, unreduced=sharding.unreduced)
+        return self.read(sharding)
+
+
+def _said(mesh: Mesh) -> str:
+    """Return a mesh with its devices: the text of those that are 0, 1, 2, … does not say them."""
+    return f"{mesh} of {mesh.size} devices" if mesh.is_iota else str(mesh)

@@ -1,0 +1,111 @@
+"""Whether an op with bodies, or of a manual computation, has the form that its kind asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwright.ir.errors import InternalError
+from shardwright.ir.program import Op, Value
+from shardwright.ir.sharding import Sharding
+
+
+def check_control(op: Op, values: Sequence[Value]) -> None:
+    """Raise an InternalError that says what an op of control flow lacks."""
+    match op.kind:
+        case "scan":
+            _scan(op, values)
+        case "while":
+            _while(op, values)
+        case "cond":
+            for body in op.bodies:
+                _same(
+                    "a branch of cond takes its operands", values, op.operands[1:], body.arguments
+                )
+                _same("a branch of cond gives its results", values, body.results, op.results)
+        case "manual":
+            _manual(op, values)
+
+
+def need(holds: bool, rule: str) -> None:
+    """Raise an InternalError that states a rule, unless it holds."""
+    if not holds:
+        raise InternalError(f"the program is not well formed: {rule}")
+
+
+def _scan(op: Op, values: Sequence[Value]) -> None:
+    (body,) = op.bodies
+    consts, carries, xs = _lengths(op, 3)
+    last = consts + carries
+    need(last + xs == len(op.operands), "the lengths of scan add up to its operands")
+    need(len(body.results) >= carries, "the body of scan gives its carries")
+    _same(
+        "the body of scan takes its constants and carries",
+        values,
+        op.operands[:last],
+        body.arguments[:last],
+    )
+    _same(
+        "the body of scan gives its carries",
+        values,
+        body.results[:carries],
+        body.arguments[consts:last],
+    )
+    _same("scan gives its carries", values, op.results[:carries], body.arguments[consts:last])
+    _sliced("the body of scan takes slices", values, op.operands[last:], body.arguments[last:])
+    _sliced("scan stacks what its body gives", values, op.results[carries:], body.results[carries:])
+
+
+def _while(op: Op, values: Sequence[Value]) -> None:
+    cond, body = op.bodies
+    first, second = _lengths(op, 2)
+    need(first + second <= len(op.operands), "the lengths of while are within its operands")
+    carried = op.operands[first + second :]
+    tested = (*op.operands[:first], *carried)
+    looped = (*op.operands[first : first + second], *carried)
+    _same("the condition of while takes its constants and carries", values, tested, cond.arguments)
+    _same("the body of while takes its constants and carries", values, looped, body.arguments)
+    _same("the body of while gives its carries", values, body.results, carried)
+    _same("while gives its carries", values, op.results, carried)
+
+
+def _manual(op: Op, values: Sequence[Value]) -> None:
+    (body,) = op.bodies
+    _ranks("in_shardings", op, values, op.operands, body.arguments)
+    _ranks("out_shardings", op, values, op.results, body.results)
+    axes = op.param("manual_axes")
+    known = {name for side in ("in_shardings", "out_shardings") for name in _names(op, side)}
+    named = isinstance(axes, tuple) and known.issuperset(axes)
+    need(named, "manual_axes of a manual computation are axes of its mesh")
+
+
+def _names(op: Op, side: str) -> set[str]:
+    return {name for sharding in _shardings(op, side) for name in sharding.mesh.names}
+
+
+def _shardings(op: Op, side: str) -> tuple[Sharding, ...]:
+    given = op.param(side)
+    return tuple(s for s in given if isinstance(s, Sharding)) if isinstance(given, tuple) else ()
+
+
+def _ranks(
+    side: str, op: Op, values: Sequence[Value], outer: Sequence[int], inner: Sequence[int]
+) -> None:
+    ranks = [sharding.rank for sharding in _shardings(op, side)]
+    fitting = all(ranks == [len(values[v].shape) for v in ends] for ends in (outer, inner))
+    need(fitting, f"{side} of a manual computation are of its ranks")
+
+
+def _lengths(op: Op, count: int) -> tuple[int, ...]:
+    lengths = op.integers("lengths")
+    fitting = len(lengths) == count and min(lengths) >= 0
+    need(fitting, f"{op.kind} has {count} lengths of zero or more")
+    return lengths
+
+
+def _same(rule: str, values: Sequence[Value], a: Sequence[int], b: Sequence[int]) -> None:
+    need([values[v].shape for v in a] == [values[v].shape for v in b], rule)
+
+
+def _sliced(rule: str, values: Sequence[Value], whole: Sequence[int], part: Sequence[int]) -> None:
+    wholes, parts = ([values[v].shape for v in side] for side in (whole, part))
+    need(all(wholes) and [shape[1:] for shape in wholes] == parts, rule)

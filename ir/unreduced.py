@@ -1,0 +1,96 @@
+"""What becomes of unreduced axes from a source to a target: they stay, are reduced, or are new.
+
+Axes are the same by name, where both meshes have one of that size. A sub-axis of which a part stays
+is cut where that part begins and ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwright.ir import axes as algebra
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.errors import InputError
+from shardwright.ir.sharding import Sharding
+
+Refs = tuple[AxisRef, ...]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Axes that are unreduced on both sides, in the source only, and in the target only."""
+
+    kept: Refs  # in the order of the source's mesh
+    reduced: Refs
+    new: Refs
+
+    @staticmethod
+    def of(source: Sharding, target: Sharding) -> Fate:
+        """Return what becomes of the unreduced axes of a source.
+
+        Raises InputError for sub-axes that no splitting of an axis has both of, and for axes that
+        stay under another operator.
+        """
+        kept = source.mesh.ordered(_shared(source, target))
+        if kept and source.operator != target.operator:
+            raise InputError(
+                "the operator of axes that stay unreduced must stay what it is",
+                argument="target",
+                got=f"{target}, of {source}",
+                expected=f"unreduced={'' if source.operator == 'sum' else source.operator}{{…}}",
+            )
+        rests = (tuple(_rest(side, kept)) for side in (source, target))
+        return Fate(kept, *rests)
+
+
+NONE = Fate((), (), ())
+"""That of no unreduced axes."""
+
+
+def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:
+    """Yield what unreduced axes of both sides have in common."""
+    sizes = source.mesh.sizes
+    for one, other in itertools.product(source.unreduced, target.unreduced):
+        if one.name != other.name or sizes[one.name] != target.mesh.sizes[one.name]:
+            continue
+        if not algebra.can_coexist(one, other, sizes):
+            raise InputError(
+                "unreduced sub-axes of source and target must be able to coexist",
+                argument="target",
+                got=f'{one} before and {other} after of "{one.name}"={sizes[one.name]}',
+                expected="sub-axes of which every border is a multiple of the one before",
+            )
+        part = _common(one, other, sizes[one.name])
+        if part is not None:
+            yield part
+
+
+def _common(one: AxisRef, other: AxisRef, size: int) -> AxisRef | None:
+    if one == other:
+        return one
+    (low, high), (start, end) = algebra.borders(one, size), algebra.borders(other, size)
+    low, high = max(low, start), min(high, end)
+    return algebra.between(one.name, low, high, size) if low < high else None
+
+
+def _rest(side: Sharding, kept: Refs) -> Iterator[AxisRef]:
+    """Yield the unreduced axes of a side without what is kept of them."""
+    for ref in side.unreduced:
+        size = side.mesh.axis_size(ref.name)
+        low, high = algebra.borders(ref, size)
+        inside = [algebra.borders(part, size) for part in kept if _is_of(part, ref, side)]
+        if ref in kept or (low, high) in inside:
+            continue
+        at = low
+        for start, end in [*sorted(inside), (high, high)]:
+            if at < start:
+                yield algebra.between(ref.name, at, start, size)
+            at = end
+        if low == high:  # an axis of one device
+            yield ref
+
+
+def _is_of(part: AxisRef, ref: AxisRef, side: Sharding) -> bool:
+    return part.name == ref.name and algebra.contains(ref, part, side.mesh.sizes)

@@ -1,0 +1,307 @@
+"""Axes that are unreduced in the target only: one holder has the value, the others none."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import all_shardings, random_sharding, with_unreduced
+from programs import output, started
+from simulate import check as check_plan
+from strategies import exactly, message
+from sums import ids_differ, reduction
+from test_xla_steps import check, make, of_steps
+
+import shardwright as sw
+from shardwright.codegen.backends.base import Request
+from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.backends.jax_xla.steps.plan import steps_of
+from shardwright.codegen.emit.modules import backward_of, parts
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import Case, run_batch, verify
+from shardwright.codegen.verify.case import placement
+from shardwright.codegen.verify.oracle import sums as oracle_terms
+from shardwright.ir import AxisRef, InputError, Mesh, Reshard, Sharding
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.plan import Plan
+
+GRID = Mesh({"x": 2, "y": 4})
+OPERATORS = ("sum", "max", "min")
+
+
+def placing(seed: int) -> Reshard:
+    """A random reshard with new unreduced axes: beside kept and reduced ones, or alone; to a mesh
+    of the same devices in the same or another order; both splits, any dtype and operator."""
+    rng, given = random.Random(seed), reduction(seed)
+    source, mesh = given.source, given.source.mesh
+    if rng.random() < 0.4:
+        source = Sharding(mesh, source.dims)
+    if rng.random() < 0.3:
+        mesh = Mesh(mesh.axes, rng.sample(range(mesh.size), mesh.size))
+    target = random_sharding(rng, mesh, len(given.shape))
+    refs = mesh.refine([*source.used(), *source.unreduced])
+    new = rng.sample(refs, rng.randint(1, len(refs)))
+    operator, other = rng.choice(OPERATORS), rng.choice(OPERATORS)
+    source = replace(source, operator=operator)
+    target = with_unreduced(target, mesh.ordered(new))
+    try:
+        made = replace(given, source=source, target=replace(target, operator=other))
+    except InputError:  # of axes that stay the operator stays
+        made = replace(given, source=source, target=replace(target, operator=operator))
+    splits = rng.choice(["flat", "nested"]), rng.choice(["flat", "nested"])
+    dtypes = [d for d in DTYPES if d != "bool" or "sum" not in (operator, other)]
+    made = replace(made, source_split=splits[0], target_split=splits[1])
+    return replace(made, dtype=rng.choice(dtypes))
+
+
+def placed(seeds: range) -> list[Reshard]:
+    return [reshard for reshard in map(placing, seeds) if reshard.places]
+
+
+def plans_of(reshards: list[Reshard]) -> list[Plan]:
+    """By both strategies, where they can."""
+    return [plan(r, "direct") for r in reshards if not r.adds] + of_steps(reshards)
+
+
+def test_plans_of_new_terms() -> None:
+    """Every step of a plan's JSON, carried out, by both strategies."""
+    reshards = [replace(reshard, dtype="int64") for reshard in placed(range(120))]
+    made = plans_of(reshards)
+    assert len({each.ops for each in made}) > 6
+    for each in made:
+        check_plan(each)
+
+
+def test_new_terms_of_random_reshards(tmp_path: Path) -> None:
+    check(plans_of(placed(range(24))), tmp_path)
+
+
+@pytest.mark.slow
+def test_more_new_terms_of_random_reshards(tmp_path: Path) -> None:
+    check(plans_of(placed(range(200, 400))), tmp_path)
+
+
+def pairs_with_terms() -> list[Reshard]:
+    """All pairs of shardings of a vector on a 2 x 2 mesh, with any axes unreduced on either side
+    and some in the target only."""
+    mesh = Mesh({"x": 2, "y": 2})
+    sides = []
+    for sharding in all_shardings(mesh, 1):
+        free = [name for name in mesh.names if AxisRef(name) not in sharding.used()]
+        for count in range(len(free) + 1):
+            for names in itertools.combinations(free, count):
+                unreduced = tuple(map(AxisRef, names))
+                sides.append(Sharding(mesh, sharding.dims, unreduced=unreduced))
+    pairs = itertools.product(sides, repeat=2)
+    made = (Reshard((6,), "int32", source, target) for source, target in pairs)
+    return [reshard for reshard in made if reshard.places]
+
+
+def test_pairs_with_new_terms(tmp_path: Path) -> None:
+    check(plans_of(pairs_with_terms()[::5]), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_all_pairs_with_new_terms(operator: str, tmp_path: Path) -> None:
+    pairs = pairs_with_terms()
+    assert len(pairs) == 37
+    sides = [
+        replace(
+            pair,
+            source=replace(pair.source, operator=operator),
+            target=replace(pair.target, operator=operator),
+        )
+        for pair in pairs
+    ]
+    check(plans_of(sides), tmp_path)
+
+
+def test_which_terms_have_a_value() -> None:
+    """The sum over terms is the tensor, and exactly one holder has it."""
+    given = placement(GRID.sharding('[{}], unreduced={"y":(1)2}'), "flat")
+    for text, expected in (
+        ('[{}], unreduced={"x"}', ((0, 1), ())),
+        ('[{}], unreduced={"y"}', ((0,), (), (1,), ())),
+        ('[{}], unreduced={"x", "y":(1)2}', ((0,), (1,), (), ())),
+        ('[{}], unreduced={"y":(2)2}', ((0, 1), ())),
+    ):
+        target = placement(GRID.sharding(text), "flat")
+        assert oracle_terms.terms_of_target(given, target) == expected
+
+
+def test_devices_receive_what_they_lack() -> None:
+    """One holder gathers, the others receive nothing; transposed, they give nothing."""
+    made = plan(make('[{"y"}, {}]', '[{}, {}], unreduced={"y"}', (16, 8), "int8"))
+    traffic = made.traffic
+    assert (made.strategy, traffic.received_max, traffic.received_total) == ("direct", 96, 192)
+    assert (traffic.bound_received_max, traffic.bound_sent_max) == (96, 32)
+    assert steps_of(made).wire == (96, 192)
+    back = backward_of(plan(replace(made.reshard, dtype="float32")), "jax_xla")
+    assert back is not None
+    assert back.reshard.transposed
+    assert back.traffic.received_total == 4 * 2 * 3 * 32
+    assert (back.traffic.sent_max, back.traffic.bound_sent_max) == (4 * 96, 4 * 96)
+
+
+def test_lines_of_new_terms() -> None:
+    """In place a choice, else boxes; bits of the lowest value; both said."""
+    made = plan(make("[{}, {}]", '[{}, {}], unreduced=max{"y"}'))
+    (own,) = parts(made, "jax_xla", "c")
+    assert 'y = jnp.where(lax.axis_index("y") == 0, x, EMPTY)' in own.text
+    assert "EMPTY = np.asarray(-jnp.inf, jnp.dtype(DTYPE)).view(jnp.dtype(BITS))" in own.text
+    assert 'Along "y" the' in own.text
+    assert "every other one the lowest value." in own.text.replace("\n", " ")
+    made = plan(make('[{"x"}, {}]', '[{}, {}], unreduced={"x"}'), "basis")
+    own, back = parts(made, "jax_xla", "c")
+    assert made.ops == "all_gather, replicated_to_unreduced"
+    assert "the term of coordinate 0 is read" in back.text
+
+
+def test_bundles_with_derivatives(tmp_path: Path) -> None:
+    """A value becomes a term, beside sums and kept terms: cotangents are those of that term."""
+    pytest.importorskip("jax")
+    reshards = (
+        make('[{"x"}, {"y"}]', '[{"y"}, {}], unreduced={"x"}', (5, 6)),
+        make('[{}, {}], unreduced={"y"}', '[{}, {"y"}], unreduced={"x"}', (8, 8), "bfloat16"),
+        make('[{}, {}], unreduced={"y":(1)2}', '[{"x"}, {}], unreduced={"y"}', (4, 3), "float16"),
+        make('[{"y":(2)2}, {}], unreduced={"x"}', '[{}, {}], unreduced={"y":(2)2}', (3, 2)),
+    )
+    for number, reshard in enumerate(reshards):
+        sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / f"new{number}")
+    for report in verify(tmp_path):
+        assert (report.verdict, report.detail) == ("ok", ""), report.name
+        assert {"derivative", "backward"} <= set(report.checks)
+
+
+def test_copies_and_values_are_two_things(tmp_path: Path) -> None:
+    """The module of a sum's derivative is wrong where one holder has a value, and the other way."""
+    summed = plan(make('[{}, {}], unreduced={"x"}', "[{}, {}]"))
+    new = plan(make("[{}, {}]", '[{}, {}], unreduced={"x"}'))
+    _, back = parts(summed, "jax_xla", "c")
+    own, _ = parts(new, "jax_xla", "c")
+    assert str(back.plan.reshard.target) == str(new.reshard.target)
+    cases = []
+    for name, part in (("back", back), ("own", own)):
+        path = tmp_path / f"{name}.py"
+        path.write_text(part.text)
+        for transposed in (False, True):
+            case = Case.of(new.reshard, f"{name} {transposed}", "jax_xla", path)
+            cases.append(replace(case, transposed=transposed))
+    verdicts = [report.verdict for report in run_batch("jax_xla", cases)]
+    assert verdicts == ["failed", "ok", "ok", "failed"]
+
+
+SELF_CHECKS = """
+import importlib.util, sys
+
+for path in sys.argv[1:]:
+    spec = importlib.util.spec_from_file_location("emitted", path)
+    m = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(m)
+    print(m._self_check())
+"""
+
+
+def test_self_checks(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    paths = []
+    for number, (source, target) in enumerate(
+        (
+            ("[{}, {}]", '[{"x"}, {}], unreduced={"y"}'),
+            ('[{"x"}, {}], unreduced=max{"y"}', '[{}, {}], unreduced=min{"x"}'),
+            ('[{"x"}, {}], unreduced={"y":(1)2}', '[{}, {}], unreduced={"y"}'),
+        )
+    ):
+        for part in parts(plan(make(source, target, (5, 6))), "jax_xla", "c"):
+            (tmp_path / str(number)).mkdir(exist_ok=True)
+            paths.append(tmp_path / str(number) / part.file)
+            paths[-1].write_text(part.text)
+    said = output(started(SELF_CHECKS, 8, *paths)).splitlines()
+    assert said == ["30 elements moved, every target shard right"] * 5
+
+
+def test_a_wrong_holder_is_found(tmp_path: Path) -> None:
+    """Planted: the value on another holder, on all, on none, and zero for the lowest value."""
+    made = plan(make("[{}, {}]", '[{}, {}], unreduced=max{"y"}'))
+    (own,) = parts(made, "jax_xla", "c")
+    line = 'y = jnp.where(lax.axis_index("y") == 0, x, EMPTY)'
+    faults = (
+        line.replace("== 0", "== 1"),
+        "y = x",
+        "y = jnp.full_like(x, EMPTY)",
+        line.replace("EMPTY", "0"),
+    )
+    cases = []
+    for number, wrong in enumerate(faults):
+        path = tmp_path / f"fault{number}.py"
+        path.write_text(own.text.replace(line, wrong))
+        cases.append(Case.of(made.reshard, wrong, "jax_xla", path))
+    assert [report.verdict for report in run_batch("jax_xla", cases)] == ["failed"] * 4
+
+
+def test_booleans_are_no_terms_of_a_sum() -> None:
+    reshard = make("[{}, {}]", '[{}, {}], unreduced={"y"}', dtype="bool")
+    for strategy in ("auto", "direct", "basis"):
+        assert message(lambda by=strategy: plan(reshard, by)) == exactly(
+            """
+            dtype: partial sums are added, and booleans have no sum
+            got: bool
+            expected: an integer or a floating dtype, as int8; or unreduced=max{…}
+            """
+        )
+
+
+@pytest.mark.parametrize("backend", ["pallas_tpu", "triton_gpu"])
+def test_other_backends_make_no_terms(backend: str) -> None:
+    reshard = make("[{}, {}]", '[{}, {}], unreduced={"y"}')
+    assert message(lambda: sw.emit(reshard, backends=(backend,))) == exactly(
+        f"""
+        target: {backend} cannot make terms
+        got: [{{}}, {{}}], unreduced={{"y"}}
+        expected: a target without unreduced axes, or no backend but jax_xla
+        """
+    )
+
+
+def test_sub_axes_that_cannot_coexist() -> None:
+    mesh = Mesh({"x": 6})
+    source, target = (mesh.sharding(f'[{{}}], unreduced={{"x":(1){k}}}') for k in (2, 3))
+    assert message(lambda: Reshard((8,), "int8", source, target)) == exactly(
+        """
+        target: unreduced sub-axes of source and target must be able to coexist
+        got: "x":(1)2 before and "x":(1)3 after of "x"=6
+        expected: sub-axes of which every border is a multiple of the one before
+        """
+    )
+
+
+def test_new_terms_on_other_devices() -> None:
+    source, target = Mesh({"y": 2}), Mesh({"y": 2}, [2, 3])
+    reshard = Reshard(
+        (8,), "int8", source.sharding("[{}]"), target.sharding('[{}], unreduced={"y"}')
+    )
+    assert ids_differ(reshard)
+    assert message(lambda: sw.emit(reshard, backends=("jax_xla",))) == exactly(
+        """
+        target_mesh: jax_xla moves terms among one set of devices
+        got: <["y"=2], device_ids=[2, 3]>
+        expected: the devices of the source, in any order
+        """
+    )
+
+
+def test_another_operator_for_new_axes() -> None:
+    """A maximum becomes a term of a minimum: nothing is kept that had another operator."""
+    reshard = make('[{}, {}], unreduced=max{"x"}', '[{}, {}], unreduced=min{"y"}', dtype="int32")
+    made = plan(reshard)
+    assert made.ops == "all_reduce, replicated_to_unreduced"
+    text = jax_xla.render(Request(made, "c"))
+    assert 'jnp.where(lax.axis_index("y") == 0, x, jnp.iinfo(DTYPE).max)' in text
+    rows = [row for step in made.to_dict()["steps"] for row in step["transfers"]]
+    assert {row.get("reduce") for row in rows} == {"max", None}
+    assert np.all([row["from"] == row["to"] for row in made.to_dict()["steps"][1]["transfers"]])

@@ -1,0 +1,45 @@
+"""Emitted modules run one by one, each backend's in a worker that stays for the next."""
+
+from __future__ import annotations
+
+import atexit
+from functools import cache
+from pathlib import Path
+
+import pytest
+from cases import describe
+
+from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.verify import Case, Report
+from shardwright.codegen.verify.pool import Runner, missing
+from shardwright.ir.plan import Plan
+
+MOST_DEVICES = 16
+
+
+@cache
+def runner(backend: str) -> Runner:
+    """The worker of a backend, until the tests end."""
+    if missing(backend):
+        pytest.skip(missing(backend))
+    made = Runner(backend, MOST_DEVICES)
+    atexit.register(made.close)
+    return made
+
+
+def ran(backend: str, plans: list[Plan], folder: Path) -> list[Report]:
+    """The verdicts on the modules of plans, which are written into the folder."""
+    reports = []
+    for number, made in enumerate(plans):
+        path = folder / f"case{number}.py"
+        path.write_text(parts(made, backend, "shardwright emit", single_file=True)[0].text)
+        case = Case.of(made.reshard, f"{describe(made.reshard)}: {made.ops}", backend, path)
+        assert len(case.devices()) <= MOST_DEVICES
+        reports.append(runner(backend).run(case))
+    return reports
+
+
+def check(backend: str, plans: list[Plan], folder: Path) -> None:
+    """All are right; those that are not are named."""
+    failed = [report for report in ran(backend, plans, folder) if report.verdict != "ok"]
+    assert not failed, "\n".join(f"{report.name}\n    {report.detail}" for report in failed)
