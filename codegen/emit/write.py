@@ -104,7 +104,7 @@ def _write(
 
 
 def _check_package(root: Path) -> None:
-    """Raise InputError unless the folder, which is the package of its bundles, has the name of one."""
+    """Raise InputError for a folder that cannot be the package of its bundles, by its name."""
     if not root.name.isidentifier() or keyword.iskeyword(root.name):
         raise InputError(
             "the folder of bundles is a Python package, whose name is an identifier",
