@@ -603,7 +603,10 @@ def _whole(x, axes):
     if sharding.mesh.empty or not isinstance(x, jax.core.Tracer):
         return x
     spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
-    return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
+    try:
+        return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
+    except TypeError:  # an array on one device under vmap alone: no program splits it
+        return x
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
