@@ -763,7 +763,8 @@ def _whole(x, axes):
     if AxisType.Explicit in sharding.mesh.axis_types:
         spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
         return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
-    if sharding.mesh.empty or not isinstance(x, jax.core.Tracer):
+    tangent = jnp.issubdtype(x.dtype, jnp.inexact)  # floats themselves move as integers
+    if sharding.mesh.empty or tangent or not isinstance(x, jax.core.Tracer):
         return x
     spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
     try:
