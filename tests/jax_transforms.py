@@ -117,6 +117,9 @@ def main(folders: list[str]) -> None:
         for path in sorted(Path(folder).glob("*.py")):
             if path.name not in ("pallas_tpu.py", "jax_xla.py"):
                 continue
+            # Interpreting is slow; both have one host side, and the fuzz mixes what is left out.
+            if path.name == "pallas_tpu.py" and within != (kind == AxisType.Explicit):
+                continue
             module: Any = load(path)
             jax.config.update("jax_enable_x64", np.dtype(jnp.dtype(module.DTYPE)).itemsize == 8)
             where = f"{path.parent.name} {path.stem} {kind.name}{' set' if within else ''}"

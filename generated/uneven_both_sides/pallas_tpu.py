@@ -587,7 +587,10 @@ def _apart(x):
     be those of the mesh that a user has set."""
     if isinstance(x, jax.core.Tracer):
         return contextlib.nullcontext()
-    return jax.set_mesh(Mesh(np.empty((), object), ()))
+    try:
+        return jax.set_mesh(Mesh(np.empty((), object), ()))
+    except ValueError:  # JAX sets none while anything else is traced, as around a constant
+        return contextlib.nullcontext()
 
 
 def _whole(x, axes):
@@ -597,10 +600,14 @@ def _whole(x, axes):
     if AxisType.Explicit in sharding.mesh.axis_types:
         spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
         return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
-    if sharding.mesh.empty or not isinstance(x, jax.core.Tracer):
+    tangent = jnp.issubdtype(x.dtype, jnp.inexact)  # floats themselves move as integers
+    if sharding.mesh.empty or tangent or not isinstance(x, jax.core.Tracer):
         return x
     spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
-    return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
+    try:
+        return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
+    except TypeError:  # an array on one device under vmap alone: no program splits it
+        return x
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

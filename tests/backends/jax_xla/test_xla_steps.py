@@ -51,8 +51,10 @@ def of_steps(reshards: list[Reshard], first: int = 0) -> list[Plan]:
     of those that the basis can make: it moves no term to another device."""
     made = []
     for number, reshard in enumerate(reshards, first):
+        meshes = reshard.source.mesh, reshard.target.mesh
+        fits = max(max(mesh.device_ids) for mesh in meshes) < 8
         try:
-            made.append(plan(reshard, "basis", topology=TOPOLOGIES[number % 3]))
+            made.append(plan(reshard, "basis", topology=TOPOLOGIES[number % 3 if fits else 0]))
         except InputError as error:
             rules = "one set of devices", "no sequence", "their order of devices"
             if not any(rule in error.rule for rule in rules):
