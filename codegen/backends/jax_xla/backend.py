@@ -17,6 +17,20 @@ class JaxXla(Backend):
     portable = True
     runtime = RUNTIME
     contract = CONTRACT
+    support = (
+        "boxes",
+        "jax_check",
+        "jax_host",
+        "jax_meshes",
+        "jax_operation",
+        "jax_orders",
+        "jax_padding",
+        "jax_program",
+        "xla_boxes",
+        "xla_program",
+        "xla_steps",
+    )
+    gradient_on_request = True
 
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
-from shardwright.codegen.backends.jax_host import HostText, host_text, short_dims
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.helpers import Helpers
+from shardwright.codegen.backends.pallas_tpu.host import PallasHost as HostText
+from shardwright.codegen.backends.pallas_tpu.host import host_text, short_dims
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.grid import refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from shardwright.codegen.backends.jax_host import HostText
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.host import PallasHost as HostText
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import Form

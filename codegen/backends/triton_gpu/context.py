@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
+from shardwright.codegen.backends.peers import Peers
 from shardwright.codegen.backends.triton_gpu.along import Candidates
 from shardwright.codegen.backends.triton_gpu.dtensor import placements
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
-from shardwright.codegen.backends.triton_gpu.peers import Peers
 from shardwright.codegen.backends.triton_gpu.rows import Moves
 from shardwright.codegen.emit.context import (
     ModuleText,

@@ -5,6 +5,5 @@ from shardwright.codegen.backends.contract import Contract
 CONTRACT = Contract(
     verified=("reshard_local",),
     compiled=("SOURCE_IDS", "TARGET_IDS", "_HOST", "pull_kernel"),
-    hosted=True,
     grouped=("MEMBERS", "_HOST", "reshard_local"),
 )

@@ -8,24 +8,20 @@ not all read from one; a device's own tile is the last.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
 import sympy
 
+from shardwright.codegen.backends.peers import Ends, conjunction, printed, pruned
 from shardwright.codegen.backends.triton_gpu.along import Along, Condition, along
 from shardwright.codegen.backends.triton_gpu.rows import Moves
-from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
-from shardwright.codegen.emit.python_text import exploded, statement_lines
+from shardwright.codegen.emit.index_functions import FunctionBody
+from shardwright.codegen.emit.python_text import exploded
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, floor_div, mod
-from shardwright.ir.algebra.printers import TRITON, Printer
-from shardwright.ir.errors import InternalError
+from shardwright.ir.algebra.printers import TRITON
 from shardwright.ir.exchange import Exchange
-
-LONG = 64
-"""Characters of an expression into which no other is put."""
 
 Terms = list[tuple[Value, Value]]
 """Summands of an offset: where something begins, and how far apart that is counted in."""
@@ -38,7 +34,7 @@ NAMED = ("read", "write", "rows", "columns", "read_row", "write_row")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(Ends):
     """The derivation for an exchange. `some_local`: whether any device holds a part of its target
     shard; `wide`: whether offsets pass 32 bits."""
 
@@ -62,33 +58,9 @@ class Kernel:
         return math.prod(self.counts) * self.exchange.rule.pieces
 
     @property
-    def receiver(self) -> Index:
-        """The position of the device in the target mesh."""
-        return Index("receiver", self.exchange.target.mesh.size)
-
-    @property
-    def tells_held(self) -> bool:
-        """Whether devices that hold a tile are to be told from others. They need not be where the
-        sender has the receiver's own coordinates, or is the only holder: it is the device itself
-        then."""
-        return self.exchange.rule.kind == "turns" and self.some_local
-
-    @property
-    def knows_me(self) -> bool:
-        """Whether the kernel takes the position in the source mesh beside that in the target's."""
-        return self.tells_held and not self.exchange.same_order
-
-    @property
     def positions(self) -> str:
         """The parameters that are positions, as a Python list."""
         return '["receiver", "me"]' if self.knows_me else '["receiver"]'
-
-    @property
-    def me(self) -> Index:
-        """The position of the device in the source mesh."""
-        if self.exchange.same_order:
-            return self.receiver
-        return Index("me", self.exchange.source.mesh.size)
 
     @property
     def outer(self) -> tuple[int, ...]:
@@ -176,18 +148,6 @@ class Kernel:
             return 0
         own = self.exchange.source.dims[axis].index(self.receiver)
         return mod(digit + own + 1, count)
-
-    def held(self, sources: tuple[Value, ...]) -> list[str]:
-        """Return the tests that a device holds a source shard; False where it never does."""
-        tests = [] if self.exchange.same_order else ["me >= 0"]
-        for dim, source in zip(self.exchange.source.dims, sources, strict=True):
-            own, other = simplify(dim.index(self.me)), simplify(source)
-            if (own - other).is_Integer:
-                tests += [] if own == other else ["False"]
-            else:
-                first, second = (own, other) if other.is_Integer else (other, own)
-                tests.append(f"{TRITON.text(first)} == {TRITON.text(second)}")
-        return tests
 
     def _held_lines(self, sources: tuple[Value, ...], holder: Value) -> list[str]:
         """Return lines that find the sender where a device that holds a tile copies its own."""
@@ -280,40 +240,10 @@ def _chosen(name: str, test: str, one: str, other: str) -> list[str]:
     return [f"{name} = tl.where(", *(f"    {each}" for each in apart), ")"]
 
 
-def conjunction(start: str, tests: list[str], sign: str, end: str = "") -> list[str]:
-    """Return `start (a) & (b) end`, or the same with `and`, over as many lines as it takes."""
-    if len(tests) < 2:
-        return [f"{start}{''.join(tests) or 'True'}{end}"]
-    each = [f"({test})" for test in tests] if sign == "&" else tests
-    line = f"{start}{f' {sign} '.join(each)}{end}"
-    if len(line) <= FITS - 8:
-        return [line]
-    first, *rest = each
-    return [f"{start}(", f"    {first}", *(f"    {sign} {test}" for test in rest), f"){end}"]
-
-
 def _test(conditions: list[Condition]) -> list[str]:
     """Return the lines that begin a block of what is done unless a tile is empty."""
     tests = [f"{TRITON.text(small)} < {TRITON.text(large)}" for small, large in conditions]
     return conjunction("if ", tests, "&", ":")
-
-
-def printed(printer: Printer, assignments: list[Assignment]) -> list[str]:
-    """Return assignments as lines."""
-    return [line for a in assignments for line in statement_lines(printer, a.name, a.value)]
-
-
-def pruned(assignments: list[Assignment], lines: list[str]) -> list[Assignment]:
-    """Return the assignments that the lines rest on. What only one other uses is put into it."""
-    words = set(re.findall(r"\w+", " ".join(lines)))
-    kept: list[Assignment] = []
-    for assignment in reversed(assignments):
-        users = [k for k, later in enumerate(kept) if _uses(later.value, assignment.name)]
-        if assignment.name in words or len(users) > 1:
-            kept.insert(0, assignment)
-        elif users:
-            kept = _inlined(assignment, users[0], kept)
-    return kept
 
 
 def _sum(name: str, terms: Terms) -> list[str]:
@@ -347,21 +277,3 @@ def _unfolded(values: list[Value]) -> list[str]:
         apart = [f"{name} = {text}" for name, text in zip(names, texts, strict=True)]
         lines += [line] if len(line) <= 88 else apart
     return lines
-
-
-def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> list[Assignment]:
-    """Return assignments, one put into its only user where the algebra can still print that."""
-    user = others[place]
-    symbol = next(s for s in user.value.free_symbols if s.name == assignment.name)
-    whole = Assignment(user.name, user.value.subs(symbol, assignment.value))
-    try:
-        text = TRITON.text(whole.value)
-    except InternalError:
-        return [assignment, *others]
-    if len(text) > LONG:
-        return [assignment, *others]
-    return [*others[:place], whole, *others[place + 1 :]]
-
-
-def _uses(value: Value, name: str) -> bool:
-    return any(symbol.name == name for symbol in sympy.sympify(value).free_symbols)

@@ -2,7 +2,7 @@
 
 A step over the minor-most digits of dimensions is a collective of JAX's where padded shards fit
 into one another: small ones at multiples of their size. Any other step goes box by box
-(`jax_xla/step_boxes.py.jinja`), as its own exchange or reduction says; no bytes are padding
+(`support/xla_steps.py`), as its own exchange or reduction says; no bytes are padding
 then. A sum that stays where it is is `lax.psum` whatever the shape, a maximum `lax.pmax`, a minimum
 `lax.pmin`; for these two a reduce-scatter is an all-to-all and a maximum of what arrives.
 """
@@ -32,7 +32,7 @@ from shardwright.ir.steps import ReduceStep, Step
 
 _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
 
-OwnName = Literal["_number", "_groups", "EMPTY"]
+OwnName = Literal["number_of", "groups_along", "moved_by_boxes", "EMPTY"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class StepBoxes:
     """What a step by boxes is said to be: constants of the module, by the name they begin with.
 
     `before`, `after`: per dimension (extent, cuts), a cut the digits of a position that it goes by.
-    `senders`: see the template. `ids`: in which order of devices each side counts positions.
+    `senders`: see the support module. `ids`: in which order of devices each side counts positions.
     """
 
     before: tuple[tuple[int, tuple[Digits, ...]], ...]
@@ -72,8 +72,8 @@ class StepBoxes:
 
 @dataclass(frozen=True)
 class Statement:
-    """`x = function(arguments)`, or `x = x` without a function; `uses`: the module's own functions
-    and constants that stand in the arguments."""
+    """`x = function(arguments)`, or `x = x` without a function; `uses`: functions of support
+    and constants of the module that it needs."""
 
     function: str
     arguments: tuple[str, ...]
@@ -97,7 +97,7 @@ class Block:
 
     @property
     def uses(self) -> frozenset[OwnName]:
-        """The module's own functions and constants that it needs."""
+        """The functions of support and constants of the module that it needs."""
         return frozenset(name for statement in self.statements for name in statement.uses)
 
     def lines(self, result: str = "x") -> Iterator[str]:
@@ -145,7 +145,7 @@ class Blocks:
         """Return the number that digits of this device's position make, and what it uses."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is None:
-            return f"_number({digits}, lax.axis_index(AXES))", ("_number",)
+            return f"number_of({digits}, lax.axis_index(AXES))", ("number_of",)
         return f"lax.axis_index({quoted(names)})", ()
 
     def _collectives(
@@ -183,11 +183,11 @@ class Blocks:
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
             return Statement(f"lax.{op}", ("x", quoted(names), *how))
-        inside = [str(pair) for pair in digits]
+        inside = [str(self.ids.size), *map(str, digits)]
         if self.axes is None:
-            inside = ["SOURCE_IDS", *inside]
-        groups = f"axis_index_groups=_groups({', '.join(inside)})"
-        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("_groups",))
+            inside.append("ids=SOURCE_IDS")
+        groups = f"axis_index_groups=groups_along({', '.join(inside)})"
+        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("groups_along",))
 
     def _summed(self, number: int, step: ReduceStep) -> Block:
         before, after = step.reduction.before, step.reduction.after
@@ -242,9 +242,10 @@ class Blocks:
         return total * self.itemsize
 
     def _by_boxes(self, number: int, step: Step) -> Block:
-        named = ["x", f"BEFORE_{number}", f"AFTER_{number}", f"SENDERS_{number}"]
+        named = ["x", "AXES", str(self.ids.size)]
+        named += [f"BEFORE_{number}", f"AFTER_{number}", f"SENDERS_{number}"]
         boxes = boxes_of(step, self.source)
-        named += boxes.ids if self.axes is None else ()
+        named += [f"ids=({', '.join(boxes.ids)})"] if self.axes is None else []
         empty = "0"
         if isinstance(step, ReduceStep):
             named += [f"reduce=jnp.{_BINARY[step.reduction.operator]}"]
@@ -252,7 +253,7 @@ class Blocks:
         elif _new(step.exchange.source, step.exchange.target):
             empty = self.empty
         named += [f"empty={empty}"] if empty != "0" else []
-        moved = Statement("_moved", tuple(named), _empty_of(empty))
+        moved = Statement("moved_by_boxes", tuple(named), ("moved_by_boxes", *_empty_of(empty)))
         return Block((moved,), self._received(step), boxes, empty == "0")
 
 

@@ -11,18 +11,11 @@ import math
 import textwrap
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
-from shardwright.codegen.backends.jax_host import (
-    HostText,
-    axes_line,
-    axes_of,
-    host_text,
-    short_dims,
-)
+from shardwright.codegen.backends.jax_host import HostText, host_text, short_dims
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.backends.jax_xla.steps.blocks import (
     Block,
@@ -76,15 +69,10 @@ class Steps:
     empty: str
 
     @property
-    def uses_groups(self) -> bool:
-        """Whether some collective goes by groups of devices."""
-        return any("_groups" in block.uses for block in self.blocks)
-
-    @property
-    def uses_numbers(self) -> bool:
-        """Whether positions are read digit by digit."""
-        numbered = any("_number" in block.uses for block in self.blocks)
-        return self.uses_groups or self.boxes or numbered
+    def calls(self) -> tuple[str, ...]:
+        """The functions of support that the module calls."""
+        used = {name for block in self.blocks for name in block.uses}
+        return tuple(sorted({"bits_from" if name == "EMPTY" else name for name in used}))
 
     @property
     def boxes(self) -> bool:
@@ -94,17 +82,26 @@ class Steps:
     @cached_property
     def lines(self) -> tuple[str, ...]:
         """The statements that make the target shard `y` of the source shard `x`, commented."""
-        found: list[str] = []
+        found = ["x = x[0]"] if self.takes_term else []
         last = len(self.blocks) - 1
         for number, (block, said) in enumerate(zip(self.blocks, self.said, strict=True)):
             found += _comment(f"{number + 1}. {said}")
             found += block.lines("y" if number == last else "x")
-        return (*(found or ["y = x"]), *(["y = y[None]"] if self.gives_term else []))
+        return (
+            *found,
+            *([] if self.blocks else ["y = x"]),
+            *(["y = y[None]"] if self.gives_term else []),
+        )
 
     @property
     def constant_lines(self) -> tuple[str, ...]:
-        """What steps by boxes are, as constants."""
+        """What steps by boxes are, as constants, and EMPTY."""
         found: list[str] = []
+        if self.empty:
+            found += ["# What a term without the value holds, as bits."]
+            found += [f"EMPTY = bits_from({self.empty}, DTYPE)"]
+        if self.boxes:
+            found += ["# Steps by boxes, by their number: see `moved_by_boxes`."]
         for number, block in enumerate(self.blocks, 1):
             if block.boxes is None:
                 continue
@@ -218,7 +215,7 @@ class StepsText:
         return short_dims(self.ends.target)
 
 
-def steps_text(plan: Plan, command: str, tested: str) -> StepsText:
+def steps_text(plan: Plan, command: str) -> StepsText:
     """Return the texts of a plan that is emitted step by step."""
     ends, how = ends_of(plan), plan.once(steps_of)
     received = [int(block.received.max()) for block in how.blocks]
@@ -227,27 +224,23 @@ def steps_text(plan: Plan, command: str, tested: str) -> StepsText:
         "",
         f"On the wire {how.wire[0]} bytes into the busiest device.",
     )
-    said = Said(title(plan), facts, tested)
+    said = Said(title(plan), facts, "")
     functions = box_functions(as_vectors(ends))
     module = text_of(plan, command, PYTHON, functions, said, ends)
     host = host_text(plan, module, ends)
     if how.axes is not None:
-        host = replace(host, **_program_text(plan, how.axes, host))
+        host = _on_program_axes(plan, how.axes, host)
     return StepsText(module, host, how, ends)
 
 
-def _program_text(plan: Plan, axes: ProgramAxes, host: HostText) -> dict[str, Any]:
-    """Return the source's side on the axes of the program."""
+def _on_program_axes(plan: Plan, axes: ProgramAxes, host: HostText) -> HostText:
+    """Return the host side with the source's on the axes of the program."""
     source = plan.reshard.source
-    sizes = [(name, size) for name, (_, size) in zip(axes.names, axes.digits, strict=True)]
-    others = host.axes_lines[len(axes_line("SOURCE_AXES", axes_of(source))) :]
+    sizes = tuple((name, size) for name, (_, size) in zip(axes.names, axes.digits, strict=True))
     dims = [_entry(axes, source, dim.axes) for dim in source.dims]
     terms = [_entry(axes, source, source.unreduced)] if source.unreduced else []
-    return {
-        "axes_lines": (*axes_line("SOURCE_AXES", sizes), *others),
-        "source_spec": f"P({', '.join(terms + dims)})",
-        "kernel_axes": quoted(axes.names),
-    }
+    spec = f"P({', '.join(terms + dims)})"
+    return replace(host, axes=(sizes, host.axes[1]), specs=(spec, host.specs[1]))
 
 
 def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> str:

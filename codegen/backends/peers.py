@@ -5,32 +5,93 @@ Each end finds its peers alone; that both find the same is proved by the self-ch
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import sympy
 
-from shardwright.codegen.backends.triton_gpu.kernel import (
-    LONG,
-    Kernel,
-    conjunction,
-    printed,
-    pruned,
-)
-from shardwright.codegen.emit.index_functions import FunctionBody
+from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, statement_lines
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value
-from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.algebra.printers import PYTHON, TRITON, Printer
+from shardwright.ir.errors import InternalError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout, unnamed
+
+LONG = 64
+"""Characters of an expression into which no other is put."""
+
+
+class Ends(Protocol):
+    """Both ends of an exchange, as the functions of a module name them.
+
+    `some_local`: whether any device holds a part of its target shard.
+    """
+
+    some_local: bool
+
+    @property
+    def exchange(self) -> Exchange:
+        """What is moved."""
+
+    @property
+    def receiver(self) -> Index:
+        """The position of the device in the target mesh."""
+        return Index("receiver", self.exchange.target.mesh.size)
+
+    @property
+    def tells_held(self) -> bool:
+        """Whether devices that hold a tile are to be told from others. They need not be where the
+        sender has the receiver's own coordinates, or is the only holder: it is the device itself
+        then."""
+        return self.exchange.rule.kind == "turns" and self.some_local
+
+    @property
+    def knows_me(self) -> bool:
+        """Whether the kernel takes the position in the source mesh beside that in the target's."""
+        return self.tells_held and not self.exchange.same_order
+
+    @property
+    def me(self) -> Index:
+        """The position of the device in the source mesh."""
+        if self.exchange.same_order:
+            return self.receiver
+        return Index("me", self.exchange.source.mesh.size)
+
+    def held(self, sources: tuple[Value, ...]) -> list[str]:
+        """Return the tests that a device holds a source shard; False where it never does."""
+        tests = [] if self.exchange.same_order else ["me >= 0"]
+        for dim, source in zip(self.exchange.source.dims, sources, strict=True):
+            own, other = simplify(dim.index(self.me)), simplify(source)
+            if (own - other).is_Integer:
+                tests += [] if own == other else ["False"]
+            else:
+                first, second = (own, other) if other.is_Integer else (other, own)
+                tests.append(f"{TRITON.text(first)} == {TRITON.text(second)}")
+        return tests
+
+
+@dataclass(frozen=True)
+class PlainEnds(Ends):
+    """Those of an exchange of which no kernel says more."""
+
+    moved: Exchange
+    some_local: bool
+
+    @property
+    def exchange(self) -> Exchange:
+        """What is moved."""
+        return self.moved
 
 
 @dataclass(frozen=True)
 class Peers:
     """The two functions of an exchange."""
 
-    kernel: Kernel
+    kernel: Ends
 
     @cached_property
     def _exchange(self) -> Exchange:
@@ -191,3 +252,51 @@ def _nested(loops: list[str], body: list[str]) -> list[str]:
     """Return a body below its loops."""
     lines = [f"{INDENT * depth}{loop}:" for depth, loop in enumerate(loops)]
     return [*lines, *(INDENT * len(loops) + line for line in body)]
+
+
+def conjunction(start: str, tests: list[str], sign: str, end: str = "") -> list[str]:
+    """Return `start (a) & (b) end`, or the same with `and`, over as many lines as it takes."""
+    if len(tests) < 2:
+        return [f"{start}{''.join(tests) or 'True'}{end}"]
+    each = [f"({test})" for test in tests] if sign == "&" else tests
+    line = f"{start}{f' {sign} '.join(each)}{end}"
+    if len(line) <= WIDTH - 3 * len(INDENT):
+        return [line]
+    first, *rest = each
+    return [f"{start}(", f"    {first}", *(f"    {sign} {test}" for test in rest), f"){end}"]
+
+
+def printed(printer: Printer, assignments: list[Assignment]) -> list[str]:
+    """Return assignments as lines."""
+    return [line for a in assignments for line in statement_lines(printer, a.name, a.value)]
+
+
+def pruned(assignments: list[Assignment], lines: list[str]) -> list[Assignment]:
+    """Return the assignments that the lines rest on. What only one other uses is put into it."""
+    words = set(re.findall(r"\w+", " ".join(lines)))
+    kept: list[Assignment] = []
+    for assignment in reversed(assignments):
+        users = [k for k, later in enumerate(kept) if _uses(later.value, assignment.name)]
+        if assignment.name in words or len(users) > 1:
+            kept.insert(0, assignment)
+        elif users:
+            kept = _inlined(assignment, users[0], kept)
+    return kept
+
+
+def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> list[Assignment]:
+    """Return assignments, one put into its only user where the algebra can still print that."""
+    user = others[place]
+    symbol = next(s for s in user.value.free_symbols if s.name == assignment.name)
+    whole = Assignment(user.name, user.value.subs(symbol, assignment.value))
+    try:
+        text = TRITON.text(whole.value)
+    except InternalError:
+        return [assignment, *others]
+    if len(text) > LONG:
+        return [assignment, *others]
+    return [*others[:place], whole, *others[place + 1 :]]
+
+
+def _uses(value: Value, name: str) -> bool:
+    return any(symbol.name == name for symbol in sympy.sympify(value).free_symbols)
