@@ -66,37 +66,69 @@ class HostText:
         return quoted_names(names) if self.module.same_order else '"device"'
 
     @property
-    def axes_lines(self) -> tuple[str, ...]:
-        """The axes of both meshes, as constants."""
-        source, target = self.axes
-        return (*_axes_line("SOURCE_AXES", source), *_axes_line("TARGET_AXES", target))
+    def constant_lines(self) -> tuple[str, ...]:
+        """The constants that say what is moved; those that are the same for both sides once."""
+        module, shape = self.module, self.module.shape
+        sides = module.source, module.target
+        padded = tuple("SHAPE" if each == shape else each for each in self.padded)
+        about = "# The meshes, their axes refined into the sub-axes in use."
+        note = "# Every shard padded at its end to the largest: the shapes of the global arrays."
+        return (
+            f"SHAPE = {shape}",
+            f'DTYPE = "{module.dtype}"',
+            *_both("_MESH", [sides[0].mesh, sides[1].mesh]),
+            *_both("", [sides[0].sharding, sides[1].sharding]),
+            *_both("LOCAL_{}_SHAPE", [sides[0].local_shape, sides[1].local_shape]),
+            *self._id_lines,
+            *([about] if any(":(" in name for axes in self.axes for name, _ in axes) else []),
+            *self._axes_lines,
+            *([note] if any(each != "SHAPE" for each in padded) else []),
+            *_both("PADDED_{}_SHAPE", list(padded)),
+        )
+
+    @property
+    def _id_lines(self) -> list[str]:
+        about, (source, *more) = "by mesh position", self.module.id_lines
+        if self.module.same_order and len(more) == 1:
+            line = f"SOURCE_IDS = {more[0]}  # {about}"
+            return [line] if len(line) <= WIDTH else [line.removesuffix(f"  # {about}")]
+        return [f"# Device ids {about}.", source, *more]
+
+    @property
+    def _axes_lines(self) -> list[str]:
+        source, target = (
+            _axes_line(f"{side}_AXES", axes)
+            for side, axes in zip(("SOURCE", "TARGET"), self.axes, strict=True)
+        )
+        if self.axes[0] == self.axes[1] and len(source) == 1:
+            return [f"SOURCE_AXES = {target[0]}"]
+        return [*source, *target]
 
     @property
     def side_lines(self) -> tuple[str, ...]:
-        """The constants SOURCE_SIDE and TARGET_SIDE."""
+        """The constants _SOURCE and _TARGET."""
         lines: list[str] = []
         for side, spec, terms in zip(("source", "target"), self.specs, self.terms, strict=True):
             upper = side.upper()
-            given = [f'"{side}"', f"{upper}_IDS", f"{side}_box", f"PADDED_{upper}_SHAPE"]
-            given += [f"{upper}_AXES", spec, *(["terms=True"] if terms else [])]
-            lines += called(f"{upper}_SIDE = ArraySide", given)
+            given = [f"{upper}_IDS", f"{side}_box", f"PADDED_{upper}_SHAPE", f"{upper}_AXES", spec]
+            lines += called(f"_{upper} = Sharded", [*given, *(["terms=True"] if terms else [])])
         return tuple(lines)
 
-    def host_lines(self, request: Request, backend: str, more: Iterable[str]) -> tuple[str, ...]:
-        """Return the constant that is the host object; `more`: what it is given beside what all
-        are, a line each."""
+    def host_lines(self, request: Request, backend: str) -> list[str]:
+        """Return the constant that is the host object."""
         derivative = derivative_of(request, backend)
-        return (
-            f"_HOST = {self.class_name}(",
-            f"{INDENT}__name__,",
-            f"{INDENT}SHAPE,",
-            f"{INDENT}DTYPE,",
-            f"{INDENT}SOURCE_SIDE,",
-            f"{INDENT}TARGET_SIDE,",
-            *(INDENT + line for line in more),
-            *([f'{INDENT}derivative="{derivative}",'] if derivative else []),
-            ")",
-        )
+        given = ["__name__", "SHAPE", "DTYPE", "_SOURCE", "_TARGET", "_PROGRAM"]
+        given += [f'"{derivative}"'] if derivative else []
+        return called(f"_HOST = {self.class_name}", given)
+
+
+def _both(name: str, values: list[str]) -> list[str]:
+    """Return a constant of both sides, once where it is the same."""
+    pattern = name if "{}" in name else f"{{}}{name}"
+    source, target = (pattern.format(side) for side in ("SOURCE", "TARGET"))
+    if values[0] == values[1] and name:
+        return [f"{source} = {target} = {values[0]}"]
+    return [f"{source} = {values[0]}", f"{target} = {values[1]}"]
 
 
 def derivative_of(request: Request, backend: str) -> str:
@@ -132,16 +164,17 @@ def _padded(layout: Layout) -> str:
 
 def facts_of(plan: DirectPlan) -> tuple[str, ...]:
     """Return lines that state layouts, tiles, traffic and who sends what to whom."""
-    exchange = plan.exchange
+    exchange, table = plan.exchange, transfer_table(plan)
     met = [_met(axis, tiles) for axis, tiles in enumerate(as_vectors(exchange).dims)]
+    whole = any(line.startswith("A permutation") for line in table)
     return (
         *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
         *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
         "",
-        *(line for line in met if line),
-        *senders(exchange),
+        *(line for line in met if line and not whole),
+        *([] if whole else senders(exchange)),
         *traffic_lines(plan),
-        *transfer_table(plan),
+        *table,
     )
 
 

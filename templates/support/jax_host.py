@@ -15,15 +15,14 @@ from .jax_padding import Padding, bits_of
 
 
 class ArrayReshard:
-    """One emitted reshard. `name`: its module's; `source`, `target`: `ArraySide`s; `exchange`: what
-    moves (`boxes.Exchange`), None for a plan of steps; `program`: what a device does within
-    `shard_map`; `derivative`: the module of the reverse reshard, else why there is none."""
+    """One emitted reshard. `name`: its module's; `source`, `target`: `Sharded`s; `program`: what a
+    device does within `shard_map`; `derivative`: the module of the reverse reshard, else why there
+    is none."""
 
-    def __init__(
-        self, name, shape, dtype, source, target, program, exchange=None, derivative="none"
-    ):
+    def __init__(self, name, shape, dtype, source, target, program, derivative="none"):
         self.name, self.shape, self.dtype = name, shape, jnp.dtype(dtype)
-        self.source, self.target, self.exchange = source, target, exchange
+        self.source, self.target, self.exchange = source, target, program.moves
+        source.name, target.name = "source", "target"
         self.program, self.reverse = program, Reverse(name, derivative)
         self.source_padding = Padding(source, source.whole(shape))
         self.target_padding = Padding(target, target.whole(shape))

@@ -12,14 +12,16 @@ from jax.sharding import PartitionSpec as P
 from .boxes import Side, extents
 
 
-class ArraySide:
+class Sharded:
     """One side of a reshard: device ids by position, the box of the shard at a position, and the
     sharding of the global array. `axes`: names and sizes of the mesh refined into the sub-axes in
     use; `spec`: the sharding on these; `padded`: the shape of the global array, every shard padded at
     its ends to the largest; `terms`: whether dimension 0 stands for unreduced axes."""
 
-    def __init__(self, name, ids, box, padded, axes, spec, terms=False):
-        self.name, self.padded, self.axes, self.spec, self.terms = name, padded, axes, spec, terms
+    name = ""  # "source" or "target", as the host calls it
+
+    def __init__(self, ids, box, padded, axes, spec, terms=False):
+        self.padded, self.axes, self.spec, self.terms = padded, axes, spec, terms
         self.side = Side(ids, box)
         self.ids, self.box = ids, box
         counts = (math.prod(dict(axes)[each] for each in _names(entry)) for entry in spec)

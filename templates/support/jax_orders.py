@@ -61,7 +61,7 @@ class TwoOrders(ArrayReshard):
             [shard[None] for shard in shards],
             dtype=x.dtype,
         )
-        moved = stacked_program(self, stacked, union, interpret, collective_id)
+        moved = self.stacked(stacked, union, interpret, collective_id)
         arrived = {shard.device: shard.data for shard in moved.addressable_shards}
         return jax.make_array_from_single_device_arrays(
             (*batch, *self.target.padded),
@@ -69,6 +69,11 @@ class TwoOrders(ArrayReshard):
             [arrived[device][0] for device in target.local_devices],
             dtype=x.dtype,
         )
+
+    def stacked(self, x, union, interpret=False, collective_id=None):
+        """Return target shards stacked by rank, from source shards stacked by rank, over the
+        devices of both meshes by rank."""
+        return _stacked_program(self, x, union, interpret, collective_id)
 
     def lowered(self, x, **static):
         """Raise TypeError: it is in a program."""
@@ -105,8 +110,7 @@ class TwoOrders(ArrayReshard):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
-def stacked_program(host, stacked, mesh, interpret, collective_id=None):
-    """Return target shards stacked by rank, from source shards stacked by rank."""
+def _stacked_program(host, stacked, mesh, interpret, collective_id):
     rows, table = P("device"), host.program.order
     collective_id = host.settings(list(mesh.devices.flat), interpret, collective_id)
 

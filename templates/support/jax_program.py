@@ -7,8 +7,10 @@ from .jax_check import numbered
 
 class Program:
     """Makes the target shard of a device of its source shard. `order`: a table of the ranks that it
-    takes, None where it takes none; `collective_id`: None where it has none."""
+    takes, None where it takes none; `collective_id`: None where it has none; `moves`: everything that
+    moves (`boxes.Exchange`), None where that is said by collectives alone."""
 
+    moves = None
     order = None
     collective_id = None
 

@@ -99,3 +99,13 @@ def meet(me, sender, receiver, count):
     each(count, tell)
     expected = lax.fori_loop(np.int32(0), np.int32(count), add, np.int32(0))
     pl.when(expected > 0)(functools.partial(pl.semaphore_wait, barrier, expected))
+
+
+def each_peer(me, receiver, count, visit):
+    """Call visit(peer) for the receiver of every tile of this device, but for the device itself."""
+
+    def one(number):
+        peer = receiver(me, number)
+        pl.when(peer != me)(functools.partial(visit, peer))
+
+    each(count, one)

@@ -69,7 +69,7 @@ class PeerPiece(NamedTuple):
 
 
 class Peers:
-    """Everything that moves. `source`, `target`: `ArraySide`s; `replicas`: of each target shard;
+    """Everything that moves. `source`, `target`: `Sharded`s; `replicas`: of each target shard;
     `kept`: whether any device holds a part of its target shard; `sends`: whether any lacks one."""
 
     def __init__(self, source, target, forms, replicas=1, pieces=None, *, kept=True, sends=True):

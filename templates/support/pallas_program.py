@@ -31,7 +31,7 @@ class PallasProgram(Program):
 
     def __init__(self, peers, view, collective_id=None, reach=False):
         self.peers, self.view, self.collective_id = peers, view, collective_id
-        self._reach = reach
+        self._reach, self.moves = reach, peers.exchange
 
     @property
     def order(self):

@@ -26,9 +26,9 @@ class XlaProgram(Program):
     ranked; `short`: the dimensions along which it leaves padding that is not zero; `reduces`:
     whether it computes with the elements."""
 
-    def __init__(self, exchange_of, axes, short=(), reduces=False, terms=None):
+    def __init__(self, exchange_of, axes, short=(), reduces=False, terms=None, moves=None):
         self._exchange_of, self._axes, self._short = exchange_of, axes, short
-        self._reduces, self._terms = reduces, terms
+        self._reduces, self._terms, self.moves = reduces, terms, moves
 
     def as_bits(self, interpret):
         """Return whether elements are given as integers of their width."""

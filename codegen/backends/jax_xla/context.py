@@ -75,8 +75,8 @@ MOST_TRANSFERS = 1 << 18
 
 @dataclass(frozen=True)
 class XlaText:
-    """Everything the template prints. `moves`: the constant of all that moves; `lines`: the body of
-    the exchange."""
+    """Everything the template prints. `moves`: the constants that are what moves; `kernels`: the
+    functions after them."""
 
     backend: str
     support: str
@@ -88,7 +88,7 @@ class XlaText:
     constants: tuple[str, ...]
     functions: tuple[Function, ...]
     moves: tuple[str, ...]
-    lines: tuple[str, ...]
+    kernels: tuple[Function, ...]
     host_lines: tuple[str, ...]
 
     @property
@@ -118,7 +118,7 @@ def refuse(plan: Plan) -> None:
 
 def render(request: Request) -> str:
     """Return the text of a module."""
-    return render_template("jax_xla/module.py.jinja", xla_text(request))
+    return render_template("common/jax_module.py.jinja", xla_text(request))
 
 
 def how_of(plan: DirectPlan) -> How:
@@ -212,10 +212,9 @@ def _text(
     if any(host.terms):
         program.append(f"terms={_terms(request.plan)}")
         names.insert(0, "Terms")
-    calls |= {host.home: [host.class_name], "jax_meshes": ["ArraySide"], "xla_program": names}
-    more = called("XlaProgram", program, ",", indents=1)
+    calls |= {host.home: [host.class_name], "jax_meshes": ["Sharded"], "xla_program": names}
     if transport.moves:
-        more.append(f"exchange={MOVES},")
+        program.append(f"moves={MOVES}")
     body = transport.libraries | libraries_of(transport.constants)
     return XlaText(
         backend=NAME,
@@ -231,10 +230,20 @@ def _text(
             *transport.constants,
         ),
         functions=transport.functions,
-        moves=transport.moves,
-        lines=transport.lines,
-        host_lines=host.host_lines(request, NAME, more),
+        moves=(*host.side_lines, *transport.moves),
+        kernels=(_exchange_lines(transport),),
+        host_lines=(
+            *called("_PROGRAM = XlaProgram", program),
+            *host.host_lines(request, NAME),
+        ),
     )
+
+
+def _exchange_lines(transport: Transport) -> Function:
+    """Return the function that makes a target shard."""
+    doc = "Return the target shard of a device from its source shard, inside shard_map."
+    body = (f"    {line}" for line in transport.lines)
+    return ("def _exchange(x):", f'    """{doc}"""', *body, "    return y")
 
 
 def _terms(plan: Plan) -> str:

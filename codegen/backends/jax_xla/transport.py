@@ -94,7 +94,7 @@ def _by_rule(
 ) -> Transport:
     """Return a text for which each end finds its peers."""
     peers, rule = Peers(PlainEnds(exchange, some_local)), exchange.rule
-    ends = ["SOURCE_SIDE.side", "TARGET_SIDE.side", "senders", "receivers"]
+    ends = ["_SOURCE.side", "_TARGET.side", "senders", "receivers"]
     names = ("Exchange",)
     if rule.pieces > 1:
         ends.append(f"Cut({rule.pieces}, {rule.cut}, {rule.unit})")
@@ -143,14 +143,14 @@ def _listed_rounds(how: Rounds, shape: str) -> Transport:
             "# For each round the rank that every rank sends a whole tile to, -1 for none.",
             *_rows("ROUNDS", how.table),
         ),
-        moves=(f"{MOVES} = listed(ROUNDS, SOURCE_SIDE.side, TARGET_SIDE.side)",),
+        moves=(f"{MOVES} = listed(ROUNDS, _SOURCE.side, _TARGET.side)",),
     )
 
 
 def _fetches(how: Fetches) -> Transport:
     lines, calls = [], []
     if not how.is_whole:
-        given = ["x", "SOURCE_SIDE", "TARGET_SIDE", "FETCHES", "AXES", repr(how.join.window)]
+        given = ["x", "_SOURCE", "_TARGET", "FETCHES", "AXES", repr(how.join.window)]
         lines += called("y = fetched", given, indents=1)
         calls.append("fetched")
     if how.permutes:

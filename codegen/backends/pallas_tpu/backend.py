@@ -47,6 +47,26 @@ class PallasTpu(Backend):
         is_xla=True,
     )
 
+    support = (
+        "boxes",
+        "jax_check",
+        "jax_host",
+        "jax_meshes",
+        "jax_operation",
+        "jax_orders",
+        "jax_padding",
+        "jax_program",
+        "pallas_direct",
+        "pallas_index",
+        "pallas_peers",
+        "pallas_program",
+        "pallas_routed",
+        "pallas_shifts",
+        "pallas_slots",
+        "pallas_windows",
+    )
+    gradient_on_request = True
+
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
     review = staticmethod(review)
