@@ -5,7 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "triton_gpu": "f98330814ec6a8a4",
+    "jax_xla": "b7430a88acad2210",
+    "pallas_tpu": "ffa55bd9ee55c510",
+    "triton_gpu": "47ef588c6b0ec1f7",
 }
 
 

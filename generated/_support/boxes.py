@@ -59,6 +59,8 @@ class Exchange:
     `receivers` those that parts of a source shard go to, the device's own included; with a `cut`,
     each with the number of the piece, None for all of a tile."""
 
+    by_plan = True  # whether senders are those of the plan
+
     def __init__(self, source, target, senders, receivers, cut=None):
         self.source, self.target, self.cut = source, target, cut
         self._senders, self._receivers = senders, receivers
@@ -83,14 +85,22 @@ class Exchange:
     def _numbered(self, peers):
         return peers if self.cut else ((peer, None) for peer in peers)
 
+    def numbered(self, receiver):
+        """Return the pieces that make up the target shard at a position, each with its number among
+        those of its tile, None for all of a tile."""
+        return self._found((s, receiver, n) for s, n in self._numbered(self._senders(receiver)))
+
     def _full(self, moves):
+        return [piece for piece, _ in self._found(moves)]
+
+    def _found(self, moves):
         found = []
         for sender, receiver, number in moves:
             box = common(self.source.box(sender), self.target.box(receiver))
             if number is not None and volume(box):
                 box = self.cut.piece(box, number)
             if volume(box):
-                found.append(Piece(sender, receiver, box))
+                found.append((Piece(sender, receiver, box), number))
         return found
 
     def fault(self):

@@ -1,8 +1,8 @@
 """The reshard `attention_seq_to_heads`. README.md says what it moves, plan.json lists every transfer.
 
-`reshard` is in the module of each backend: pallas_tpu, triton_gpu.
+`reshard` is in the module of each backend: pallas_tpu, triton_gpu, jax_xla.
 
-The derivative finds the reverse reshard in pallas_tpu_backward.py, triton_gpu_backward.py.
+The derivative finds the reverse reshard in pallas_tpu_backward.py, triton_gpu_backward.py, jax_xla_backward.py.
 """
 
 import pathlib

@@ -37,7 +37,7 @@ Ranges along dimensions 0, 1:
                                                                     [37698, 43981) x [384, 768) from 6
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --name gpt2_vocab_uneven -o generated
+    shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name gpt2_vocab_uneven -o generated
 """
 
 import os
@@ -55,7 +55,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "f98330814ec6a8a4", __name__)
+require("triton_gpu", "47ef588c6b0ec1f7", __name__)
 
 __all__ = [
     "reshard",

@@ -30,7 +30,7 @@ Ranges along dimensions 0, 1:
     7       [21504, 28672) x [4096, 8192)  [25088, 28672) x [0, 8192)  [25088, 28672) x [0, 4096) from 3
 
 Made by
-    shardwright emit --mesh data=2,model=4 --shape 28672x8192 --dtype bfloat16 --source '[{"model"}, {"data"}]' --target '[{"data", "model"}, {}]' --name llama3_70b_down_tp_to_fsdp -o generated
+    shardwright emit --mesh data=2,model=4 --shape 28672x8192 --dtype bfloat16 --source '[{"model"}, {"data"}]' --target '[{"data", "model"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name llama3_70b_down_tp_to_fsdp -o generated
 """
 
 import os
@@ -49,7 +49,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "f98330814ec6a8a4", __name__)
+require("triton_gpu", "47ef588c6b0ec1f7", __name__)
 
 __all__ = [
     "reshard",

@@ -1,8 +1,6 @@
 """The reshard `llama3_embed_vocab_to_hidden`. README.md says what it moves, plan.json lists every transfer.
 
 `reshard` is in the module of each backend: pallas_tpu, triton_gpu.
-
-The derivative finds the reverse reshard in pallas_tpu_backward.py.
 """
 
 import pathlib

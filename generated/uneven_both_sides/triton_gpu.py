@@ -27,7 +27,7 @@ Ranges along dimensions 0, 1, 2:
     7       [4, 7) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [24, 29)  from 1, 2, 3, 5, 6
 
 Made by
-    shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --name uneven_both_sides -o generated
+    shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name uneven_both_sides -o generated
 """
 
 import os
@@ -45,7 +45,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "f98330814ec6a8a4", __name__)
+require("triton_gpu", "47ef588c6b0ec1f7", __name__)
 
 __all__ = [
     "reshard",

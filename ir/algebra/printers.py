@@ -119,4 +119,4 @@ def _rank(term: sympy.Expr) -> tuple[bool, bool, int, str]:
 
 PYTHON = Printer()
 TRITON = Printer()
-PALLAS = Printer("minimum", "maximum", quotient="quotient", remainder="remainder")
+PALLAS = Printer("minimum", "maximum", quotient="div", remainder="rem")

@@ -61,6 +61,10 @@ class ArrayReshard:
         expect(y, self.target.padded, self.dtype, "padded result")
         return self.target_padding.take_off(y)
 
+    def constrained(self, x, source):
+        """Return an array, sharded as its program, one for the devices of a mesh, takes it."""
+        raise NotImplementedError
+
     def bind(self, x, source, target, interpret, collective_id):
         """Return the result as that of one operation; the meshes may be refined otherwise."""
         source, target = self.source.mesh(source), self.target.mesh(target)

@@ -15,8 +15,8 @@ from .boxes import Side, extents
 class Sharded:
     """One side of a reshard: device ids by position, the box of the shard at a position, and the
     sharding of the global array. `axes`: names and sizes of the mesh refined into the sub-axes in
-    use; `spec`: the sharding on these; `padded`: the shape of the global array, every shard padded at
-    its ends to the largest; `terms`: whether dimension 0 stands for unreduced axes."""
+    use; `spec`: the sharding on these; `padded`: the shape of the global array, every shard padded
+    at its ends to the largest; `terms`: whether dimension 0 stands for unreduced axes."""
 
     name = ""  # "source" or "target", as the host calls it
 

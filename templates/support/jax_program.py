@@ -2,17 +2,18 @@
 
 import jax.numpy as jnp
 
+from .boxes import Exchange
 from .jax_check import numbered
 
 
 class Program:
-    """Makes the target shard of a device of its source shard. `order`: a table of the ranks that it
-    takes, None where it takes none; `collective_id`: None where it has none; `moves`: everything that
-    moves (`boxes.Exchange`), None where that is said by collectives alone."""
+    """Makes the target shard of a device of its source shard. `moves`: everything that moves
+    (`boxes.Exchange`), None where that is said by collectives alone; `order`: a table of ranks;
+    `collective_id`: that of its kernels; each None where there is none."""
 
-    moves = None
-    order = None
-    collective_id = None
+    moves: Exchange | None = None
+    order: tuple[int, ...] | None = None
+    collective_id: int | None = None
 
     def attach(self, host):
         """Get to know what is moved."""

@@ -13,7 +13,7 @@ LOGICAL = pl.DeviceIdType.LOGICAL
 
 
 def numpy_of(*values):
-    """Return jax.numpy where a value is traced, else numpy, for which nothing has to be compiled."""
+    """Return jax.numpy where a value is traced, else numpy, for which nothing is compiled."""
     return jnp if any(isinstance(value, jax.core.Tracer) for value in values) else np
 
 
@@ -27,7 +27,7 @@ def maximum(a, b):
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else numpy_of(a, b).maximum(a, b)
 
 
-def quotient(a, b):
+def div(a, b):
     """Return the quotient of integers that are not negative: one operation of a kernel, where `//`
     is nine to floor those that are."""
     if isinstance(b, int) and b == 1:
@@ -35,7 +35,7 @@ def quotient(a, b):
     return lax.div(a, operand(b)) if isinstance(a, jax.core.Tracer) else a // b
 
 
-def remainder(a, b):
+def rem(a, b):
     """Return the remainder of integers that are not negative."""
     if isinstance(b, int) and b == 1:
         return 0

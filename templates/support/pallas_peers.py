@@ -20,13 +20,13 @@ from jax.experimental.pallas import tpu as pltpu
 from .boxes import Cut, Exchange, ranges
 from .pallas_index import (
     LOGICAL,
+    div,
     each,
     is_full,
     maximum,
     negated,
     numpy_of,
-    quotient,
-    remainder,
+    rem,
     same,
 )
 
@@ -51,7 +51,7 @@ class Pieces(NamedTuple):
     """Into how many pieces tiles are cut, along which dimension, at multiples of `unit`; `range_of`
     gives that of a piece within the width of a tile."""
 
-    count: int
+    pieces: int
     dim: int
     unit: int
     range_of: Callable
@@ -75,7 +75,7 @@ class Peers:
     def __init__(self, source, target, forms, replicas=1, pieces=None, *, kept=True, sends=True):
         self.source, self.target, self.forms = source, target, forms
         self.replicas, self.pieces, self.kept, self.sends = replicas, pieces, kept, sends
-        self.count = pieces.count if pieces else 1
+        self.count = pieces.pieces if pieces else 1
         self.devices = sorted({*source.ids, *target.ids})
         self.one_order = tuple(source.ids) == tuple(target.ids)
         names = tuple(name for name, _ in source.axes)
@@ -134,7 +134,7 @@ class Peers:
         return self.source_position(rank, order), self.target_position(rank, order)
 
     def clipped(self, order=None, rank=None):
-        """Return where a rank, by default this device, stands, some place where it stands in none."""
+        """Return where a rank, by default this device, stands; any place if it stands in none."""
         rank = lax.axis_index(self.axes) if rank is None else rank
         if self.one_order:
             return rank, rank
@@ -191,9 +191,9 @@ class Peers:
 
         `me`: where the receiver stands in the source mesh.
         """
-        piece = remainder(number, self.count)
+        piece = rem(number, self.count)
         senders = self.forms.senders(receiver)
-        shard = shard_at(quotient(number, self.count), senders, (0,) * (len(senders) // 2))
+        shard = shard_at(div(number, self.count), senders, (0,) * (len(senders) // 2))
         box = self.tile(shard, self.forms.target_shard(receiver), piece)
         comes = is_full(ranges(box))
         if self.kept:
@@ -207,11 +207,11 @@ class Peers:
         one of them at a time.
         """
         own, count = self.forms.source_shard(me), self.replicas
-        replica = remainder(number + me, count)
-        piece = remainder(quotient(number, count), self.count)
+        replica = rem(number + me, count)
+        piece = rem(div(number, count), self.count)
         few = len(self.target.ids) < len(self.source.ids)
-        near = self.forms.target_shard(remainder(me, len(self.target.ids)) if few else me)
-        shard = shard_at(quotient(number, count * self.count), self.forms.receivers(me), near)
+        near = self.forms.target_shard(rem(me, len(self.target.ids)) if few else me)
+        shard = shard_at(div(number, count * self.count), self.forms.receivers(me), near)
         receiver = self.forms.target_position(*shard, replica)
         box = self.tile(own, shard, piece)
         sends = is_full(ranges(box)) & (self.holder(own, receiver, piece) == me)
@@ -261,7 +261,7 @@ class Peers:
     @functools.cached_property
     def exchange(self):
         """What both ends take for what moves, in plain integers."""
-        cut = self.pieces and Cut(self.pieces.count, self.pieces.dim, self.pieces.unit)
+        cut = self.pieces and Cut(self.count, self.pieces.dim, self.pieces.unit)
         return Exchange(self.source.side, self.target.side, self._senders, self._receivers, cut)
 
     def _senders(self, receiver):
@@ -301,8 +301,8 @@ def shard_at(number, counted, near):
     which of them to begin, so that not all begin with one."""
     shard = []
     for (first, count), start in zip(reversed([*ranges(counted)]), reversed(near), strict=True):
-        shard.append(first + remainder(number + start, count))
-        number = quotient(number, count)
+        shard.append(first + rem(number + start, count))
+        number = div(number, count)
     return tuple(reversed(shard))
 
 

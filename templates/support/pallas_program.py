@@ -31,12 +31,7 @@ class PallasProgram(Program):
 
     def __init__(self, peers, view, collective_id=None, reach=False):
         self.peers, self.view, self.collective_id = peers, view, collective_id
-        self._reach, self.moves = reach, peers.exchange
-
-    @property
-    def order(self):
-        """The table of ranks that kernels take, None where none."""
-        return self.peers.order
+        self._reach, self.moves, self.order = reach, peers.exchange, peers.order
 
     def attach(self, host):
         """Get to know what is moved."""

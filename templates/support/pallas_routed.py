@@ -14,7 +14,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_index import LOGICAL, each, multiple, quotient, remainder
+from .pallas_index import LOGICAL, div, each, multiple, rem
 from .pallas_program import PallasProgram
 from .pallas_slots import starts, trimmed
 
@@ -28,8 +28,8 @@ class Way(NamedTuple):
 
     def end(self, device):
         """Return the device at the end of the hop."""
-        digit = remainder(quotient(device, self.stride), self.extent)
-        return device + (remainder(digit + self.by, self.extent) - digit) * self.stride
+        digit = rem(div(device, self.stride), self.extent)
+        return device + (rem(digit + self.by, self.extent) - digit) * self.stride
 
     def back(self):
         """Return the hop the other way."""
@@ -94,7 +94,7 @@ class Schedule(NamedTuple):
     def farther(self, device, offset):
         """Return the device that is so much farther on."""
         for stride, extent in self.digits:
-            by = remainder(quotient(offset, stride), extent)
+            by = rem(div(offset, stride), extent)
             device = Way(stride, extent, by).end(device)
         return device
 
@@ -102,8 +102,8 @@ class Schedule(NamedTuple):
         """Return how much farther back another device is."""
         found = 0
         for stride, extent in self.digits:
-            own, its = (remainder(quotient(each, stride), extent) for each in (device, other))
-            found = found + remainder(own + extent - its, extent) * stride
+            own, its = (rem(div(each, stride), extent) for each in (device, other))
+            found = found + rem(own + extent - its, extent) * stride
         return found
 
     def by_offset(self):
@@ -135,8 +135,8 @@ class Schedule(NamedTuple):
 class Routed(PallasProgram):
     """Slots hold pieces: slot n at first what goes to the device that is offsets[n] farther on, and
     slot arrives[n] in the end what comes from the one as much farther back. `window`: what a tile
-    fits; `slot_bytes`: what a slot takes of HBM; `padding`: what windows that start at the last tile need beyond the source shard;
-    `reached`: what they reach of the target shard."""
+    fits; `slot_bytes`: what a slot takes of HBM; `padding`: what windows that start at the last
+    tile need beyond the source shard; `reached`: what they reach of the target shard."""
 
     form = "routed"
     packed = True

@@ -1,5 +1,5 @@
-"""The slots form: tiles are thin, so they travel in slots. XLA packs each, row after row, into a slot
-of granules of 512 bytes, slots are pushed, and XLA unpacks them.
+"""The slots form: tiles are thin, so they travel in slots. XLA packs each, row after row, into a
+slot of granules of 512 bytes, slots are pushed, and XLA unpacks them.
 """
 
 import math

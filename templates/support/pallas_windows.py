@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_index import LOGICAL, each, is_full, maximum, minimum, multiple, quotient, remainder
+from .pallas_index import LOGICAL, div, each, is_full, maximum, minimum, multiple, rem
 from .pallas_program import PallasProgram, in_hbm, params
 from .pallas_shifts import fill, merge
 
@@ -132,8 +132,8 @@ class Windows(PallasProgram):
         steps = peers.outgoing_count(me) * cuts
 
         def chunk_of(step):
-            sends, receiver, _, piece, box = peers.outgoing(me, quotient(step, cuts), order)
-            chunk = self._cut(self._viewed(box), remainder(step, cuts), tiling.chunks)
+            sends, receiver, _, piece, box = peers.outgoing(me, div(step, cuts), order)
+            chunk = self._cut(self._viewed(box), rem(step, cuts), tiling.chunks)
             sends = sends & (step < steps) & is_full(chunk)
             shard = peers.forms.source_shard(me)
             return in_int32(Chunk(sends, receiver, self.staged(receiver, shard, piece, box), chunk))
@@ -158,7 +158,7 @@ class Windows(PallasProgram):
             # on its way (`old`), and has to have left (`older`), since `now` takes its place.
             # Windows and chunks take turns: those of `coming` are `slot`.
             older, old, now = found
-            coming, slot = chunk_of(step), remainder(step, 2)
+            coming, slot = chunk_of(step), rem(step, 2)
             pl.when(coming.sends > 0)(fetch(slot, self._units(coming.box, own)).start)
             pl.when(older.sends > 0)(push(1 - slot, older).wait_send)
 
@@ -211,12 +211,12 @@ class Windows(PallasProgram):
 
         def part_of(step):
             block = self._cut(
-                self._viewed(self.host.target.box(receiver)), quotient(step, visits), tiling.blocks
+                self._viewed(self.host.target.box(receiver)), div(step, visits), tiling.blocks
             )
             low = (block[self.view.index(axis)][0] for axis in range(len(self.view)))
-            digits = digits_of(quotient(step, peers.count), tiling.meet)
+            digits = digits_of(div(step, peers.count), tiling.meet)
             shard = tuple(a + b for a, b in zip(self._source_at(*low), digits, strict=True))
-            piece = remainder(step, peers.count)
+            piece = rem(step, peers.count)
             box = peers.tile(shard, peers.forms.target_shard(receiver), piece)
             pairs = zip(self._viewed(box), block, strict=True)
             part = [(maximum(a, c), minimum(b, d)) for (a, b), (c, d) in pairs]
@@ -243,7 +243,7 @@ class Windows(PallasProgram):
 
         def one(number, now):
             step = begin + number
-            coming, slot = part_of(step), remainder(step, 2)
+            coming, slot = part_of(step), rem(step, 2)
             # The block before has begun to read what this one begins with.
             new = coming.comes * jnp.int32((number > 0) | (begin == 0))
             begun = coming._replace(comes=new)
@@ -350,8 +350,8 @@ def digits_of(number, sizes):
     """Return the digits of a number in a mixed radix of these sizes, the first one the highest."""
     digits = []
     for size in reversed(sizes):
-        digits.append(remainder(number, size))
-        number = quotient(number, size)
+        digits.append(rem(number, size))
+        number = div(number, size)
     return digits[::-1]
 
 

@@ -95,7 +95,7 @@ def _by_rule(
     """Return a text for which each end finds its peers."""
     peers, rule = Peers(PlainEnds(exchange, some_local)), exchange.rule
     ends = ["_SOURCE.side", "_TARGET.side", "senders", "receivers"]
-    names = ("Exchange",)
+    names: tuple[str, ...] = ("Exchange",)
     if rule.pieces > 1:
         ends.append(f"Cut({rule.pieces}, {rule.cut}, {rule.unit})")
         names = ("Cut", "Exchange")

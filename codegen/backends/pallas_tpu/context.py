@@ -42,7 +42,7 @@ from shardwright.ir.plan import DirectPlan, Plan, direct_of
 NAME = "pallas_tpu"
 # Collective ids are 16-bit signed numbers in the interpreter.
 COLLECTIVE_IDS = 2**15
-ARITHMETIC = ("maximum", "minimum", "quotient", "remainder")
+ARITHMETIC = ("div", "maximum", "minimum", "rem")
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
 
 

@@ -122,8 +122,8 @@ def _form(form: Form, exchange: Exchange, host: HostText, reach: bool) -> Made:
 
 
 def _direct(form: Direct, exchange: Exchange, host: HostText, settings: list[str]) -> Made:
-    semaphores = ("copied",) if host.some_local else ()
-    semaphores += ("sent", "received") if host.communicates else ()
+    semaphores = ["copied"] if host.some_local else []
+    semaphores += ["sent", "received"] if host.communicates else []
     order = "order, " if has_table(exchange) else ""
     last = ", order" if order else ""
     lines = [
@@ -231,8 +231,8 @@ def _windows(form: Windows, exchange: Exchange, host: HostText, settings: list[s
 
 
 ABOUT_WINDOWS = (
-    "# Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area, from",
-    "# which every block of the target shard is put together.",
+    "# Tiles start and end anywhere: they travel in chunks, which are shifted, into a staging area.",
+    "# From there every block of the target shard is put together.",
 )
 
 

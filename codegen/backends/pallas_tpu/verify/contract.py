@@ -23,8 +23,9 @@ from shardwright.ir.errors import one_of
 Held = tuple[Sequence[int], ...]
 """The tensor indices that a device holds, for each dimension."""
 
-DIVIDE = {"div": "quotient", "rem": "remainder"}
-"""The functions in which kernels divide, and in which dividends are checked."""
+DIVIDE = ("div", "rem")
+"""The functions in which kernels divide, by the operations of `lax`, and in which dividends are
+checked."""
 
 KERNEL_FILES = "pallas_"
 """What the names of those support modules begin with that kernels run in."""
@@ -59,11 +60,11 @@ def check_names(module: ModuleType, case: Case) -> None:
         named(program, name)
     for each in modules_of(module):
         for name, function in _functions(each):
-            for operation in sorted(DIVIDE.keys() & _attributes(function.__code__)):
-                if name != DIVIDE[operation]:
+            for operation in sorted({*DIVIDE} & _attributes(function.__code__)):
+                if name != operation:
                     raise MismatchError(
                         f"{name} divides by lax.{operation}, of which dividends are not checked: "
-                        f"expected in {DIVIDE[operation]} only"
+                        f"expected in {operation} only"
                     )
 
 
@@ -101,9 +102,6 @@ def _shared(some: Sequence[int], others: Sequence[int]) -> int:
 def _attributes(code: CodeType) -> set[str]:
     """Return the attributes that code, and functions within it, looks up."""
     inner = (_attributes(each) for each in code.co_consts if isinstance(each, CodeType))
-    own = {
-        step.argval
-        for step in dis.get_instructions(code)
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD")
-    }
+    loads = ("LOAD_ATTR", "LOAD_METHOD")
+    own = {step.argval for step in dis.get_instructions(code) if step.opname in loads}
     return own.union(*inner)

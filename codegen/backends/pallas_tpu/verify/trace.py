@@ -206,6 +206,11 @@ class _Ref:
         pass
 
 
+def _window(part: _Ref | Window) -> Window:
+    """Return a part of a buffer, of which the whole is one."""
+    return part[()] if isinstance(part, _Ref) else part
+
+
 def _range(key: object, extent: int) -> tuple[int, int]:
     if isinstance(key, slice):
         return 0, extent
@@ -247,23 +252,32 @@ class _Recorder:
 
     def remote(
         self,
-        read: Window,
-        write: Window,
+        source: _Ref | Window,
+        target: _Ref | Window,
         sent: object,
         received: object,
         *,
         device_id: int,
         **_: object,
     ) -> SimpleNamespace:
+        read, write = _window(source), _window(target)
         copy = Copy(read, write, int(device_id), _named(sent), _named(received))
+
+        def wait_both() -> None:
+            self.wait(sent, read.elements)
+            self.wait(received, write.elements)
+
         return SimpleNamespace(
             start=lambda: self.start(copy),
             wait_send=lambda: self.wait(sent, read.elements),
             wait_recv=lambda: self.wait(received, write.elements),
-            wait=lambda: (self.wait(sent, read.elements), self.wait(received, write.elements)),
+            wait=wait_both,
         )
 
-    def local(self, read: Window, write: Window, semaphore: object) -> SimpleNamespace:
+    def local(
+        self, source: _Ref | Window, target: _Ref | Window, semaphore: object
+    ) -> SimpleNamespace:
+        read, write = _window(source), _window(target)
         copy = Copy(read, write, self.rank, "", _named(semaphore))
         return SimpleNamespace(
             start=lambda: self.start(copy),
@@ -325,8 +339,8 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         "jnp": jnp,
         "numpy_of": lambda *_: jnp,
         "np": SimpleNamespace(int32=np.int32),
-        "quotient": lambda a, b: recorder.divided(a) // b,
-        "remainder": lambda a, b: recorder.divided(a) % b,
+        "div": lambda a, b: recorder.divided(a) // b,
+        "rem": lambda a, b: recorder.divided(a) % b,
         # What is computed in VMEM has no events.
         "fill": lambda *_: None,
         "merge": lambda *_: None,

@@ -1,0 +1,212 @@
+"""The host side of an emitted reshard of JAX arrays: arguments, meshes, the jitted program."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from .jax_check import self_check
+from .jax_meshes import apart, expect, mapped
+from .jax_operation import Reverse, reshard_p
+from .jax_padding import Padding, bits_of
+
+
+class ArrayReshard:
+    """One emitted reshard. `name`: its module's; `source`, `target`: `Sharded`s; `program`: what a
+    device does within `shard_map`; `derivative`: the module of the reverse reshard, else why there
+    is none."""
+
+    def __init__(self, name, shape, dtype, source, target, program, derivative="none"):
+        self.name, self.shape, self.dtype = name, shape, jnp.dtype(dtype)
+        self.source, self.target, self.exchange = source, target, program.moves
+        source.name, target.name = "source", "target"
+        self.program, self.reverse = program, Reverse(name, derivative)
+        self.source_padding = Padding(source, source.whole(shape))
+        self.target_padding = Padding(target, target.whole(shape))
+        self.ranks = sorted({*source.ids, *target.ids})
+        program.attach(self)
+
+    def source_shape(self, device_id):
+        """Return the exact shape of the source shard on a device."""
+        return self.source.shape(device_id)
+
+    def target_shape(self, device_id):
+        """Return the exact shape of the target shard on a device."""
+        return self.target.shape(device_id)
+
+    def source_sharding(self, mesh):
+        """Return how `reshard` takes its argument: the i-th source id is mesh.devices.flat[i]."""
+        return self.source.sharding(self.source.mesh(mesh))
+
+    def target_sharding(self, mesh):
+        """Return how `reshard` returns its result: the i-th target id is mesh.devices.flat[i]."""
+        return self.target.sharding(self.target.mesh(mesh))
+
+    def pad(self, x):
+        """Return the padded global array of a logical tensor, or of its terms [terms, ...]: every
+        source shard in a slot of one size.
+
+        In a jit that moves elements of bfloat16 and float8_e5m2 between devices XLA on CPU does so
+        in float32, which changes payloads of NaNs. Outside of jit every bit stays.
+        """
+        what = "array of terms" if self.source.terms else "tensor"
+        expect(x, self.source.whole(self.shape), self.dtype, what)
+        return self.source_padding.add(x)
+
+    def unpad(self, y):
+        """Return the logical tensor of a padded result, or its terms."""
+        expect(y, self.target.padded, self.dtype, "padded result")
+        return self.target_padding.take_off(y)
+
+    def constrained(self, x, source):
+        """Return an array, sharded as its program, one for the devices of a mesh, takes it."""
+        raise NotImplementedError
+
+    def bind(self, x, source, target, interpret, collective_id):
+        """Return the result as that of one operation; the meshes may be refined otherwise."""
+        source, target = self.source.mesh(source), self.target.mesh(target)
+        static = {"interpret": interpret, "collective_id": collective_id}
+        x = self.constrained(x, source)
+        return reshard_p.bind(x, host=self, source=source, target=target, **static)
+
+    def settings(self, devices, interpret, collective_id):
+        """Return the collective id of a program for devices, by rank. Raises ValueError for devices
+        among which it cannot send."""
+        if self.program.collective_id is None:
+            return None
+        if not interpret:
+            self.program.check_routes(devices)
+        return self.program.collective_id if collective_id is None else collective_id
+
+    def bits(self, shard, interpret):
+        """Return elements as what they are moved as: floats perhaps as integers."""
+        if not self.program.as_bits(interpret):
+            return shard
+        return lax.bitcast_convert_type(shard, bits_of(self.dtype))
+
+    def whole(self, y, interpret):
+        """Return elements as what they are."""
+        return lax.bitcast_convert_type(y, self.dtype) if self.program.as_bits(interpret) else y
+
+    def self_check(self):
+        """Return what is right about this module; exit with what is wrong."""
+        return self_check(self)
+
+
+class OneOrder(ArrayReshard):
+    """A reshard whose meshes list the same devices in the same order."""
+
+    def reshard(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+        """Return the target array from the source array, both padded; usable under `jax.jit`.
+
+        `x`: the global array that `pad` makes, sharded as `source_sharding(mesh)`; its padding is
+        never read. The result is sharded as `target_sharding(target_mesh)`, its padding zero; a jit
+        around that returns it, or what `unpad` makes of it, needs such `out_shardings`, or XLA may
+        shard its result anew, and JAX not be able to say how (IndivisibleError). `target_mesh`: by
+        default the devices of `mesh`, in its order.
+
+        Pallas modules take a bool or `pltpu.InterpretParams` as `interpret`, and `collective_id` in
+        place of their own; in plain JAX both change nothing. There every process under
+        `jax.distributed` calls it, with an array of which it has its devices' shards
+        (`jax.make_array_from_callback`).
+
+        Under `jax.vmap` one exchange follows another. Where emitted with gradients it is
+        differentiable, forward and backward: the cotangent of `x` is that of the result, moved
+        back by the module beside, in Pallas with the collective id `collective_id ^ 1`. Raises
+        ValueError for a wrong shape, dtype or mesh, TypeError for what is none, and
+        NotImplementedError where there is no derivative.
+        """
+        expect(x, self.source.padded, self.dtype, "source array")
+        source = self.source.mesh(mesh)
+        target = self.target.mesh(mesh if target_mesh is None else target_mesh)
+        if list(target.devices.flat) != list(source.devices.flat):
+            raise ValueError("target_mesh: expected the devices of mesh, in the same order")
+        context = jax.sharding.get_abstract_mesh()
+        if (
+            isinstance(x, jax.core.Tracer)
+            and AxisType.Explicit in context.axis_types
+            and context != target.abstract_mesh
+        ):
+            raise ValueError(
+                f"the result is on a mesh of axes {dict(target.shape)}, which a traced program "
+                f"cannot mix with the Explicit axes that are set, {dict(context.shape)}: where "
+                "both are the same give that mesh as target_mesh, else call reshard(x, mesh) "
+                "outside jit, on a concrete array, or trace without jax.set_mesh"
+            )
+        return self.bind(x, source, target, interpret, collective_id)
+
+    def constrained(self, x, source):
+        """Return an array, sharded as its program, one for the devices of a mesh, takes it."""
+        if not isinstance(x, jax.core.Tracer):
+            return x
+        meshes = jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
+        if AxisType.Explicit in source.axis_types:
+            return jax.sharding.reshard(x, self.source.sharding(source))
+        if any(AxisType.Explicit in each.axis_types for each in meshes):
+            return x
+        return lax.with_sharding_constraint(x, self.source.sharding(source))
+
+    def eager(self, x, source, **static):
+        """Return the result of an array outside of all programs."""
+        batch = x.ndim - len(self.source.padded)
+        with apart(x):
+            x = jax.device_put(x, self.source.sharding(source, batch))
+            return _compiled(self, batch, source=source, **static)(x)
+
+    def lowered(self, x, source, target, interpret, collective_id):
+        """Return the result within a program."""
+        return _program(self, x, source, target, interpret, collective_id)
+
+    def effects(self, x, source, target, interpret, collective_id):
+        """Return what the program does beside. Compiled kernels do nothing, so that there is no
+        need to trace them for it."""
+        if not interpret:
+            return set()
+        traced = _program.trace(self, x, source, target, interpret, collective_id)
+        return traced.jaxpr.effects
+
+
+@functools.cache
+def _compiled(host, batch, target, **static):
+    # XLA chooses the sharding of a program's result where it is not told.
+    return jax.jit(
+        functools.partial(host.lowered, target=target, **static),
+        out_shardings=host.target.sharding(target, batch),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2, 3, 4, 5))
+def _program(host, x, source, target, interpret, collective_id):
+    # The two meshes list the same devices in the same order: stacking the target shards by device
+    # and taking them off again only renames the axes, and moves nothing.
+    rows, out_rows = P(source.axis_names), P(target.axis_names)
+    collective_id = host.settings(list(source.devices.flat), interpret, collective_id)
+    batch = x.ndim - len(host.source.padded)
+
+    def one(shard):
+        return host.program.exchange(shard, None, interpret, collective_id)[None]
+
+    def last(shard):
+        return shard[0]
+
+    for _ in range(batch):
+        one, last = functools.partial(lax.map, one), functools.partial(lax.map, last)
+
+    def first(shard):
+        return one(host.bits(shard, interpret))
+
+    def whole(shard):
+        return host.whole(last(shard), interpret)
+
+    if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
+        x = jax.device_put(x, host.source.sharding(source, batch))
+    before, after = host.source.batched(batch), host.target.batched(batch)
+    rows, out_rows = (P(*[None] * batch, *each) for each in (rows, out_rows))
+    y = mapped(first, source, before, rows)(x)
+    y = mapped(whole, target, out_rows, after)(y)
+    if AxisType.Explicit in target.axis_types:
+        return jax.sharding.reshard(y, host.target.sharding(target, batch))
+    return y

@@ -1,0 +1,117 @@
+"""Meshes and shardings of emitted modules: which device has what of a padded global array."""
+
+import contextlib
+import functools
+import math
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from .boxes import Side, extents
+
+
+class Sharded:
+    """One side of a reshard: device ids by position, the box of the shard at a position, and the
+    sharding of the global array. `axes`: names and sizes of the mesh refined into the sub-axes in
+    use; `spec`: the sharding on these; `padded`: the shape of the global array, every shard padded
+    at its ends to the largest; `terms`: whether dimension 0 stands for unreduced axes."""
+
+    name = ""  # "source" or "target", as the host calls it
+
+    def __init__(self, ids, box, padded, axes, spec, terms=False):
+        self.padded, self.axes, self.spec, self.terms = padded, axes, spec, terms
+        self.side = Side(ids, box)
+        self.ids, self.box = ids, box
+        counts = (math.prod(dict(axes)[each] for each in _names(entry)) for entry in spec)
+        self.local = tuple(size // count for size, count in zip(padded, counts, strict=True))
+
+    def whole(self, shape):
+        """Return the shape of the logical array of a tensor of a shape."""
+        return (self.padded[0], *shape) if self.terms else tuple(shape)
+
+    def shape(self, device_id):
+        """Return the exact shape of the shard on a device."""
+        box = self.box(self.side.position(device_id, self.name))
+        return extents(box)[: len(self.local)]  # a scalar is moved as a vector of one element
+
+    def ranges(self, axis):
+        """Return the ranges of a dimension that shards have, in the order of the shards."""
+        names, sizes = zip(*self.axes, strict=True)
+        found = []
+        for index in np.ndindex(*(dict(self.axes)[each] for each in _names(self.spec[axis]))):
+            place = dict(zip(_names(self.spec[axis]), index, strict=True))
+            position = np.ravel_multi_index([place.get(name, 0) for name in names], sizes)
+            low, high = self.box(int(position))[2 * axis : 2 * axis + 2]
+            found.append((min(low, high), high))  # an empty one may begin beyond the tensor
+        return found
+
+    def mesh(self, mesh):
+        """Return a mesh with the axes that shardings name; the given one where it has them."""
+        names, sizes = zip(*self.axes, strict=True)
+        if not isinstance(mesh, Mesh):
+            got = type(mesh).__name__
+            raise TypeError(f"{self.name} mesh: got {got}, expected a jax.sharding.Mesh")
+        if mesh.devices.size != math.prod(sizes):
+            raise ValueError(
+                f"{self.name} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
+            )
+        if tuple(mesh.axis_names) == names and mesh.devices.shape == sizes:
+            return mesh
+        return Mesh(mesh.devices.reshape(sizes), names)
+
+    def mesh_of(self, devices):
+        """Return the mesh of devices by position."""
+        names, sizes = zip(*self.axes, strict=True)
+        return Mesh(np.array(devices).reshape(sizes), names)
+
+    def sharding(self, mesh, batch=0):
+        """Return how the global array is sharded, with so many dimensions of a batch before its
+        own."""
+        return NamedSharding(mesh, self.batched(batch))
+
+    def batched(self, count):
+        """Return the spec of an array with so many dimensions more, split by no axis."""
+        return P(*[None] * count, *self.spec)
+
+
+def _names(entry):
+    """Return the axes of an entry of a spec."""
+    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+
+
+def apart(x):
+    """Return a context with no mesh set, unless `x` is traced: an array is moved on its own
+    devices, which need not be those of the mesh that a user has set."""
+    if isinstance(x, jax.core.Tracer):
+        return contextlib.nullcontext()
+    try:
+        return jax.set_mesh(Mesh(np.empty((), object), ()))
+    except ValueError:  # JAX sets none while anything else is traced, as around a constant
+        return contextlib.nullcontext()
+
+
+def mapped(function, mesh, in_specs, out_specs):
+    """Return the function over the shards of a mesh, whichever mesh is set where it is called."""
+    # Without the types of the mesh's axes, so that it takes arrays with and without them.
+    mesh = Mesh(mesh.devices, mesh.axis_names)
+    over_shards = jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+    @functools.wraps(function)
+    def call(*arrays):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return over_shards(*arrays)
+
+    return call
+
+
+def expect(x, shape, dtype, what):
+    """Raise TypeError for what is no array, ValueError for one of another shape or dtype."""
+    if not hasattr(x, "dtype"):
+        got = type(x).__name__
+        raise TypeError(f"{what}: got {got}, expected an array of {shape} of {dtype}")
+    if tuple(x.shape) != shape or x.dtype != dtype:
+        raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {dtype}")

@@ -1,0 +1,311 @@
+"""Who sends what to whom within a kernel: each end finds its pieces alone, by index functions.
+
+A position numbers a device in a mesh, a rank in the sorted union of the ids of both meshes, which
+are one where both list the same devices in the same order. Functions that take `order` look ranks
+up in that table, where ids have no closed form.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from .boxes import Cut, Exchange, ranges
+from .pallas_index import (
+    LOGICAL,
+    div,
+    each,
+    is_full,
+    maximum,
+    negated,
+    numpy_of,
+    rem,
+    same,
+)
+
+
+class Forms(NamedTuple):
+    """The index functions of a module. `source_shard`, `target_shard`: the shard at a position, by
+    its number along each dimension; `tile`: the box of a source and a target shard; `senders`,
+    `receivers`: (first, count) per dimension of the shards that meet one at a position;
+    `target_position`: of a replica of a target shard; `holder`: who sends a tile, or a piece of
+    it, to a receiver."""
+
+    source_shard: Callable
+    target_shard: Callable
+    tile: Callable
+    senders: Callable
+    receivers: Callable
+    target_position: Callable
+    holder: Callable
+
+
+class Pieces(NamedTuple):
+    """Into how many pieces tiles are cut, along which dimension, at multiples of `unit`; `range_of`
+    gives that of a piece within the width of a tile."""
+
+    pieces: int
+    dim: int
+    unit: int
+    range_of: Callable
+
+
+class PeerPiece(NamedTuple):
+    """A piece as one end sees it: whether it moves, the position of the other end, the shard there,
+    the number of the piece, its box."""
+
+    moves: object
+    peer: object
+    shard: tuple
+    piece: object
+    box: tuple
+
+
+class Peers:
+    """Everything that moves. `source`, `target`: `Sharded`s; `replicas`: of each target shard;
+    `kept`: whether any device holds a part of its target shard; `sends`: whether any lacks one."""
+
+    def __init__(self, source, target, forms, replicas=1, pieces=None, *, kept=True, sends=True):
+        self.source, self.target, self.forms = source, target, forms
+        self.replicas, self.pieces, self.kept, self.sends = replicas, pieces, kept, sends
+        self.count = pieces.pieces if pieces else 1
+        self.devices = sorted({*source.ids, *target.ids})
+        self.one_order = tuple(source.ids) == tuple(target.ids)
+        names = tuple(name for name, _ in source.axes)
+        self.axes = (names if len(names) > 1 else names[0]) if self.one_order else "device"
+        self.offsets = self._offsets()
+        self.order = None if self.offsets is not None else self._order()
+
+    def _offsets(self):
+        """Return rank minus position on either side; None where ids are not consecutive."""
+        sides = self.source.ids, self.target.ids
+        if self.one_order:
+            return 0, 0
+        if not all(isinstance(ids, range) for ids in sides):
+            return None
+        return tuple(self.devices.index(ids.start) for ids in sides)
+
+    def _order(self):
+        """Return ranks by source position, by target position; positions by rank, -1 for none."""
+        rank = {device_id: number for number, device_id in enumerate(self.devices)}
+        sides = self.source.ids, self.target.ids
+        ranks = [rank[device_id] for ids in sides for device_id in ids]
+        places = [{device_id: k for k, device_id in enumerate(ids)} for ids in sides]
+        return (*ranks, *(place.get(each, -1) for place in places for each in self.devices))
+
+    def source_rank(self, position, order=None):
+        """Return the rank of the device at a source position."""
+        return position + self.offsets[0] if order is None else order[position]
+
+    def target_rank(self, position, order=None):
+        """Return the rank of the device at a target position."""
+        if order is None:
+            return position + self.offsets[1]
+        return order[len(self.source.ids) + position]
+
+    def source_position(self, rank, order=None):
+        """Return the position in the source mesh, none of it for a rank outside."""
+        if order is None:
+            return rank - self.offsets[0]
+        return order[len(self.source.ids) + len(self.target.ids) + rank]
+
+    def target_position(self, rank, order=None):
+        """Return the position in the target mesh, none of it for a rank outside."""
+        if order is None:
+            return rank - self.offsets[1]
+        ends = len(self.source.ids) + len(self.target.ids)
+        return order[ends + len(self.devices) + rank]
+
+    def here(self, order=None):
+        """Return where this device stands in the source mesh, and in the target mesh."""
+        return self.places(lax.axis_index(self.axes), order)
+
+    def places(self, rank, order=None):
+        """Return where a rank stands in the source mesh, and in the target mesh."""
+        if self.one_order:
+            return rank, rank
+        return self.source_position(rank, order), self.target_position(rank, order)
+
+    def clipped(self, order=None, rank=None):
+        """Return where a rank, by default this device, stands; any place if it stands in none."""
+        rank = lax.axis_index(self.axes) if rank is None else rank
+        if self.one_order:
+            return rank, rank
+        me, receiver = self.places(rank, order)
+        return (
+            jnp.clip(me, 0, len(self.source.ids) - 1),
+            jnp.clip(receiver, 0, len(self.target.ids) - 1),
+        )
+
+    def within(self, position, side):
+        """Return whether a position is one of a mesh; True where all are."""
+        return True if self.one_order else (position >= 0) & (position < len(side.ids))
+
+    def holds(self, position, shard):
+        """Return whether a source position, which may be none, holds a source shard."""
+        return both(
+            self.within(position, self.source), same(self.forms.source_shard(position), shard)
+        )
+
+    def tile(self, own, other, piece):
+        """Return the box of a source shard and a target shard, or the piece of it."""
+        box = self.forms.tile(*own, *other)
+        if not self.pieces:
+            return box
+        dim = self.pieces.dim
+        low, high = box[2 * dim : 2 * dim + 2]
+        start, end = self.pieces.range_of(maximum(high - low, 0), piece)
+        return (*box[: 2 * dim], low + start, low + end, *box[2 * dim + 2 :])
+
+    def holder(self, shard, receiver, piece):
+        """Return who sends a tile, or a piece of it, to a receiver."""
+        return self.forms.holder(*shard, receiver, *((piece,) if self.pieces else ()))
+
+    def incoming_count(self, receiver):
+        """Return how many pieces a target shard consists of, empty ones included."""
+        count = count_of(self.forms.senders(receiver)) * self.count
+        return self._within(receiver, self.target, count)
+
+    def outgoing_count(self, me):
+        """Return how many pieces a source position may have to send."""
+        count = count_of(self.forms.receivers(me)) * self.count * self.replicas
+        return self._within(me, self.source, count)
+
+    def _within(self, position, side, count):
+        if self.one_order:
+            return count
+        inside = self.within(position, side)
+        if isinstance(inside, bool):
+            return count if inside else 0
+        return numpy_of(inside).where(inside, jnp.int32(count), np.int32(0))
+
+    def incoming(self, receiver, me, number):
+        """Return the piece of a number of a target shard, and whether it comes from elsewhere.
+
+        `me`: where the receiver stands in the source mesh.
+        """
+        piece = rem(number, self.count)
+        senders = self.forms.senders(receiver)
+        shard = shard_at(div(number, self.count), senders, (0,) * (len(senders) // 2))
+        box = self.tile(shard, self.forms.target_shard(receiver), piece)
+        comes = is_full(ranges(box))
+        if self.kept:
+            comes = comes & negated(self.holds(me, shard))
+        return PeerPiece(comes, self.holder(shard, receiver, piece), shard, piece, box)
+
+    def outgoing(self, me, number, order=None):
+        """Return the piece of a number that a source position may send.
+
+        Each device begins at its own place among the receivers, so that they do not all write into
+        one of them at a time.
+        """
+        own, count = self.forms.source_shard(me), self.replicas
+        replica = rem(number + me, count)
+        piece = rem(div(number, count), self.count)
+        few = len(self.target.ids) < len(self.source.ids)
+        near = self.forms.target_shard(rem(me, len(self.target.ids)) if few else me)
+        shard = shard_at(div(number, count * self.count), self.forms.receivers(me), near)
+        receiver = self.forms.target_position(*shard, replica)
+        box = self.tile(own, shard, piece)
+        sends = is_full(ranges(box)) & (self.holder(own, receiver, piece) == me)
+        if self.kept:
+            position = receiver
+            if not self.one_order:
+                position = self.source_position(self.target_rank(receiver, order), order)
+            sends = sends & negated(self.holds(position, own))
+        return PeerPiece(sends, receiver, shard, piece, box)
+
+    def meet(self, me, receiver, order=None):
+        """Tell every sender that this device has entered the kernel, and hear it of every receiver.
+
+        A peer may be written to from then on. A device tells again only after all data of the call
+        before have arrived, so that a sender never holds two signals of one receiver.
+        """
+        barrier = pltpu.get_barrier_semaphore()
+
+        def tell(number):
+            comes, sender, *_ = self.incoming(receiver, me, number)
+
+            @pl.when(comes)
+            def signal():
+                device = jnp.int32(self.source_rank(sender, order))
+                pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+
+        each(self.incoming_count(receiver), tell)
+
+        def add(number, expected):
+            sends, *_ = self.outgoing(me, number, order)
+            return expected + jnp.int32(sends)
+
+        expected = lax.fori_loop(np.int32(0), jnp.int32(self.outgoing_count(me)), add, np.int32(0))
+        pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+
+    def pairs(self):
+        """Return the ranks of senders and receivers, of everything that is sent, as arrays."""
+        me = np.arange(len(self.source.ids))[:, None]
+        with jax.ensure_compile_time_eval():
+            order = None if self.order is None else np.array(self.order)
+            numbers = np.arange(int(np.max(self.outgoing_count(me))))
+            sends, receiver, *_ = self.outgoing(me, numbers, order)
+            ranks = self.source_rank(me, order), self.target_rank(receiver, order)
+        sends, sender, receiver = np.broadcast_arrays(sends, *ranks)
+        return np.unique([sender[sends], receiver[sends]], axis=1)
+
+    @functools.cached_property
+    def exchange(self):
+        """What both ends take for what moves, in plain integers."""
+        cut = self.pieces and Cut(self.count, self.pieces.dim, self.pieces.unit)
+        return Exchange(self.source.side, self.target.side, self._senders, self._receivers, cut)
+
+    def _senders(self, receiver):
+        """Yield the positions that parts of a target shard come from, its own included, with the
+        numbers of pieces where tiles are cut."""
+        device = self.target.ids[receiver]
+        me = self.source.ids.index(device) if device in self.source.ids else -1
+        for number in range(self.incoming_count(receiver)):
+            found = self.incoming(receiver, me, number)
+            if self.kept and self.holds(me, found.shard):
+                if number % self.count == 0:
+                    yield (me, None) if self.pieces else me
+            else:
+                yield (found.peer, found.piece) if self.pieces else found.peer
+
+    def _receivers(self, sender):
+        """Yield the positions that parts of a source shard go to, as `_senders`."""
+        own, device = self.forms.source_shard(sender), self.source.ids[sender]
+        if self.kept and device in self.target.ids:
+            receiver = self.target.ids.index(device)
+            box = self.forms.tile(*own, *self.forms.target_shard(receiver))
+            if is_full(ranges(box)):
+                yield (receiver, None) if self.pieces else receiver
+        for number in range(self.outgoing_count(sender)):
+            found = self.outgoing(sender, number, self.order)
+            if found.moves:
+                yield (found.peer, found.piece) if self.pieces else found.peer
+
+
+def both(condition, other):
+    """Return whether two conditions hold, of which the first may be known."""
+    return other if condition is True else condition & other
+
+
+def shard_at(number, counted, near):
+    """Return the shard of a number among (first, count) per dimension; `near`, a shard, says with
+    which of them to begin, so that not all begin with one."""
+    shard = []
+    for (first, count), start in zip(reversed([*ranges(counted)]), reversed(near), strict=True):
+        shard.append(first + rem(number + start, count))
+        number = div(number, count)
+    return tuple(reversed(shard))
+
+
+def count_of(counted):
+    """Return how many shards (first, count) per dimension are."""
+    return math.prod(count for _, count in ranges(counted))

@@ -1,0 +1,245 @@
+"""Boxes that devices exchange in plain JAX: in rounds, among groups, as ragged rows.
+
+What is done with a table of all ranks is the same program on every device, as JAX wants it; a
+device takes its row. Ranks are positions where both meshes have one order, else places among the
+sorted ids.
+"""
+
+import functools
+from collections import defaultdict
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .boxes import Exchange, common, extents
+from .xla_program import at
+
+
+class Box(NamedTuple):
+    """What a rank sends to another, or keeps: where it starts in the shards of both; its shape."""
+
+    sender: int
+    receiver: int
+    read: tuple[int, ...]
+    write: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+class Round(NamedTuple):
+    """Boxes of which each rank sends one at most, and takes one. `pairs`: (sender, receiver), maybe
+    both the same; `window`: the shape that travels, that of the largest box; by rank, `reads` and
+    `writes`: where it starts in the shards of a sender and of a receiver; `takes`: who receives."""
+
+    pairs: list[tuple[int, int]]
+    window: tuple[int, ...]
+    reads: np.ndarray
+    writes: np.ndarray
+    takes: np.ndarray
+
+    @staticmethod
+    def of(boxes, devices):
+        """Return the round of these boxes among so many devices."""
+        window = tuple(map(max, zip(*(box.shape for box in boxes), strict=True)))
+        reads, writes = np.zeros((2, devices, len(window)), np.int32)
+        takes = np.zeros(devices, bool)
+        for box in boxes:
+            reads[box.sender], writes[box.receiver] = box.read, box.write
+            takes[box.receiver] = True
+        return Round([(b.sender, b.receiver) for b in boxes], window, reads, writes, takes)
+
+    def arrives(self, x, axes, me):
+        """Return the window that arrives, of the source shard."""
+        box = lax.dynamic_slice(x, at(self.reads, me), self.window)
+        if any(sender != receiver for sender, receiver in self.pairs):
+            box = lax.ppermute(box, axes, self.pairs)
+        return box
+
+    def put(self, y, box, me, reduce=None):
+        """Return the target shard with the window that arrived in it."""
+        start = at(self.writes, me)
+        if reduce is not None or not self.takes.all():
+            own = lax.dynamic_slice(y, start, self.window)
+            box = box if reduce is None else reduce(own, box)
+            box = jnp.where(at(self.takes, me), box, own)
+        return lax.dynamic_update_slice(y, box, start)
+
+
+def ranks_of(moves):
+    """Return the ranks of source positions and of target positions."""
+    if tuple(moves.source.ids) == tuple(moves.target.ids):
+        return range(len(moves.ranks)), range(len(moves.ranks))
+    rank = {device_id: number for number, device_id in enumerate(moves.ranks)}
+    return tuple([rank[each] for each in side.ids] for side in (moves.source, moves.target))
+
+
+def boxes_of(moves):
+    """Return (box, piece, number of the piece) for everything that devices take."""
+    senders, receivers = ranks_of(moves)
+    found = []
+    for receiver in range(len(moves.target.ids)):
+        for piece, number in moves.numbered(receiver):
+            low = piece.box[::2]
+            start, end = moves.source.box(piece.sender)[::2], moves.target.box(receiver)[::2]
+            box = Box(
+                senders[piece.sender],
+                receivers[receiver],
+                tuple(a - b for a, b in zip(low, start, strict=True)),
+                tuple(a - b for a, b in zip(low, end, strict=True)),
+                extents(piece.box),
+            )
+            found.append((box, piece, number or 0))
+    return found
+
+
+class Listed(Exchange):
+    """An exchange whose senders are listed, not those of the plan."""
+
+    by_plan = False
+
+
+def listed(rows, source, target):
+    """Return the exchange in which every rank sends a whole tile, in each of some rounds, to the
+    rank in the round's row, or to none (-1)."""
+    everything = Exchange(source, target, None, None)
+    senders, receivers = map(list, ranks_of(everything))
+    sent, taken = defaultdict(list), defaultdict(list)
+    for row in rows:
+        for rank, other in enumerate(row):
+            if other >= 0:
+                sent[senders.index(rank)].append(receivers.index(other))
+                taken[receivers.index(other)].append(senders.index(rank))
+    return Listed(source, target, taken.__getitem__, sent.__getitem__)
+
+
+@functools.cache
+def rounds_of(moves, round_of, by_shape=False, by_rank=False):
+    """Return the rounds of an exchange. `round_of` numbers those of the boxes, by the positions of
+    the ends, or their ranks, and the number of the piece; `by_shape`: boxes of another shape are in
+    another round."""
+    rounds = defaultdict(list)
+    for box, piece, number in boxes_of(moves):
+        ends = box if by_rank else piece
+        key = round_of(ends.sender, ends.receiver, number)
+        rounds[(box.shape if by_shape else (), key)].append(box)
+    return [Round.of(rounds[key], len(moves.ranks)) for key in sorted(rounds)]
+
+
+@functools.cache
+def listed_rounds(moves, rows):
+    """Return the rounds of an exchange that rows list."""
+    by_ends = {(box.sender, box.receiver): box for box, *_ in boxes_of(moves)}
+    ends = [[(s, r) for s, r in enumerate(row) if r >= 0] for row in rows]
+    return [Round.of([by_ends[pair] for pair in pairs], len(moves.ranks)) for pairs in ends]
+
+
+def in_rounds(x, rounds, axes, shape):
+    """Return the target shard, whose windows arrive one after another."""
+    me, y = lax.axis_index(axes), jnp.zeros(shape, x.dtype)
+    for each in rounds:
+        y = each.put(y, each.arrives(x, axes, me), me)
+    return y
+
+
+def stacked_rounds(x, rounds, axes, axis):
+    """Return the windows that arrive, one round after another along a new axis."""
+    me = lax.axis_index(axes)
+    return jnp.stack([each.arrives(x, axes, me) for each in rounds], axis)
+
+
+class Groups(NamedTuple):
+    """Who exchanges boxes of one shape with whom, in the order in which boxes lie in the shard of
+    their receiver; by rank where the box for the group's i-th member starts (reads[i])."""
+
+    members: list[tuple[int, ...]]
+    window: tuple[int, ...]
+    reads: np.ndarray
+
+
+@functools.cache
+def groups_of(moves):
+    """Return the groups among which everything moves."""
+    boxes = [box for box, *_ in boxes_of(moves)]
+    givers = defaultdict(list)
+    for box in boxes:
+        givers[box.receiver].append((*box.write, box.sender))
+    groups = {taker: [sender for *_, sender in sorted(each)] for taker, each in givers.items()}
+    window = tuple(map(max, zip(*(box.shape for box in boxes), strict=True)))
+    reads = np.zeros((len(groups[0]), len(moves.ranks), len(window)), np.int32)
+    for box in boxes:
+        reads[groups[box.sender].index(box.receiver), box.sender] = box.read
+    return Groups(sorted(set(map(tuple, groups.values()))), window, reads)
+
+
+def among_groups(x, moves, axes):
+    """Return the windows of a target shard one after the other along their first dimension."""
+    me, groups = lax.axis_index(axes), groups_of(moves)
+    boxes = [lax.dynamic_slice(x, at(table, me), groups.window) for table in groups.reads]
+    return lax.all_to_all(
+        jnp.concatenate(boxes), axes, 0, 0, axis_index_groups=groups.members, tiled=True
+    )
+
+
+def fetched(x, source, target, senders, axes, window):
+    """Return the window that every rank has of one shard: that of `senders[rank]`, maybe itself."""
+    reads = np.zeros((len(senders), len(window)), np.int32)
+    for receiver, sender in enumerate(senders):
+        own = source.box(sender)
+        reads[sender] = np.subtract(common(own, target.box(receiver))[::2], own[::2])
+    return lax.dynamic_slice(x, at(reads, lax.axis_index(axes)), window)
+
+
+def permuted(x, axes, senders):
+    """Return what every rank has of the one that `senders` lists for it."""
+    return lax.ppermute(x, axes, [(sender, rank) for rank, sender in enumerate(senders)])
+
+
+def along(groups, grid, dim):
+    """Return the groups of ranks whose boxes follow one another along a dimension of their grid."""
+    rows = np.moveaxis(np.reshape(groups, (-1, *grid)), dim + 1, -1)
+    return rows.reshape(-1, grid[dim]).tolist()
+
+
+@functools.cache
+def _ragged_tables(moves, axis, unit):
+    """Return reads, sizes and writes [sender, receiver]: where the rows of a box start in the
+    source shard, how many they are, and where they start in the target shard."""
+    tables = np.zeros((3, len(moves.ranks), len(moves.ranks)), np.int32)
+    for box, *_ in boxes_of(moves):
+        tables[:, box.sender, box.receiver] = box.read[axis], box.shape[axis], box.write[axis]
+    return tables // unit
+
+
+def ragged(x, moves, axes, shape, axis, unit=1):
+    """Return the rows of the target shard, a shape of rows, from those of the source shard; a row
+    has `unit` indices of a dimension."""
+    tables = _ragged_tables(moves, axis, unit)
+
+    def at_once(x):
+        me = lax.axis_index(axes)
+        reads, sizes, writes = tables
+        sent, taken = [at(table, me) for table in (reads, sizes, writes)], at(sizes.T, me)
+        y = jnp.zeros(shape, x.dtype)
+        return lax.ragged_all_to_all(x, y, *sent, taken, axis_name=axes)
+
+    def by_distance(x):
+        me, ranks = lax.axis_index(axes), np.arange(len(moves.ranks))
+        y = jnp.zeros(shape, x.dtype)
+        for distance in ranks.tolist():
+            takers = (ranks + distance) % len(ranks)
+            reads, sizes, writes = tables[:, ranks, takers]
+            rows = np.arange(sizes.max())
+            if not rows.size:
+                continue
+            box = jnp.take(x, at(reads, me) + rows, axis=0, mode="clip")
+            if distance:
+                pairs = list(zip(ranks.tolist(), takers.tolist(), strict=True))
+                box = lax.ppermute(box, axes, pairs)
+            # What arrives is as large as its sender says, which is `distance` ranks before.
+            size, write = (at(np.roll(table, distance), me) for table in (sizes, writes))
+            y = y.at[jnp.where(rows < size, write + rows, len(y))].set(box, mode="drop")
+        return y
+
+    # XLA on CPU has no ragged all-to-all.
+    return lax.platform_dependent(x, cpu=by_distance, default=at_once)

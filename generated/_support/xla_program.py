@@ -1,0 +1,89 @@
+"""Programs in plain JAX: `lax` collectives within `shard_map`."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .boxes import extents
+from .jax_check import numbered
+from .jax_program import Program
+
+
+class Terms:
+    """Dimension 0 of source or target stands for unreduced axes: sums to be made. `operator`: what
+    makes one value of the terms of the source; `target_operator`: of those of the target;
+    `transposed`: whether cotangents are moved, of which every term is the tensor."""
+
+    def __init__(self, operator="sum", target_operator="sum", transposed=False):
+        self.operator, self.target_operator = operator, target_operator
+        self.transposed = transposed
+
+
+class XlaProgram(Program):
+    """`exchange_of` makes the target shard of a source shard; `axes`: those over which devices are
+    ranked; `short`: the dimensions along which it leaves padding that is not zero; `reduces`:
+    whether it computes with the elements."""
+
+    def __init__(self, exchange_of, axes, short=(), reduces=False, terms=None, moves=None):
+        self._exchange_of, self._axes, self._short = exchange_of, axes, short
+        self._reduces, self._terms, self.moves = reduces, terms, moves
+
+    def as_bits(self, interpret):
+        """Return whether elements are given as integers of their width."""
+        del interpret
+        return self.floating and not self._reduces
+
+    def exchange(self, shard, order, interpret, collective_id):
+        """Return the target shard, its padding zero."""
+        del order, interpret, collective_id
+        y = self._exchange_of(shard)
+        if self._short:
+            extent = at(self._extents, lax.axis_index(self._axes))
+            for axis in self._short:
+                along = lax.broadcasted_iota(jnp.int32, y.shape, axis)
+                y = jnp.where(along < extent[axis], y, jnp.zeros((), y.dtype))
+        return y if self.host.target.local else y.reshape(())  # a scalar may move as a vector
+
+    @functools.cached_property
+    def _extents(self):
+        """The exact shape of the target shard of every rank."""
+        target, ranks = self.host.target, self.host.ranks
+        if tuple(target.ids) == tuple(self.host.source.ids):
+            ranks = list(target.ids)  # ranked as the mesh has them
+        extent = np.zeros((len(ranks), len(target.local)), np.int32)
+        for position, device_id in enumerate(target.ids):
+            extent[ranks.index(device_id)] = extents(target.box(position))
+        return extent
+
+    def numbered(self):
+        """Return numbered elements, as `pad` takes them, and as `read` has them of the result."""
+        host, tensor = self.host, numbered(self.host)
+        given = self._terms_of(tensor) if host.source.terms else tensor
+        if host.target.terms and self._terms.transposed:
+            return given, np.stack([tensor] * host.target.padded[0])
+        return given, tensor
+
+    def _terms_of(self, tensor):
+        count = self.host.source.padded[0]
+        if self._terms.transposed:
+            return jnp.stack([tensor] * count)
+        # Every element of the tensor is in one term, and what counts for nothing in the others.
+        nothing = tensor.max() if self._terms.operator == "min" else 0
+        turn = jnp.arange(tensor.size).reshape(tensor.shape) % count
+        terms = [jnp.where(turn == i, tensor, nothing).astype(tensor.dtype) for i in range(count)]
+        return jnp.stack(terms)
+
+    def read(self, result):
+        """Return the tensor that an unpadded result stands for."""
+        if not self.host.target.terms or self._terms.transposed:
+            return result
+        return getattr(np.asarray(result, np.float32), self._terms.target_operator)(axis=0)
+
+
+def at(table, me):
+    """Return the row of a rank in a table; the row itself where all are the same."""
+    if (table == table[0]).all():
+        return table[0]
+    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
