@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -239,16 +240,25 @@ def short_dims(layout: Layout) -> tuple[int, ...]:
     return tuple(axis for axis, dim in enumerate(layout.dims) if not dim.is_even)
 
 
+LIBRARIES = {
+    "jnp": "import jax.numpy as jnp",
+    "lax": "from jax import lax",
+    "pl": "from jax.experimental import pallas as pl",
+    "pltpu": "from jax.experimental.pallas import tpu as pltpu",
+}
+"""What modules import of JAX, by name."""
+
+
+def libraries_of(lines: Iterable[str]) -> frozenset[str]:
+    """Return which libraries statements take something of."""
+    words = {word for line in lines for word in re.findall(r"\b(\w+)\.", line)}
+    return frozenset(LIBRARIES.keys() & words)
+
+
 def library_lines(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the imports of `P`, and of those of `jnp`, `lax`, `pl` and `pltpu` that are used."""
-    known = {
-        "jnp": "import jax.numpy as jnp",
-        "lax": "from jax import lax",
-        "pl": "from jax.experimental import pallas as pl",
-        "pltpu": "from jax.experimental.pallas import tpu as pltpu",
-    }
+    """Return the imports of libraries, and of `P`."""
     used = set(names)
-    lines = (line for name, line in known.items() if name in used)
+    lines = (line for name, line in LIBRARIES.items() if name in used)
     return (*lines, "from jax.sharding import PartitionSpec as P")
 
 

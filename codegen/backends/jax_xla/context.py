@@ -25,6 +25,7 @@ from shardwright.codegen.backends.jax_host import (
     facts_of,
     host_text,
     imports_of,
+    libraries_of,
     library_lines,
     quoted_names,
     short_dims,
@@ -46,7 +47,6 @@ from shardwright.codegen.backends.jax_xla.transport import (
     Function,
     How,
     Transport,
-    libraries_of,
     transport_of,
 )
 from shardwright.codegen.emit.context import (

@@ -7,7 +7,7 @@ from typing import assert_never
 
 import sympy
 
-from shardwright.codegen.backends.jax_host import called
+from shardwright.codegen.backends.jax_host import called, libraries_of
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
@@ -78,11 +78,6 @@ def transport_of(how: How, exchange: Exchange, some_local: bool) -> Transport:
             )
         case _:
             assert_never(how)
-
-
-def libraries_of(lines: tuple[str, ...]) -> frozenset[str]:
-    """Return which of `jnp` and `lax` statements are of."""
-    return frozenset(name for name in ("jnp", "lax") if any(f"{name}." in line for line in lines))
 
 
 def _by_rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from shardwright.codegen.backends.jax_host import HostText, called
+from shardwright.codegen.backends.jax_host import HostText, called, libraries_of
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
@@ -52,7 +52,7 @@ def kernel_text(exchange: Exchange, form: Form, host: HostText, reach: bool) -> 
     return KernelText(
         functions=used,
         calls={"pallas_peers": tuple(names), **calls},
-        libraries=frozenset(("jnp", "pl", "pltpu")) if kernels else frozenset(),
+        libraries=libraries_of(line for lines in kernels for line in lines),
         made=made,
         moves=(*peers, *before),
         kernels=kernels,
@@ -77,9 +77,7 @@ def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, reach: bool) ->
             "pallas_direct": ("Direct", "Permuted", *(met if uniform.sends else ())),
             "pallas_index": ("LOGICAL",) if uniform.sends else (),
         },
-        libraries=frozenset(("lax", "pl", "pltpu"))
-        if uniform.sends
-        else frozenset(("lax", "pltpu")),
+        libraries=libraries_of(uniform.kernel),
         made=tuple(called("_PROGRAM = Direct", [*given, *settings])),
         moves=tuple(uniform.peers_lines),
         positions=uniform.functions,
@@ -231,7 +229,7 @@ def _windows(form: Windows, exchange: Exchange, host: HostText, settings: list[s
 
 
 ABOUT_WINDOWS = (
-    "# Tiles start and end anywhere: they travel in chunks, which are shifted, into a staging area.",
+    "# Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.",
     "# From there every block of the target shard is put together.",
 )
 
