@@ -133,11 +133,15 @@ def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
         if isinstance(node, ast.Import):
             plain.add(ast.unparse(node))
         elif not node.level:
-            names = {alias.name for alias in node.names}
+            names = {ast.unparse(alias) for alias in node.names}
             named.setdefault(node.module or "", set()).update(names)
     lines = sorted(plain, key=lambda line: line.split()[1].lower())
     for module in sorted(named):
-        lines.append(f"from {module} import {', '.join(sorted(named[module], key=_by_kind))}")
+        renamed = {name for name in named[module] if " as " in name}
+        if named[module] - renamed:
+            names = sorted(named[module] - renamed, key=_by_kind)
+            lines.append(f"from {module} import {', '.join(names)}")
+        lines += [f"from {module} import {name}" for name in sorted(renamed)]
     own = [line for line in lines if line.split()[1].split(".")[0] in sys.stdlib_module_names]
     return "\n".join(own), "\n".join(line for line in lines if line not in own)
 

@@ -141,7 +141,7 @@ spec = importlib.util.spec_from_file_location("emitted", path)
 m = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(m)
 # The interpreter knows one process alone: in place of the kernel, what it does to these shards.
-m._program = lambda stacked, union, interpret, collective_id: jax.jit(
+m._HOST.stacked = lambda stacked, union, interpret, collective_id: jax.jit(
     lambda shards: jnp.flip(shards, 0), out_shardings=NamedSharding(union, P("device"))
 )(stacked)
 devices = np.array(jax.devices())
@@ -253,10 +253,12 @@ def test_a_module_says_what_it_costs(shape: tuple[int, ...], form: str, times: f
     places = GRID.sharding('[{"x"}, {"y"}]'), GRID.sharding('[{"y"}, {"x"}]')
     planned = plan(Reshard(shape, "float32", *places))
     text = registry.backend("pallas_tpu").render(Request(planned, "shardwright emit"))
-    said = re.search(r'^FORM = "(\w+)"\nWIRE_BYTES = (\d+)$', text, re.M)
+    said = re.search(r"^Form: (\w+);", text, re.M)
     assert said is not None
     assert said[1] == form
-    assert 1 <= int(said[2]) / planned.traffic.received_max <= times
+    wire = re.search(r"^WIRE_BYTES = (\d+)$", text, re.M)
+    assert wire is not None
+    assert 1 <= int(wire[1]) / planned.traffic.received_max <= times
 
 
 COMPILED = """
@@ -316,12 +318,12 @@ def test_a_warning_where_v5e_does_not_send_directly(reshard: Reshard, tmp_path: 
     assert far > 0
     devices = [SimpleNamespace(device_kind="TPU v5 lite", coords=at) for at in coords]
     with pytest.warns(UserWarning, match=f"^{far} of {len(pairs)} pairs of devices are at offsets"):
-        module._check_routes(devices)
+        module._HOST.program.check_routes(devices)
     for device in devices:
         device.device_kind = "TPU v6 lite"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        module._check_routes(devices)
+        module._HOST.program.check_routes(devices)
 
 
 @pytest.mark.parametrize("backend", ["pallas_tpu", "jax_xla"])

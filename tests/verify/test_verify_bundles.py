@@ -30,40 +30,55 @@ LEFT = r"Semaphore \d+ has non-zero count for \d \(global core \d\) at kernel ex
 PALLAS: Faults = {
     "right": ((), ""),
     "start_off_by_one": (
-        ((r"source_box\(me\)", "tuple(end - 1 for end in source_box(me))"),),
+        (
+            (r"self\.host\.source\.box\(me\)", "tuple(n - 1 for n in self.host.source.box(me))"),
+            (r"pl\.multiple_of\(peer \*", "pl.multiple_of((3 - peer) *"),
+        ),
         rf"{WRONG}|IndexError: .*",
     ),
     "tile_left_out": (
-        ((r"(\(holder\(\*own, receiver\) == me\))", r"\1 & (receiver != 1)"),),
+        (
+            (r"(\(self\.holder\(own, receiver, piece\) == me\))", r"\1 & (receiver != 1)"),
+            (r"pl\.when\(peer != me\)\(functools", "pl.when((peer != me) & (peer != 1))(functools"),
+        ),
         r"a wait that never ends: core \d waits for \d+ of semaphore \d+, which stands at \d+ .*",
     ),
     "tile_left_out_by_both_ends": (
         (
             (
-                r"(\(holder\(\*own, receiver\) == me\))",
+                r"(\(self\.holder\(own, receiver, piece\) == me\))",
                 r"\1 & ((receiver != 1) | (me != 0))",
             ),
             (
-                r"return _is_full\(_ranges\(box\)\)",
-                "return _is_full(_ranges(box)) & ((sender != 0) | (receiver != 1))",
+                r"comes = is_full\(ranges\(box\)\)",
+                "sender = self.holder(shard, receiver, piece)\n"
+                "        comes = is_full(ranges(box)) & ((sender != 0) | (receiver != 1))",
             ),
+            (r"x\.at\[:, ", "x.at[pl.ds(0, 7), "),
+            (r"pl\.ds\(pl\.multiple_of\(me \* 8, 8\), 8\)", "pl.ds(me * 8, 7)"),
         ),
         UNWRITTEN.format("7f[0-9a-f]*"),
     ),
     "tiles_overlap": (
         (
-            (r"_number\(source_shard\(me\), senders\(receiver\), piece\)", "0"),
-            (r"_at\(y, box, target_box\(receiver\)\)", "_at(y, box, box)"),
+            (r"self\._number\(own, forms\.senders\(receiver\), piece\)", "0"),
+            (r"(place = y\.at\[pl\.ds\(pl\.multiple_of\()me", r"\g<1>0 * me"),
             (r" \+ before \* step", ""),
         ),
         r"race: write of \('hbm'.*\)\] against write of \('hbm'.*\)\]",
     ),
     "receive_wait_left_out": (
-        ((r"pltpu\.make_async_copy\(place, place, received\)\.wait", "lambda: None"),),
+        (
+            (r"pltpu\.make_async_copy\(place, place, received\)\.wait", "lambda: None"),
+            (r"push\(peer\)\.wait\(\)", "push(peer).wait_send()"),
+        ),
         rf"{UNWRITTEN.format('7f[0-9a-f]*')}|{LEFT}",
     ),
     "send_wait_left_out": (
-        ((r"\((copy|push\(1 - slot, \*older\[1:\]\))\.wait_send\)", "(lambda: None)"),),
+        (
+            (r"\((copy|push\(1 - slot, older\))\.wait_send\)", "(lambda: None)"),
+            (r"push\(peer\)\.wait\(\)", "push(peer).wait_recv()"),
+        ),
         LEFT,
     ),
     "right_after_that": ((), ""),
@@ -116,8 +131,9 @@ def thin() -> Reshard:
 
 
 def planted(root: Path, backend: str, faults: Faults, reshard: Reshard) -> dict[str, Report]:
-    """One bundle for each fault, its module edited, verified together."""
-    bundle = emit(reshard, (backend,))
+    """One bundle for each fault, its module edited, with the support of a TPU's kernels in it,
+    verified together."""
+    bundle = emit(reshard, (backend,), single_file=backend == "pallas_tpu")
     for name, (edits, _) in faults.items():
         bundle.write(root / name)
         module = root / name / f"{backend}.py"
@@ -185,7 +201,7 @@ def test_large_tensors_are_verified_on_a_twin(tmp_path: Path) -> None:
     needs_both_runtimes()
     for name in ("as_emitted", "edited", "moves_wrongly"):
         emit(large(), gradient=True).write(tmp_path / name)
-    edit(tmp_path / "edited" / "pallas_tpu.py", "import math", "import math  # by hand")
+    edit(tmp_path / "edited" / "pallas_tpu.py", "import os", "import os  # by hand")
     edit(tmp_path / "edited" / "triton_gpu.py", "import os", "import os  # by hand")
     instead = {"holder": "return 0", "senders": "return [0]"}
     for backend, name in zip(BACKENDS, instead, strict=True):
