@@ -32,22 +32,33 @@ def transfer_table(plan: DirectPlan) -> list[str]:
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
-    moved = plan.transfers()
-    pairs = _permutation(moved, exchange)
+    pairs = permutation(plan)
     if pairs:
-        return ["", "A permutation: every shard goes whole to one device.", "", *pairs]
-    dims = _split(exchange)
+        return ["", *pairs]
+    dims, moved = cut_dims(exchange), plan.transfers()
     rows = _rows(exchange, moved, dims)
     if len(rows) - 1 > LONGEST:
         rows = _rows(exchange, moved, dims, brief=True)
-    told = ", ".join(map(str, dims))
-    along = [f"Ranges along dimension{'s' if len(dims) > 1 else ''} {told}:", ""] if dims else []
+    along = [f"{along_text(dims)}:", ""] if dims else []
     return ["", *along, *rows]
 
 
-def _permutation(moved: Transfers, exchange: Exchange) -> list[str]:
-    """Return two rows of partners where every device sends its whole shard to one, and receives
-    one."""
+def permutation(plan: DirectPlan) -> list[str]:
+    """Return lines that pair devices where each sends its whole shard to one, and receives one;
+    none otherwise, or where there are more devices."""
+    exchange = plan.exchange
+    if exchange.ranks.size > TABLE_DEVICES:
+        return []
+    pairs = _pairs(plan.transfers(), exchange)
+    return ["A permutation: every shard goes whole to one device.", "", *pairs] if pairs else []
+
+
+def along_text(dims: list[int]) -> str:
+    """Return along which dimensions ranges are given."""
+    return f"Ranges along dimension{'s' if len(dims) > 1 else ''} {', '.join(map(str, dims))}"
+
+
+def _pairs(moved: Transfers, exchange: Exchange) -> list[str]:
     count = exchange.ranks.size
     order = np.argsort(moved.receiver)
     by_both = moved.elements.tolist(), moved.elements[order].tolist()
@@ -71,9 +82,15 @@ def _volumes(layout: Layout) -> list[int]:
     return [size for _, size in sorted(zip(layout.mesh.device_ids, sizes, strict=True))]
 
 
-def _split(exchange: Exchange) -> list[int]:
-    """Return the dimensions that either side splits."""
-    return [k for k, dim in enumerate(exchange.dims) if max(dim.source.parts, dim.target.parts) > 1]
+def cut_dims(exchange: Exchange) -> list[int]:
+    """Return the dimensions that either side splits, or along which tiles are cut into pieces."""
+    rule, hidden = exchange.rule, exchange.source.hidden
+    cut = rule.cut - hidden if rule.pieces > 1 else None
+    return [
+        axis
+        for axis, dim in enumerate(exchange.dims[hidden:])
+        if max(dim.source.parts, dim.target.parts) > 1 or axis == cut
+    ]
 
 
 def _rows(exchange: Exchange, moved: Transfers, dims: list[int], brief: bool = False) -> list[str]:
@@ -106,7 +123,7 @@ def _rows(exchange: Exchange, moved: Transfers, dims: list[int], brief: bool = F
 
 
 def _held(layout: Layout, dims: list[int]) -> dict[int, str]:
-    boxes = layout.boxes()
+    boxes = layout.boxes()[:, layout.hidden :]
     return {
         device: _box(box, dims) for device, box in zip(layout.mesh.device_ids, boxes, strict=True)
     }
