@@ -116,38 +116,35 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 4, tl.program_id(0) // 4
     to0 = receiver % 3 * 4
+    # Up to 2 shards of 6 meet one of 4; devices begin with different ones.
     a0 = to0 // 6 + (number // 2 + receiver // 3 + 1) % 2
     from0 = a0 * 6
     low0 = max(from0, to0)
     high0 = min(from0 + 6, to0 + 4)
     width0 = high0 - low0
     to1 = receiver // 3 * 6
+    # 2 shards of 4 meet one of 6; devices begin with different ones.
     a1 = to1 // 4 + (number % 2 + receiver % 3 + 1) % 2
     from1 = a1 * 4
     low1 = max(from1, to1)
     width1 = min(from1 + 4, to1 + 6) - low1
     sender = a0 * 3 + a1
     if low0 < high0:
-        source = shard_at(peers, sender, out, LANES)
-        read = (low0 - from0) * 4 + low1 - from1
-        write = (low0 - to0) * 6 + low1 - to1
-        rows, columns = width0, width1
-        read_row, write_row = 4, 6
         copy_rows(
-            source,
+            shard_at(peers, sender, out, LANES),
             out,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
+            read=(low0 - from0) * 4 + low1 - from1,
+            write=(low0 - to0) * 6 + low1 - to1,
+            rows=width0,
+            columns=width1,
+            read_row=4,
+            write_row=6,
+            block=block,
+            WIDTH=WIDTH,
+            LANES=LANES,
+            ROWS=ROWS,
+            COLUMNS=COLUMNS,
+            COLUMN_BLOCKS=COLUMN_BLOCKS,
         )
 
 

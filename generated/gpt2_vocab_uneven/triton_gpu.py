@@ -122,6 +122,7 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 3, tl.program_id(0) // 3
     to0 = receiver % 4 * 12565
+    # Up to 3 shards of 6283 meet one of 12565; devices begin with different ones.
     a0 = to0 // 6283 + (number + receiver + 1) % 3
     from0 = a0 * 6283
     low0 = max(from0, to0)
@@ -129,26 +130,21 @@ def pull_kernel(
     width0 = high0 - low0
     to1 = receiver // 4 * 384
     if low0 < high0:
-        source = shard_at(peers, a0, out, LANES)
-        read = (low0 - from0) * 768 + to1
-        write = (low0 - to0) * 384
-        rows, columns = width0, 384
-        read_row, write_row = 768, 384
         copy_rows(
-            source,
+            shard_at(peers, a0, out, LANES),
             out,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
+            read=(low0 - from0) * 768 + to1,
+            write=(low0 - to0) * 384,
+            rows=width0,
+            columns=384,
+            read_row=768,
+            write_row=384,
+            block=block,
+            WIDTH=WIDTH,
+            LANES=LANES,
+            ROWS=ROWS,
+            COLUMNS=COLUMNS,
+            COLUMN_BLOCKS=COLUMN_BLOCKS,
         )
 
 

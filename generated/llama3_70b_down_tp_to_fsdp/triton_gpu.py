@@ -115,29 +115,25 @@ def pull_kernel(
     to0 = receiver * 3584
     a0 = to0 // 7168
     from0 = a0 * 7168
+    # 2 shards of 4096 meet one of 8192; devices begin with different ones.
     a1 = (receiver // 4 + number + 1) % 2
     from1 = a1 * 4096
     sender = a1 * 4 + a0
-    source = shard_at(peers, sender, out, LANES)
-    read = (to0 - from0) * 4096
-    write = from1
-    rows, columns = 3584, 4096
-    read_row, write_row = 4096, 8192
     copy_rows(
-        source,
+        shard_at(peers, sender, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=(to0 - from0) * 4096,
+        write=from1,
+        rows=3584,
+        columns=4096,
+        read_row=4096,
+        write_row=8192,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

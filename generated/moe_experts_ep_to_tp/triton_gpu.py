@@ -107,29 +107,25 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
     to0 = receiver // 2 * 64
+    # 2 shards of 32 meet one of 64; devices begin with different ones.
     a0 = to0 // 32 + (number + receiver + 1) % 2
     from0 = a0 * 32
     to2 = receiver % 2 * 896
-    source = shard_at(peers, a0, out, LANES)
-    read = to2
-    write = (from0 * 2048 - to0 * 2048) * 896
-    rows, columns = 65536, 896
-    read_row, write_row = 1792, 896
     copy_rows(
-        source,
+        shard_at(peers, a0, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to2,
+        write=(from0 * 2048 - to0 * 2048) * 896,
+        rows=65536,
+        columns=896,
+        read_row=1792,
+        write_row=896,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

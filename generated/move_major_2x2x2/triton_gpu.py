@@ -111,28 +111,24 @@ def pull_kernel(
     a0 = to0 // 2
     from0 = a0 * 2
     to1 = receiver % 2 * 2
+    # 2 shards of 1 meet one of 2; devices begin with different ones.
     a1 = (receiver % 4 + number + 1) % 2 + to1
     sender = a0 * 4 + a1
-    source = shard_at(peers, sender, out, LANES)
-    read = to0 - from0
-    write = a1 - to1
-    rows, columns = 1, 1
-    read_row, write_row = 1, 2
     copy_rows(
-        source,
+        shard_at(peers, sender, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to0 - from0,
+        write=a1 - to1,
+        rows=1,
+        columns=1,
+        read_row=1,
+        write_row=2,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

@@ -124,6 +124,7 @@ def pull_kernel(
     first_rest0 = to0 - first_digit0 * 3
     first_length0 = min(3, 5 - first_digit0 * 3)
     first_digit0_1 = first_rest0 // ((first_length0 + 1) // 2)
+    # Up to 2 shards of 2 meet one of 2; devices begin with different ones.
     a0 = first_digit0 * 2 + (number + receiver + 1) % 2 + first_digit0_1
     source_offset0 = a0 // 2 * 3
     source_length0 = min(3, 5 - source_offset0)
@@ -134,26 +135,21 @@ def pull_kernel(
     high0 = min(source_length0_1 + source_lo0, min(to0 + 2, 5))
     width0 = high0 - source_lo0
     if (a0 < 4) & (source_lo0 < high0):
-        source = shard_at(peers, a0, out, LANES)
-        read = 0
-        write = source_lo0 * 3 - to0 * 3
-        rows, columns = 1, width0 * 3
-        read_row, write_row = 0, 0
         copy_rows(
-            source,
+            shard_at(peers, a0, out, LANES),
             out,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
+            read=0,
+            write=source_lo0 * 3 - to0 * 3,
+            rows=1,
+            columns=width0 * 3,
+            read_row=0,
+            write_row=0,
+            block=block,
+            WIDTH=WIDTH,
+            LANES=LANES,
+            ROWS=ROWS,
+            COLUMNS=COLUMNS,
+            COLUMN_BLOCKS=COLUMN_BLOCKS,
         )
 
 

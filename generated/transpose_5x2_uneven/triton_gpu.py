@@ -120,11 +120,13 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 6, tl.program_id(0) // 6
     to0 = receiver % 2 * 14
+    # 3 shards of 6 meet one of 14; devices begin with different ones.
     a0 = to0 // 6 + (number // 2 + receiver // 2 + 1) % 3
     from0 = a0 * 6
     low0 = max(from0, to0)
     width0 = min(from0 + 6, min(to0 + 14, 27)) - low0
     to1 = receiver // 2 * 3
+    # Up to 2 shards of 7 meet one of 3; devices begin with different ones.
     a1 = to1 // 7 + (number % 2 + receiver % 2 + 1) % 2
     from1 = a1 * 7
     low1 = max(from1, to1)
@@ -133,26 +135,21 @@ def pull_kernel(
     wanted1 = min(to1 + 3, 14) - to1
     sender = a0 * 2 + a1
     if low1 < high1:
-        source = shard_at(peers, sender, out, LANES)
-        read = (low0 - from0) * 7 + low1 - from1
-        write = (low0 - to0) * wanted1 + low1 - to1
-        rows, columns = width0, width1
-        read_row, write_row = 7, wanted1
         copy_rows(
-            source,
+            shard_at(peers, sender, out, LANES),
             out,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
+            read=(low0 - from0) * 7 + low1 - from1,
+            write=(low0 - to0) * wanted1 + low1 - to1,
+            rows=width0,
+            columns=width1,
+            read_row=7,
+            write_row=wanted1,
+            block=block,
+            WIDTH=WIDTH,
+            LANES=LANES,
+            ROWS=ROWS,
+            COLUMNS=COLUMNS,
+            COLUMN_BLOCKS=COLUMN_BLOCKS,
         )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
-from shardwright.codegen.backends.triton_gpu.along import Candidates
 from shardwright.codegen.backends.triton_gpu.dtensor import placements
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.peers import Peers
@@ -119,10 +118,8 @@ def _met(axis: int, kernel: Kernel) -> str:
     if max(dim.source.parts, dim.target.parts) == 1:
         return ""
     sizes = f"shards of {dim.source.size} meet shards of {dim.target.size}"
-    count = kernel.counts[axis]
-    every = "" if Candidates.of(dim).full.all() else "up to "
-    most = "one" if count == 1 else f"{every}{count}"
-    return f"Along dimension {axis}, {sizes}: {most} of the source for one of the target."
+    met = f"{kernel.meets(axis)} of the source for one of the target"
+    return f"Along dimension {axis}, {sizes}: {met}."
 
 
 def _host(request: Request, kernel: Kernel) -> tuple[str, ...]:

@@ -10,13 +10,8 @@ from functools import cached_property
 
 import sympy
 
-from shardwright.codegen.backends.triton_gpu.kernel import (
-    LONG,
-    Kernel,
-    conjunction,
-    printed,
-    pruned,
-)
+from shardwright.codegen.backends.triton_gpu.kernel import Kernel
+from shardwright.codegen.backends.triton_gpu.lines import LONG, conjunction, printed, pruned
 from shardwright.codegen.emit.index_functions import FunctionBody
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, statement_lines
 from shardwright.ir.algebra.identities import simplify

@@ -1,0 +1,108 @@
+"""Lines of kernels and of the functions of senders and receivers, as a formatter leaves them."""
+
+from __future__ import annotations
+
+import re
+
+import sympy
+
+from shardwright.codegen.backends.triton_gpu.along import Condition
+from shardwright.codegen.emit.index_functions import Assignment
+from shardwright.codegen.emit.python_text import statement_lines
+from shardwright.ir.algebra.identities import simplify
+from shardwright.ir.algebra.index import Value
+from shardwright.ir.algebra.printers import TRITON, Printer
+from shardwright.ir.errors import InternalError
+
+LONG = 64
+"""Characters of an expression into which no other is put."""
+
+FITS = 96
+"""Characters of a line of a function's body."""
+
+Terms = list[tuple[Value, Value]]
+"""Summands of an offset: where something begins, and how far apart that is counted in."""
+
+
+def chosen(name: str, test: str, one: str, other: str) -> list[str]:
+    """Return the lines of a choice."""
+    inner = f"{test}, {one}, {other}"
+    line = f"{name} = tl.where({inner})"
+    if len(line) <= FITS:
+        return [line]
+    apart = [inner] if len(inner) <= FITS - 4 else [f"{test},", f"{one},", f"{other},"]
+    return [f"{name} = tl.where(", *(f"    {each}" for each in apart), ")"]
+
+
+def conjunction(start: str, tests: list[str], sign: str, end: str = "") -> list[str]:
+    """Return `start (a) & (b) end`, or the same with `and`, over as many lines as it takes."""
+    if len(tests) < 2:
+        return [f"{start}{''.join(tests) or 'True'}{end}"]
+    each = [f"({test})" for test in tests] if sign == "&" else tests
+    line = f"{start}{f' {sign} '.join(each)}{end}"
+    if len(line) <= FITS - 8:
+        return [line]
+    first, *rest = each
+    return [f"{start}(", f"    {first}", *(f"    {sign} {test}" for test in rest), f"){end}"]
+
+
+def test_of(conditions: list[Condition]) -> list[str]:
+    """Return the lines that begin a block of what is done unless a tile is empty."""
+    tests = [f"{TRITON.text(small)} < {TRITON.text(large)}" for small, large in conditions]
+    return conjunction("if ", tests, "&", ":")
+
+
+def printed(printer: Printer, assignments: list[Assignment]) -> list[str]:
+    """Return assignments as lines."""
+    return [line for a in assignments for line in statement_lines(printer, a.name, a.value)]
+
+
+def pruned(assignments: list[Assignment], lines: list[str]) -> list[Assignment]:
+    """Return the assignments that the lines rest on. What only one other uses is put into it."""
+    words = set(re.findall(r"\w+", " ".join(lines)))
+    kept: list[Assignment] = []
+    for assignment in reversed(assignments):
+        users = [k for k, later in enumerate(kept) if _uses(later.value, assignment.name)]
+        if assignment.name in words or len(users) > 1:
+            kept.insert(0, assignment)
+        elif users:
+            kept = _inlined(assignment, users[0], kept)
+    return kept
+
+
+def sum_argument(name: str, terms: Terms, room: int) -> list[str]:
+    """Return `name=begin * stride + ...,` of what is not zero, an argument of a call; `room`:
+    characters of a line."""
+    parts = []
+    for begin, stride in terms:
+        value, step = simplify(begin), simplify(stride)
+        text = TRITON.text(value)
+        if value == 0:
+            continue
+        if step != 1:
+            text = f"({text})" if isinstance(value, sympy.Add) else text
+            step_text = TRITON.text(step)
+            text += f" * ({step_text})" if step.args else f" * {step_text}"
+        parts.append(text)
+    line = f"{name}={' + '.join(parts) or '0'},"
+    if len(line) <= room:
+        return [line]
+    return [f"{name}=(", f"    {parts[0]}", *(f"    + {part}" for part in parts[1:]), "),"]
+
+
+def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> list[Assignment]:
+    """Return assignments, one put into its only user where the algebra can still print that."""
+    user = others[place]
+    symbol = next(s for s in user.value.free_symbols if s.name == assignment.name)
+    whole = Assignment(user.name, user.value.subs(symbol, assignment.value))
+    try:
+        text = TRITON.text(whole.value)
+    except InternalError:
+        return [assignment, *others]
+    if len(text) > LONG:
+        return [assignment, *others]
+    return [*others[:place], whole, *others[place + 1 :]]
+
+
+def _uses(value: Value, name: str) -> bool:
+    return any(symbol.name == name for symbol in sympy.sympify(value).free_symbols)
