@@ -37,10 +37,16 @@ def transfer_table(plan: DirectPlan) -> list[str]:
         return ["", *pairs]
     dims, moved = cut_dims(exchange), plan.transfers()
     rows = _rows(exchange, moved, dims)
-    if len(rows) - 1 > LONGEST:
+    if len(rows) - 1 > LONGEST or not _fit(rows):
         rows = _rows(exchange, moved, dims, brief=True)
+    if not _fit(rows):
+        return ["", *_rows(exchange, moved, [], brief=True)]
     along = [f"{along_text(dims)}:", ""] if dims else []
     return ["", *along, *rows]
+
+
+def _fit(rows: list[str]) -> bool:
+    return all(len(row) <= WIDTH for row in rows)
 
 
 def permutation(plan: DirectPlan) -> list[str]:
@@ -95,7 +101,7 @@ def cut_dims(exchange: Exchange) -> list[int]:
 
 def _rows(exchange: Exchange, moved: Transfers, dims: list[int], brief: bool = False) -> list[str]:
     """Return a line or more for each device: what it holds before, after, and receives; `brief`:
-    from whom only."""
+    from whom only; no `dims`: what it holds is left out."""
     received = defaultdict(list)
     for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
         if sender != receiver:
@@ -104,7 +110,9 @@ def _rows(exchange: Exchange, moved: Transfers, dims: list[int], brief: bool = F
     before, after = (_held(layout, dims) for layout in (exchange.source, exchange.target))
     table: list[Row] = [("device", "before", "after")]
     table += [(str(d), before.get(d, "-"), after.get(d, "-")) for d in exchange.ranks.tolist()]
-    widths = [max(len(row[column]) for row in table) for column in range(3)]
+    if not dims:
+        table = [row[:1] for row in table]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row, device in zip(table, [None, *exchange.ranks.tolist()], strict=True):
         start = INDENT + "  ".join(f"{t:<{w}}" for t, w in zip(row, widths, strict=True)) + "  "

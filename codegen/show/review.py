@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from shardwright.codegen.emit.docstring import senders, side_lines, tile_lines, what_moves
+from shardwright.codegen.emit.python_text import wrapped
 from shardwright.codegen.emit.table import along_text, cut_dims, permutation
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
 from shardwright.codegen.show.tables import (
@@ -75,15 +76,7 @@ def _form(plan: Plan) -> list[str]:
     ]
     if isinstance(plan, DirectPlan) and plan.reshard.shape:
         lines += tile_lines(plan.outline)
-    return [part for line in lines for part in _wrapped(line)]
-
-
-def _wrapped(line: str) -> list[str]:
-    """Return a line as lines that fit, where it has blanks; the others indented deeper."""
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
-    return textwrap.wrap(
-        line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return [part for line in lines for part in wrapped(line, WIDTH)]
 
 
 def _paragraph(text: str) -> str:

@@ -86,20 +86,20 @@ def target_box(position):
 
 def senders(receiver):
     """Positions that the parts of a target shard come from."""
-    return [
-        a0 * 3 + a1
-        for a0 in range(receiver % 3 * 2 // 3, (receiver % 3 * 4 + 3) // 6 + 1)
-        for a1 in range(receiver // 3 * 3 // 2, (receiver // 3 * 6 + 5) // 4 + 1)
-    ]
+    first0 = receiver % 3 * 2 // 3
+    last0 = (receiver % 3 * 4 + 3) // 6
+    first1 = receiver // 3 * 3 // 2
+    last1 = (receiver // 3 * 6 + 5) // 4
+    return [a0 * 3 + a1 for a0 in range(first0, last0 + 1) for a1 in range(first1, last1 + 1)]
 
 
 def receivers(sender):
     """Positions that the parts of a source shard go to."""
-    return [
-        b1 * 3 + b0
-        for b0 in range(sender // 3 * 3 // 2, (sender // 3 * 6 + 5) // 4 + 1)
-        for b1 in range(sender % 3 * 2 // 3, (sender % 3 * 4 + 3) // 6 + 1)
-    ]
+    first0 = sender // 3 * 3 // 2
+    last0 = (sender // 3 * 6 + 5) // 4
+    first1 = sender % 3 * 2 // 3
+    last1 = (sender % 3 * 4 + 3) // 6
+    return [b1 * 3 + b0 for b0 in range(first0, last0 + 1) for b1 in range(first1, last1 + 1)]
 
 
 @triton.jit(do_not_specialize=["receiver"])

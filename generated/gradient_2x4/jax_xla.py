@@ -1,4 +1,5 @@
-"""Reshards float32[64, 48] over 8 devices: [{}, {"model"}], unreduced={"data"} -> [{"data"}, {"model"}].
+"""Reshards float32[64, 48] over 8 devices: [{}, {"model"}], unreduced={"data"} -> [{"data"},
+    {"model"}].
 
 Source: [{}, {"model"}], unreduced={"data"} on <["data"=4, "model"=2]>, shards of 1 x 64 x 24.
     d1(data, model)[k0, k1, k2] -> t[data + k0, k1, model * 24 + k2]

@@ -1,4 +1,5 @@
-"""Reshards float32[64, 48] over 8 devices: [{"data"}, {"model"}] -> [{}, {"model"}], unreduced={"data"}.
+"""Reshards float32[64, 48] over 8 devices: [{"data"}, {"model"}] -> [{}, {"model"}],
+    unreduced={"data"}.
 
 Source: [{"data"}, {"model"}] on <["data"=4, "model"=2]>, shards of 16 x 24.
     d1(data, model)[k0, k1] -> t[data * 16 + k0, model * 24 + k1]

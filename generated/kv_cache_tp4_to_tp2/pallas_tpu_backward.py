@@ -1,4 +1,5 @@
-"""Reshards bfloat16[32, 2048, 8, 128] over 4 devices: [{"b"}, {}, {"a"}, {}] -> [{}, {}, {"a", "b"}, {}].
+"""Reshards bfloat16[32, 2048, 8, 128] over 4 devices: [{"b"}, {}, {"a"}, {}] -> [{}, {}, {"a",
+    "b"}, {}].
 
 Source: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 128.
     d1(a, b)[k0, k1, k2, k3] -> t[b * 16 + k0, k1, a * 4 + k2, k3]

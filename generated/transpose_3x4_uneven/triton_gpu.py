@@ -104,20 +104,20 @@ def target_box(position):
 
 def senders(receiver):
     """Positions that the parts of a target shard come from."""
-    return [
-        a0 * 4 + a1
-        for a0 in range(receiver % 4 * 2 // 3, (receiver % 4 * 4 + 3) // 6 + 1)
-        for a1 in range(receiver // 4 * 4 // 3, (min(receiver // 4 * 8 + 8, 23) - 1) // 6 + 1)
-    ]
+    first0 = receiver % 4 * 2 // 3
+    last0 = (receiver % 4 * 4 + 3) // 6
+    first1 = receiver // 4 * 4 // 3
+    last1 = (min(receiver // 4 * 8 + 8, 23) - 1) // 6
+    return [a0 * 4 + a1 for a0 in range(first0, last0 + 1) for a1 in range(first1, last1 + 1)]
 
 
 def receivers(sender):
     """Positions that the parts of a source shard go to."""
-    return [
-        b1 * 4 + b0
-        for b0 in range(sender // 4 * 3 // 2, (min(sender // 4 * 6 + 6, 16) - 1) // 4 + 1)
-        for b1 in range(sender % 4 * 3 // 4, (min(sender % 4 * 6 + 6, 23) - 1) // 8 + 1)
-    ]
+    first0 = sender // 4 * 3 // 2
+    last0 = (min(sender // 4 * 6 + 6, 16) - 1) // 4
+    first1 = sender % 4 * 3 // 4
+    last1 = (min(sender % 4 * 6 + 6, 23) - 1) // 8
+    return [b1 * 4 + b0 for b0 in range(first0, last0 + 1) for b1 in range(first1, last1 + 1)]
 
 
 @triton.jit(do_not_specialize=["receiver"])

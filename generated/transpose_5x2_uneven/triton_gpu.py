@@ -90,18 +90,20 @@ def target_box(position):
 
 def senders(receiver):
     """Positions that the parts of a target shard come from."""
-    return [
-        a0 * 2 + a1
-        for a0 in range(receiver % 2 * 7 // 3, (min(receiver % 2 * 14 + 14, 27) - 1) // 6 + 1)
-        for a1 in range(receiver // 2 * 3 // 7, (min(receiver // 2 * 3 + 3, 14) - 1) // 7 + 1)
-    ]
+    first0 = receiver % 2 * 7 // 3
+    last0 = (min(receiver % 2 * 14 + 14, 27) - 1) // 6
+    first1 = receiver // 2 * 3 // 7
+    last1 = (min(receiver // 2 * 3 + 3, 14) - 1) // 7
+    return [a0 * 2 + a1 for a0 in range(first0, last0 + 1) for a1 in range(first1, last1 + 1)]
 
 
 def receivers(sender):
     """Positions that the parts of a source shard go to."""
+    first0 = sender // 2 * 3 // 7
+    last0 = (min(sender // 2 * 6 + 6, 27) - 1) // 14
     return [
         b1 * 2 + b0
-        for b0 in range(sender // 2 * 3 // 7, (min(sender // 2 * 6 + 6, 27) - 1) // 14 + 1)
+        for b0 in range(first0, last0 + 1)
         for b1 in range(sender % 2 * 7 // 3, sender % 2 * 7 // 3 + 3)
     ]
 

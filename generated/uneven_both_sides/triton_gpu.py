@@ -87,20 +87,16 @@ def target_box(position):
 
 def senders(receiver):
     """Positions that the parts of a target shard come from."""
-    return [
-        a0 * 4 + a1
-        for a0 in range(2)
-        for a1 in range(receiver % 2 * 7 // 4, (min(receiver % 2 * 7 + 7, 13) - 1) // 4 + 1)
-    ]
+    first1 = receiver % 2 * 7 // 4
+    last1 = (min(receiver % 2 * 7 + 7, 13) - 1) // 4
+    return [a0 * 4 + a1 for a0 in range(2) for a1 in range(first1, last1 + 1)]
 
 
 def receivers(sender):
     """Positions that the parts of a source shard go to."""
-    return [
-        b2 % 2 * 4 + b2 // 2 * 2 + b1
-        for b1 in range(sender % 4 * 4 // 7, (min(sender % 4 * 4 + 4, 13) - 1) // 7 + 1)
-        for b2 in range(4)
-    ]
+    first1 = sender % 4 * 4 // 7
+    last1 = (min(sender % 4 * 4 + 4, 13) - 1) // 7
+    return [b2 % 2 * 4 + b2 // 2 * 2 + b1 for b1 in range(first1, last1 + 1) for b2 in range(4)]
 
 
 @triton.jit(do_not_specialize=["receiver"])

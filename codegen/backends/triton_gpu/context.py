@@ -21,6 +21,7 @@ from shardwright.codegen.emit.context import (
 )
 from shardwright.codegen.emit.docstring import senders, side_lines, title, traffic_lines
 from shardwright.codegen.emit.index_functions import box_functions
+from shardwright.codegen.emit.python_text import wrapped
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.table import transfer_table
 from shardwright.codegen.emit.templates import render as render_template
@@ -101,15 +102,15 @@ def _facts(plan: DirectPlan, kernel: Kernel) -> list[str]:
     """Return lines that state layouts, tiles, traffic and who sends what to whom."""
     exchange = plan.exchange
     met = [_met(axis, kernel) for axis in range(len(exchange.dims))]
-    return [
+    said = [
         *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
         *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
         "",
         *(line for line in met if line),
         *senders(exchange),
         *traffic_lines(plan),
-        *transfer_table(plan),
     ]
+    return [*(part for line in said for part in wrapped(line)), *transfer_table(plan)]
 
 
 def _met(axis: int, kernel: Kernel) -> str:

@@ -15,13 +15,19 @@ from shardwright.ir.algebra.printers import TRITON, Printer
 from shardwright.ir.errors import InternalError
 
 LONG = 64
-"""Characters of an expression into which no other is put."""
+"""Characters of an expression into which no other is put, as `length` counts them."""
 
 FITS = 96
 """Characters of a line of a function's body."""
 
 Terms = list[tuple[Value, Value]]
 """Summands of an offset: where something begins, and how far apart that is counted in."""
+
+
+def length(text: str) -> int:
+    """Return the characters of an expression, four for any number: what is named does not depend
+    on the extents, so that the modules of a tensor and of its smaller twin have the same form."""
+    return len(re.sub(r"\b\d+\b", "0000", text))
 
 
 def chosen(name: str, test: str, one: str, other: str) -> list[str]:
@@ -99,7 +105,7 @@ def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> li
         text = TRITON.text(whole.value)
     except InternalError:
         return [assignment, *others]
-    if len(text) > LONG:
+    if length(text) > LONG:
         return [assignment, *others]
     return [*others[:place], whole, *others[place + 1 :]]
 

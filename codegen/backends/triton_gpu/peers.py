@@ -11,7 +11,7 @@ from functools import cached_property
 import sympy
 
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
-from shardwright.codegen.backends.triton_gpu.lines import LONG, conjunction, printed, pruned
+from shardwright.codegen.backends.triton_gpu.lines import LONG, conjunction, length, printed, pruned
 from shardwright.codegen.emit.index_functions import FunctionBody
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, statement_lines
 from shardwright.ir.algebra.identities import simplify
@@ -141,7 +141,7 @@ def _met(
             numbers.append(first)
             continue
         count = simplify(last - first + 1)
-        if len(PYTHON.text(first)) + len(PYTHON.text(last)) > LONG:
+        if length(PYTHON.text(first)) + length(PYTHON.text(last)) > LONG:
             first, last = body.let(f"first{axis}", first), body.let(f"last{axis}", last)
         numbers.append(Index(f"{letter}{axis}", peer.parts))
         stop = first + count if count.is_Integer else last + 1
