@@ -5,7 +5,7 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "triton_gpu": "f98330814ec6a8a4",
+    "triton_gpu": "4b39f185d3a9f54f",
 }
 
 

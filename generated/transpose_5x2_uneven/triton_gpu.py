@@ -47,7 +47,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "f98330814ec6a8a4", __name__)
+require("triton_gpu", "4b39f185d3a9f54f", __name__)
 
 __all__ = [
     "reshard",

@@ -163,7 +163,7 @@ DETAILS = {
     "pallas_tpu": "twin 35x256; at full size: constants, index functions, transfers, hints, "
     "windows, protocol, text, backward",
     "triton_gpu": (
-        "twin 35x256; at full size: constants, index functions, transfers, sampled programs, "
+        "twin 11x4; at full size: constants, index functions, transfers, sampled programs, "
         "text, backward"
     ),
 }
