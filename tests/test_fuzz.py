@@ -143,7 +143,7 @@ FAULTS = (
         "tl.load(source, mask=inside) + 0.0,",
         "result",
     ),
-    ("triton_gpu", "read_row, write_row = held1, 4", "read_row, write_row = 4, held1", "memory"),
+    ("triton_gpu", "write_row=4,", "write_row=8,", "memory"),
     ("triton_gpu", "mask=inside), mask=inside)", "mask=inside))", "memory outside"),
 )
 """What of a module is replaced by what, and how it shows: elements in the wrong place, bits that

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.emit.context import ModuleText, as_vectors, constant_lines
 from shardwright.codegen.emit.docstring import senders, side_lines, traffic_lines
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
-from shardwright.codegen.emit.table import transfer_table
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, wrapped
+from shardwright.codegen.emit.table import permutation, transfer_table
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
@@ -165,18 +165,17 @@ def _padded(layout: Layout) -> str:
 
 def facts_of(plan: DirectPlan) -> tuple[str, ...]:
     """Return lines that state layouts, tiles, traffic and who sends what to whom."""
-    exchange, table = plan.exchange, transfer_table(plan)
+    exchange = plan.exchange
     met = [_met(axis, tiles) for axis, tiles in enumerate(as_vectors(exchange).dims)]
-    whole = any(line.startswith("A permutation") for line in table)
-    return (
+    tiles = [*(line for line in met if line), *senders(exchange)]
+    said = [
         *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
         *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
         "",
-        *(line for line in met if line and not whole),
-        *([] if whole else senders(exchange)),
+        *([] if permutation(plan) else tiles),
         *traffic_lines(plan),
-        *table,
-    )
+    ]
+    return (*(part for line in said for part in wrapped(line)), *transfer_table(plan))
 
 
 def _met(axis: int, tiles: DimTiles) -> str:

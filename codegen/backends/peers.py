@@ -5,24 +5,20 @@ Each end finds its peers alone; that both find the same is proved by the self-ch
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import sympy
 
-from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
+from shardwright.codegen.backends.lines import LONG, conjunction, length, printed, pruned
+from shardwright.codegen.emit.index_functions import FunctionBody
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, statement_lines
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value
-from shardwright.ir.algebra.printers import PYTHON, TRITON, Printer
-from shardwright.ir.errors import InternalError
+from shardwright.ir.algebra.printers import PYTHON, TRITON
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout, unnamed
-
-LONG = 64
-"""Characters of an expression into which no other is put."""
 
 
 class Ends(Protocol):
@@ -207,7 +203,7 @@ def _met(
             numbers.append(first)
             continue
         count = simplify(last - first + 1)
-        if len(PYTHON.text(first)) + len(PYTHON.text(last)) > LONG:
+        if length(PYTHON.text(first)) + length(PYTHON.text(last)) > LONG:
             first, last = body.let(f"first{axis}", first), body.let(f"last{axis}", last)
         numbers.append(Index(f"{letter}{axis}", peer.parts))
         stop = first + count if count.is_Integer else last + 1
@@ -252,51 +248,3 @@ def _nested(loops: list[str], body: list[str]) -> list[str]:
     """Return a body below its loops."""
     lines = [f"{INDENT * depth}{loop}:" for depth, loop in enumerate(loops)]
     return [*lines, *(INDENT * len(loops) + line for line in body)]
-
-
-def conjunction(start: str, tests: list[str], sign: str, end: str = "") -> list[str]:
-    """Return `start (a) & (b) end`, or the same with `and`, over as many lines as it takes."""
-    if len(tests) < 2:
-        return [f"{start}{''.join(tests) or 'True'}{end}"]
-    each = [f"({test})" for test in tests] if sign == "&" else tests
-    line = f"{start}{f' {sign} '.join(each)}{end}"
-    if len(line) <= WIDTH - 3 * len(INDENT):
-        return [line]
-    first, *rest = each
-    return [f"{start}(", f"    {first}", *(f"    {sign} {test}" for test in rest), f"){end}"]
-
-
-def printed(printer: Printer, assignments: list[Assignment]) -> list[str]:
-    """Return assignments as lines."""
-    return [line for a in assignments for line in statement_lines(printer, a.name, a.value)]
-
-
-def pruned(assignments: list[Assignment], lines: list[str]) -> list[Assignment]:
-    """Return the assignments that the lines rest on. What only one other uses is put into it."""
-    words = set(re.findall(r"\w+", " ".join(lines)))
-    kept: list[Assignment] = []
-    for assignment in reversed(assignments):
-        users = [k for k, later in enumerate(kept) if _uses(later.value, assignment.name)]
-        if assignment.name in words or len(users) > 1:
-            kept.insert(0, assignment)
-        elif users:
-            kept = _inlined(assignment, users[0], kept)
-    return kept
-
-
-def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> list[Assignment]:
-    """Return assignments, one put into its only user where the algebra can still print that."""
-    user = others[place]
-    symbol = next(s for s in user.value.free_symbols if s.name == assignment.name)
-    whole = Assignment(user.name, user.value.subs(symbol, assignment.value))
-    try:
-        text = TRITON.text(whole.value)
-    except InternalError:
-        return [assignment, *others]
-    if len(text) > LONG:
-        return [assignment, *others]
-    return [*others[:place], whole, *others[place + 1 :]]
-
-
-def _uses(value: Value, name: str) -> bool:
-    return any(symbol.name == name for symbol in sympy.sympify(value).free_symbols)

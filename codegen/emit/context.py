@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from shardwright.codegen.emit.docstring import facts, title
 from shardwright.codegen.emit.index_functions import IndexFunction, index_functions
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, exploded, function_lines
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, exploded, function_lines, wrapped
 from shardwright.ir.algebra.printers import Printer
 from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.errors import InputError
@@ -113,7 +113,7 @@ def text_of(
     """Return the common parts of a module of these index functions; `ends`: both sides' layouts."""
     reshard = plan.reshard
     return ModuleText(
-        title=said.title,
+        title="\n".join(wrapped('"""' + said.title))[3:],
         facts=said.facts,
         command=command,
         shape=repr(reshard.shape),

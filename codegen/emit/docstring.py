@@ -17,10 +17,13 @@ TABLE_DEVICES = 16
 
 def title(plan: Plan) -> str:
     """Return one line: what is moved, over how many devices, from which sharding to which."""
-    reshard = plan.reshard
-    shape = ", ".join(map(str, reshard.shape))
-    moved = f"{reshard.dtype}[{shape}] over {plan.devices} devices"
-    return f"Reshards {moved}: {reshard.source} -> {reshard.target}."
+    return f"{what_moves(plan)}: {plan.reshard.source} -> {plan.reshard.target}."
+
+
+def what_moves(plan: Plan) -> str:
+    """Return the first words of that line: what is moved, over how many devices."""
+    shape = ", ".join(map(str, plan.reshard.shape))
+    return f"Reshards {plan.reshard.dtype}[{shape}] over {plan.devices} devices"
 
 
 def facts(plan: DirectPlan) -> tuple[str, ...]:
@@ -31,14 +34,22 @@ def facts(plan: DirectPlan) -> tuple[str, ...]:
         *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
         *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
         "",
-        "Tiles are the intersections of source and target shards. Along dimension",
-        *(f"    {axis}: {_cuts(tiles)}" for axis, tiles in enumerate(exchange.dims)),
+        *tile_lines(exchange),
         *senders(exchange),
         "",
         *traffic_lines(plan),
         *range_table(exchange),
     ]
     return tuple(line for line in lines)
+
+
+def tile_lines(exchange: Exchange) -> list[str]:
+    """Return where tiles begin and end along each dimension of the tensor."""
+    visible = exchange.dims[exchange.source.hidden :]
+    return [
+        "Tiles are the intersections of source and target shards. Along dimension",
+        *(f"    {axis}: {_cuts(tiles)}" for axis, tiles in enumerate(visible)),
+    ]
 
 
 def mesh_text(mesh: Mesh) -> str:
@@ -63,8 +74,9 @@ def side_lines(side: str, device: str, sharding: str, layout: Layout) -> list[st
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
     names = ", ".join(name for name, _ in layout.mesh.axes)
-    local = ", ".join(f"k{axis}" for axis in range(len(layout.dims)))
-    ranges = [_start(dim, position, axis) for axis, dim in enumerate(layout.dims)]
+    dims = layout.dims[layout.hidden :]
+    local = ", ".join(f"k{axis}" for axis in range(len(dims)))
+    ranges = [_start(dim, position, axis) for axis, dim in enumerate(dims)]
     return [
         f"{side}: {sharding} on {mesh_text(layout.mesh)}, shards of {shape}.",
         f"    {device}({names})[{local}] -> t[{', '.join(ranges)}]",
@@ -79,7 +91,8 @@ def _start(dim: DimLayout, position: Value, axis: int) -> str:
 
 
 def _uneven(layout: Layout) -> list[str]:
-    cut = [str(axis) for axis, dim in enumerate(layout.dims) if not dim.is_even]
+    dims = layout.dims[layout.hidden :]
+    cut = [str(axis) for axis, dim in enumerate(dims) if not dim.is_even]
     return (
         [f"    The last shards are short or empty along dimension {', '.join(cut)}."] if cut else []
     )

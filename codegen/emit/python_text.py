@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import sympy
 
 from shardwright.codegen.emit.index_functions import IndexFunction
@@ -9,6 +11,16 @@ from shardwright.ir.algebra.printers import Printer
 
 WIDTH = 100
 INDENT = "    "
+
+
+def wrapped(line: str, width: int = WIDTH) -> list[str]:
+    """Return a line of prose as lines that fit, the others indented deeper."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip())) + INDENT
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") -> list[str]:

@@ -139,8 +139,8 @@ def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
     for module in sorted(named):
         renamed = {name for name in named[module] if " as " in name}
         if named[module] - renamed:
-            names = sorted(named[module] - renamed, key=_by_kind)
-            lines.append(f"from {module} import {', '.join(names)}")
+            listed = sorted(named[module] - renamed, key=_by_kind)
+            lines.append(f"from {module} import {', '.join(listed)}")
         lines += [f"from {module} import {name}" for name in sorted(renamed)]
     own = [line for line in lines if line.split()[1].split(".")[0] in sys.stdlib_module_names]
     return "\n".join(own), "\n".join(line for line in lines if line not in own)

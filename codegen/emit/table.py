@@ -32,22 +32,39 @@ def transfer_table(plan: DirectPlan) -> list[str]:
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
-    moved = plan.transfers()
-    pairs = _permutation(moved, exchange)
+    pairs = permutation(plan)
     if pairs:
-        return ["", "A permutation: every shard goes whole to one device.", "", *pairs]
-    dims = _split(exchange)
+        return ["", *pairs]
+    dims, moved = cut_dims(exchange), plan.transfers()
     rows = _rows(exchange, moved, dims)
-    if len(rows) - 1 > LONGEST:
+    if len(rows) - 1 > LONGEST or not _fit(rows):
         rows = _rows(exchange, moved, dims, brief=True)
-    told = ", ".join(map(str, dims))
-    along = [f"Ranges along dimension{'s' if len(dims) > 1 else ''} {told}:", ""] if dims else []
+    if not _fit(rows):
+        return ["", *_rows(exchange, moved, [], brief=True)]
+    along = [f"{along_text(dims)}:", ""] if dims else []
     return ["", *along, *rows]
 
 
-def _permutation(moved: Transfers, exchange: Exchange) -> list[str]:
-    """Return two rows of partners where every device sends its whole shard to one, and receives
-    one."""
+def _fit(rows: list[str]) -> bool:
+    return all(len(row) <= WIDTH for row in rows)
+
+
+def permutation(plan: DirectPlan) -> list[str]:
+    """Return lines that pair devices where each sends its whole shard to one, and receives one;
+    none otherwise, or where there are more devices."""
+    exchange = plan.exchange
+    if exchange.ranks.size > TABLE_DEVICES:
+        return []
+    pairs = _pairs(plan.transfers(), exchange)
+    return ["A permutation: every shard goes whole to one device.", "", *pairs] if pairs else []
+
+
+def along_text(dims: list[int]) -> str:
+    """Return along which dimensions ranges are given."""
+    return f"Ranges along dimension{'s' if len(dims) > 1 else ''} {', '.join(map(str, dims))}"
+
+
+def _pairs(moved: Transfers, exchange: Exchange) -> list[str]:
     count = exchange.ranks.size
     order = np.argsort(moved.receiver)
     by_both = moved.elements.tolist(), moved.elements[order].tolist()
@@ -71,14 +88,20 @@ def _volumes(layout: Layout) -> list[int]:
     return [size for _, size in sorted(zip(layout.mesh.device_ids, sizes, strict=True))]
 
 
-def _split(exchange: Exchange) -> list[int]:
-    """Return the dimensions that either side splits."""
-    return [k for k, dim in enumerate(exchange.dims) if max(dim.source.parts, dim.target.parts) > 1]
+def cut_dims(exchange: Exchange) -> list[int]:
+    """Return the dimensions that either side splits, or along which tiles are cut into pieces."""
+    rule, hidden = exchange.rule, exchange.source.hidden
+    cut = rule.cut - hidden if rule.pieces > 1 else None
+    return [
+        axis
+        for axis, dim in enumerate(exchange.dims[hidden:])
+        if max(dim.source.parts, dim.target.parts) > 1 or axis == cut
+    ]
 
 
 def _rows(exchange: Exchange, moved: Transfers, dims: list[int], brief: bool = False) -> list[str]:
     """Return a line or more for each device: what it holds before, after, and receives; `brief`:
-    from whom only."""
+    from whom only; no `dims`: what it holds is left out."""
     received = defaultdict(list)
     for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
         if sender != receiver:
@@ -87,7 +110,9 @@ def _rows(exchange: Exchange, moved: Transfers, dims: list[int], brief: bool = F
     before, after = (_held(layout, dims) for layout in (exchange.source, exchange.target))
     table: list[Row] = [("device", "before", "after")]
     table += [(str(d), before.get(d, "-"), after.get(d, "-")) for d in exchange.ranks.tolist()]
-    widths = [max(len(row[column]) for row in table) for column in range(3)]
+    if not dims:
+        table = [row[:1] for row in table]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row, device in zip(table, [None, *exchange.ranks.tolist()], strict=True):
         start = INDENT + "  ".join(f"{t:<{w}}" for t, w in zip(row, widths, strict=True)) + "  "
@@ -106,7 +131,7 @@ def _rows(exchange: Exchange, moved: Transfers, dims: list[int], brief: bool = F
 
 
 def _held(layout: Layout, dims: list[int]) -> dict[int, str]:
-    boxes = layout.boxes()
+    boxes = layout.boxes()[:, layout.hidden :]
     return {
         device: _box(box, dims) for device, box in zip(layout.mesh.device_ids, boxes, strict=True)
     }

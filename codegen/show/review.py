@@ -1,19 +1,31 @@
-"""The review page of a bundle: what a reader needs to judge the modules beside it."""
+"""The review page of a bundle: what a reader needs to judge the modules beside it.
+
+It opens with what a reviewer asks: what moves, how much, and who sends what to whom. A fact stands
+there once; derivation, proof and pictures in text are what `shardwright show` prints.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 
-from shardwright.codegen.emit.docstring import device_ranges, title
-from shardwright.codegen.show.derivation import derivation_lines
-from shardwright.codegen.show.pictures import pictures
+from shardwright.codegen.emit.docstring import senders, side_lines, tile_lines, what_moves
+from shardwright.codegen.emit.python_text import wrapped
+from shardwright.codegen.emit.table import along_text, cut_dims, permutation
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
-from shardwright.codegen.show.tables import HEADINGS, Row, more_text, not_enumerated, tile_rows
+from shardwright.codegen.show.tables import (
+    HEADINGS,
+    LISTED_TRANSFERS,
+    Row,
+    more_text,
+    not_enumerated,
+    tile_rows,
+)
+from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, SteppedPlan
 
-# Devices and transfers that are listed; the others are counted.
-LISTED_DEVICES = 64
-LISTED_TRANSFERS = 64
+WIDTH = 80
+"""Characters of a line, but for commands and tables."""
 
 Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 
@@ -28,22 +40,18 @@ def review_page(
     """
     sections = (
         f"# {name}",
-        title(plan),
-        f"Strategy `{plan.strategy}`. Made, and made again, by",
-        _block([command], "sh"),
-        *(_BACKWARD.format(file) for file in backward),
-        *(_steps(plan) if isinstance(plan, SteppedPlan) else ()),
-        "## Bytes against the bound",
+        f"{what_moves(plan)}.",
+        _block(_form(plan)),
+        "## How much",
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
-        *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
-        "## Picture",
+        *_cost(plan),
+        *(_steps(plan) if isinstance(plan, SteppedPlan) else _exchanged(plan)),
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
-        "## What each device holds",
-        *_devices(plan),
-        *(_exchanged(plan) if isinstance(plan, DirectPlan) else ()),
-        "## How to verify",
-        _VERIFY,
-        _block([f"shardwright verify {name}", "shardwright check ."], "sh"),
+        *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
+        "## To make and to check it",
+        *(_paragraph(_BACKWARD.format(file)) for file in backward),
+        _paragraph(_COMMANDS),
+        _block([command, f"shardwright verify {name}", "shardwright check ."], "sh"),
     )
     return "\n\n".join(sections) + "\n"
 
@@ -52,10 +60,27 @@ _BACKWARD = """\
 `{}` is the reverse reshard, from the target to the source: the module beside it loads it when a
 derivative is asked for, to move cotangents back."""
 
-_VERIFY = """\
-In the folder that holds this one: `verify` runs the modules here, without an accelerator, and
-compares every target shard with a naive oracle bit by bit; `check` tells whether these files are
-what would be emitted now."""
+_COMMANDS = """\
+The first command made these files; `show` with the same flags proves the closed forms and prints
+the pictures as text. In the folder that holds this one, `verify` runs the modules without an
+accelerator and compares every target shard with a naive oracle bit by bit; `check` tells whether
+these files are what would be emitted now."""
+
+
+def _form(plan: Plan) -> list[str]:
+    """Return lines that say how the tensor is cut before and after, and how these cuts meet."""
+    before, after = plan.outline.source, plan.outline.target
+    lines = [
+        *side_lines("Source", "d1", str(plan.reshard.source), before),
+        *side_lines("Target", "d2", str(plan.reshard.target), after),
+    ]
+    if isinstance(plan, DirectPlan) and plan.reshard.shape:
+        lines += tile_lines(plan.outline)
+    return [part for line in lines for part in wrapped(line, WIDTH)]
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _traffic_rows(plan: Plan) -> tuple[Row, ...]:
@@ -74,45 +99,49 @@ def _traffic_row(what: str, moved: int, bound: int) -> Row:
     return what, f"{moved:,}", f"{bound:,}", ratio
 
 
-def _devices(plan: Plan) -> tuple[str, ...]:
-    """Return the range of the tensor on every device, before and after, where they are few."""
-    if plan.devices > LISTED_DEVICES:
-        return (f"{plan.devices:,} devices: the derivation has their ranges in closed form.",)
-    return (_markdown(("device", "before", "after"), device_ranges(plan.outline)),)
-
-
-def _steps(plan: SteppedPlan) -> tuple[str, ...]:
-    """Return every step, and what it is chosen by."""
-    rows = _markdown(STEP_HEADINGS, step_rows(plan))
-    return "## Steps", rows if plan.steps else "None.", " ".join(choice_lines(plan))
-
-
-def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
-    """Return what an exchange is predicted to take, its tiles, and how they follow from the
-    shardings."""
+def _cost(plan: Plan) -> tuple[str, ...]:
+    """Return what the plan is predicted to take, if its topology is known."""
+    if isinstance(plan, SteppedPlan):
+        return (_paragraph(" ".join(choice_lines(plan))),)
     predicted = plan.prediction
-    taken = predicted and (
+    if predicted is None:
+        return ()
+    said = (
         f"An exchange of these tiles is predicted to take {predicted.seconds:.3g} seconds on "
         f"`{predicted.topology}`, and a device to hold at most {predicted.peak_bytes:,} bytes of "
         "the tensor at once."
     )
-    return (
-        *((taken,) if taken else ()),
-        "## Tiles",
-        *_tiles(plan),
-        "## Derivation",
-        _block(derivation_lines(plan)[1:]),
-        "## Pictures in text",
-        _block([pictures(plan)]),
-    )
+    return (_paragraph(said),)
+
+
+def _steps(plan: SteppedPlan) -> tuple[str, ...]:
+    return "## Steps", _markdown(STEP_HEADINGS, step_rows(plan)) if plan.steps else "None."
+
+
+def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
+    """Return the tiles of an exchange, each with its sender and its receiver."""
+    return "## Who sends what to whom", _paragraph(" ".join(senders(plan.exchange))), *_tiles(plan)
 
 
 def _tiles(plan: DirectPlan) -> tuple[str, ...]:
     if plan.devices > ENUMERATED_DEVICES:
-        return (not_enumerated(plan),)
-    rows, count = tile_rows(plan, LISTED_TRANSFERS)
-    table = _markdown(HEADINGS, rows)
-    return (table, more_text(count, len(rows))) if count > len(rows) else (table,)
+        return (_paragraph(not_enumerated(plan)),)
+    pairs = permutation(plan)
+    if pairs:
+        return (_block(line.removeprefix("    ") for line in pairs),)
+    dims = cut_dims(plan.exchange)
+    rows, count = tile_rows(plan, LISTED_TRANSFERS, dims)
+    more = (more_text(count, len(rows)),) if count > len(rows) else ()
+    return (*_along(plan.exchange, dims), _markdown(HEADINGS, rows), *more)
+
+
+def _along(exchange: Exchange, dims: list[int]) -> tuple[str, ...]:
+    """Return along which dimensions ranges are given, if not along all."""
+    return (
+        (f"{along_text(dims)}.",)
+        if 0 < len(dims) < len(exchange.dims) - exchange.source.hidden
+        else ()
+    )
 
 
 def _markdown(headings: Row, rows: Iterable[Row]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardwright.codegen.emit.docstring import box_text
 from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, direct_of
@@ -15,17 +15,19 @@ LISTED_TRANSFERS = 64
 
 
 def tile_rows(
-    plan: DirectPlan, limit: int | None = LISTED_TRANSFERS
+    plan: DirectPlan, limit: int | None = LISTED_TRANSFERS, dims: Sequence[int] | None = None
 ) -> tuple[tuple[Row, ...], int]:
-    """Return the first transfers as rows of text, at most `limit`, and how many there are."""
+    """Return the first transfers as rows of text, at most `limit`, and how many there are; `dims`:
+    the dimensions along which to give ranges, None for all."""
     transfers = plan.transfers()
     count = len(transfers) if limit is None else min(limit, len(transfers))
+    given = slice(None) if dims is None else list(dims)
     columns = (
         transfers.sender[:count].tolist(),
         transfers.receiver[:count].tolist(),
-        transfers.tensor[:count].tolist(),
-        transfers.source[:count].tolist(),
-        transfers.target[:count].tolist(),
+        transfers.tensor[:count, given].tolist(),
+        transfers.source[:count, given].tolist(),
+        transfers.target[:count, given].tolist(),
         transfers.elements[:count].tolist(),
     )
     itemsize = plan.reshard.itemsize

@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "b7430a88acad2210",
-    "pallas_tpu": "ffa55bd9ee55c510",
-    "triton_gpu": "47ef588c6b0ec1f7",
+    "jax_xla": "e876861a2072a018",
+    "pallas_tpu": "168ed5113e56201c",
+    "triton_gpu": "0a23ca9d9b96c0ec",
 }
 
 

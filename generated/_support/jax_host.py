@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from .jax_check import self_check
 from .jax_meshes import apart, expect, mapped
-from .jax_operation import Reverse, reshard_p
+from .jax_operation import reshard_p, reverse_of
 from .jax_padding import Padding, bits_of
 
 
@@ -23,11 +23,16 @@ class ArrayReshard:
         self.name, self.shape, self.dtype = name, shape, jnp.dtype(dtype)
         self.source, self.target, self.exchange = source, target, program.moves
         source.name, target.name = "source", "target"
-        self.program, self.reverse = program, Reverse(name, derivative)
+        self.program, self.derivative = program, derivative
         self.source_padding = Padding(source, source.whole(shape))
         self.target_padding = Padding(target, target.whole(shape))
         self.ranks = sorted({*source.ids, *target.ids})
         program.attach(self)
+
+    @functools.cached_property
+    def reverse(self):
+        """The host of the reverse reshard, which moves cotangents."""
+        return reverse_of(self, self.name, self.derivative)
 
     def source_shape(self, device_id):
         """Return the exact shape of the source shard on a device."""

@@ -11,6 +11,9 @@ from jax.sharding import PartitionSpec as P
 
 from .boxes import Side, extents
 
+# Positions at which two sides are compared.
+SOME = 64
+
 
 class Sharded:
     """One side of a reshard: device ids by position, the box of the shard at a position, and the
@@ -35,6 +38,13 @@ class Sharded:
         """Return the exact shape of the shard on a device."""
         box = self.box(self.side.position(device_id, self.name))
         return extents(box)[: len(self.local)]  # a scalar is moved as a vector of one element
+
+    def holds_as(self, other):
+        """Return whether devices hold what they hold on another side."""
+        if tuple(self.ids) != tuple(other.ids) or self.padded != other.padded:
+            return False
+        places = range(0, len(self.ids), -(-len(self.ids) // SOME))
+        return all(tuple(self.box(place)) == tuple(other.box(place)) for place in places)
 
     def ranges(self, axis):
         """Return the ranges of a dimension that shards have, in the order of the shards."""

@@ -5,9 +5,7 @@ shardings name. The derivative of a reshard is the reshard itself, and its trans
 reshard, of the module beside.
 """
 
-import functools
 import importlib
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -28,35 +26,27 @@ NO_DERIVATIVE = {
 reshard_p = Primitive("reshard")
 
 
-class Reverse:
-    """The module of the reverse reshard: `backward`, beside the module `name`. A word of
-    NO_DERIVATIVE in its place says why there is none."""
+def refuse_derivative(derivative):
+    """Raise NotImplementedError where a word of NO_DERIVATIVE says why there is no derivative."""
+    if derivative in NO_DERIVATIVE:
+        raise NotImplementedError(NO_DERIVATIVE[derivative])
 
-    def __init__(self, name, backward):
-        self._name, self._backward = name, backward
 
-    def refuse(self):
-        """Raise NotImplementedError where there is no derivative."""
-        if self._backward in NO_DERIVATIVE:
-            raise NotImplementedError(NO_DERIVATIVE[self._backward])
-
-    @functools.cached_property
-    def host(self):
-        """What moves cotangents. Raises ImportError where no such module stands beside."""
-        package = self._name.rpartition(".")[0]
-        name = f"{package}.{self._backward}" if package else self._backward
-        try:
-            module = importlib.import_module(name)
-        except ModuleNotFoundError:
-            said = f"the derivative of reshard needs the reverse reshard: no module {name}"
-            raise ImportError(said) from None
-        ours = sys.modules[self._name]
-        there = module.SHAPE, module.DTYPE, module.TARGET_MESH, module.TARGET
-        here = ours.SHAPE, ours.DTYPE, ours.SOURCE_MESH, ours.SOURCE
-        back = module.SOURCE_MESH, module.SOURCE
-        if (*there, *back) != (*here, ours.TARGET_MESH, ours.TARGET):
-            raise ImportError(f"not the reverse of this reshard: {name}")
-        return module._HOST
+def reverse_of(host, name, backward):
+    """Return what moves cotangents: the host of the module `backward` beside the module `name`.
+    Raises ImportError where no such module stands there."""
+    package = name.rpartition(".")[0]
+    beside = f"{package}.{backward}" if package else backward
+    try:
+        found = importlib.import_module(beside)._HOST
+    except ModuleNotFoundError:
+        said = f"the derivative of reshard needs the reverse reshard: no module {beside}"
+        raise ImportError(said) from None
+    there, here = (found.target, found.source), (host.source, host.target)
+    alike = all(a.holds_as(b) for a, b in zip(there, here, strict=True))
+    if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
+        raise ImportError(f"not the reverse of this reshard: {beside}")
+    return found
 
 
 def _eager(x, host, **static):
@@ -85,16 +75,16 @@ def _vectorized(arrays, axes, **static):
 
 def _differentiated(primals, tangents, **static):
     """Move the tangent as the array."""
-    static["host"].reverse.refuse()
+    refuse_derivative(static["host"].derivative)
     (x,), (tangent,) = primals, tangents
     return reshard_p.bind(x, **static), reshard_p.bind(ad.instantiate_zeros(tangent), **static)
 
 
 def _transposed(y, x, *, host, source, target, interpret, collective_id):
     """Move the cotangent of the result back."""
-    host.reverse.refuse()
+    refuse_derivative(host.derivative)
     collective_id = None if collective_id is None else collective_id ^ 1
-    x_bar = host.reverse.host.bind(y, target, source, interpret, collective_id)
+    x_bar = host.reverse.bind(y, target, source, interpret, collective_id)
     if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
         with apart(x_bar):
             x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)

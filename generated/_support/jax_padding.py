@@ -47,7 +47,7 @@ class Padding:
         """Return the padded array of one whose elements are integers, or tangents."""
         x = _in_one_piece(x, self._changed)
         for axis, ranges in self._apart.items():
-            x = _spread(x, axis, ranges, self._sizes[axis])
+            x = _slotted(x, axis, ranges, self._sizes[axis])
         sizes = zip(x.shape, self._padded, strict=True)
         return jnp.pad(x, [(0, padded - size) for size, padded in sizes])
 
@@ -101,7 +101,7 @@ def bits_of(dtype):
     return jnp.dtype(f"int{8 * jnp.dtype(dtype).itemsize}")
 
 
-def _spread(x, axis, ranges, size):
+def _slotted(x, axis, ranges, size):
     """Return the ranges of an axis one after the other, each padded at its end to a size."""
     slots = []
     for low, high in ranges:

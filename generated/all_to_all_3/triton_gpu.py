@@ -38,7 +38,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -100,29 +100,25 @@ def pull_kernel(
 ):
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 3, tl.program_id(0) // 3
+    # 3 shards of 2 meet one of 6; devices begin with different ones.
     a0 = (number + receiver + 1) % 3
     from0 = a0 * 2
     to1 = receiver * 2
-    source = shard_at(peers, a0, out, LANES)
-    read = to1
-    write = from0 * 2
-    rows, columns = 2, 2
-    read_row, write_row = 6, 2
     copy_rows(
-        source,
+        shard_at(peers, a0, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to1,
+        write=from0 * 2,
+        rows=2,
+        columns=2,
+        read_row=6,
+        write_row=2,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

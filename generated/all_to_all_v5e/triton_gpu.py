@@ -43,7 +43,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -105,29 +105,25 @@ def pull_kernel(
 ):
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
+    # 8 shards of 20 meet one of 160; devices begin with different ones.
     a0 = (number + receiver + 1) % 8
     from0 = a0 * 20
     to1 = receiver * 20
-    source = shard_at(peers, a0, out, LANES)
-    read = to1
-    write = from0 * 20
-    rows, columns = 20, 20
-    read_row, write_row = 160, 20
     copy_rows(
-        source,
+        shard_at(peers, a0, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to1,
+        write=from0 * 20,
+        rows=20,
+        columns=20,
+        read_row=160,
+        write_row=20,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

@@ -43,7 +43,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -106,28 +106,24 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
     to0 = receiver * 512
+    # 8 shards of 8 meet one of 64; devices begin with different ones.
     a1 = (number + receiver + 1) % 8
     from1 = a1 * 8
-    source = shard_at(peers, a1, out, LANES)
-    read = to0 * 1024
-    write = from1 * 128
-    rows, columns = 512, 1024
-    read_row, write_row = 1024, 8192
     copy_rows(
-        source,
+        shard_at(peers, a1, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to0 * 1024,
+        write=from1 * 128,
+        rows=512,
+        columns=1024,
+        read_row=1024,
+        write_row=8192,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

@@ -35,7 +35,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -99,26 +99,21 @@ def pull_kernel(
     to0 = receiver % 4 * 256 + receiver // 4 * 128
     a0 = to0 // 128
     from0 = a0 * 128
-    source = shard_at(peers, a0, out, LANES)
-    read = 0
-    write = from0 * 512 - to0 * 512
-    rows, columns = 1, 65536
-    read_row, write_row = 0, 0
     copy_rows(
-        source,
+        shard_at(peers, a0, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=0,
+        write=from0 * 512 - to0 * 512,
+        rows=1,
+        columns=65536,
+        read_row=0,
+        write_row=0,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

@@ -43,7 +43,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -86,20 +86,20 @@ def target_box(position):
 
 def senders(receiver):
     """Positions that the parts of a target shard come from."""
-    return [
-        a0 * 3 + a1
-        for a0 in range(receiver % 3 * 2 // 3, (receiver % 3 * 4 + 3) // 6 + 1)
-        for a1 in range(receiver // 3 * 3 // 2, (receiver // 3 * 6 + 5) // 4 + 1)
-    ]
+    first0 = receiver % 3 * 2 // 3
+    last0 = (receiver % 3 * 4 + 3) // 6
+    first1 = receiver // 3 * 3 // 2
+    last1 = (receiver // 3 * 6 + 5) // 4
+    return [a0 * 3 + a1 for a0 in range(first0, last0 + 1) for a1 in range(first1, last1 + 1)]
 
 
 def receivers(sender):
     """Positions that the parts of a source shard go to."""
-    return [
-        b1 * 3 + b0
-        for b0 in range(sender // 3 * 3 // 2, (sender // 3 * 6 + 5) // 4 + 1)
-        for b1 in range(sender % 3 * 2 // 3, (sender % 3 * 4 + 3) // 6 + 1)
-    ]
+    first0 = sender // 3 * 3 // 2
+    last0 = (sender // 3 * 6 + 5) // 4
+    first1 = sender % 3 * 2 // 3
+    last1 = (sender % 3 * 4 + 3) // 6
+    return [b1 * 3 + b0 for b0 in range(first0, last0 + 1) for b1 in range(first1, last1 + 1)]
 
 
 @triton.jit(do_not_specialize=["receiver"])
@@ -116,38 +116,35 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 4, tl.program_id(0) // 4
     to0 = receiver % 3 * 4
+    # Up to 2 shards of 6 meet one of 4; devices begin with different ones.
     a0 = to0 // 6 + (number // 2 + receiver // 3 + 1) % 2
     from0 = a0 * 6
     low0 = max(from0, to0)
     high0 = min(from0 + 6, to0 + 4)
     width0 = high0 - low0
     to1 = receiver // 3 * 6
+    # 2 shards of 4 meet one of 6; devices begin with different ones.
     a1 = to1 // 4 + (number % 2 + receiver % 3 + 1) % 2
     from1 = a1 * 4
     low1 = max(from1, to1)
     width1 = min(from1 + 4, to1 + 6) - low1
     sender = a0 * 3 + a1
     if low0 < high0:
-        source = shard_at(peers, sender, out, LANES)
-        read = (low0 - from0) * 4 + low1 - from1
-        write = (low0 - to0) * 6 + low1 - to1
-        rows, columns = width0, width1
-        read_row, write_row = 4, 6
         copy_rows(
-            source,
+            shard_at(peers, sender, out, LANES),
             out,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
+            read=(low0 - from0) * 4 + low1 - from1,
+            write=(low0 - to0) * 6 + low1 - to1,
+            rows=width0,
+            columns=width1,
+            read_row=4,
+            write_row=6,
+            block=block,
+            WIDTH=WIDTH,
+            LANES=LANES,
+            ROWS=ROWS,
+            COLUMNS=COLUMNS,
+            COLUMN_BLOCKS=COLUMN_BLOCKS,
         )
 
 

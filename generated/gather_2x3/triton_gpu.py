@@ -41,7 +41,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -105,29 +105,25 @@ def pull_kernel(
 ):
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
+    # 2 shards of 3 meet one of 6; devices begin with different ones.
     a0 = (receiver // 3 + number + 1) % 2
     from0 = a0 * 3
     sender = a0 * 3 + receiver % 3
-    source = shard_at(peers, sender, out, LANES)
-    read = 0
-    write = from0
-    rows, columns = 1, 3
-    read_row, write_row = 0, 0
     copy_rows(
-        source,
+        shard_at(peers, sender, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=0,
+        write=from0,
+        rows=1,
+        columns=3,
+        read_row=0,
+        write_row=0,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

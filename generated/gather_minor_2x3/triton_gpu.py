@@ -40,7 +40,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -102,27 +102,23 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 3, tl.program_id(0) // 3
     to1 = receiver // 3 * 3
+    # 3 shards of 1 meet one of 3; devices begin with different ones.
     a1 = (number + receiver + 1) % 3 + to1
-    source = shard_at(peers, a1, out, LANES)
-    read = 0
-    write = a1 - to1
-    rows, columns = 4, 1
-    read_row, write_row = 1, 3
     copy_rows(
-        source,
+        shard_at(peers, a1, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=0,
+        write=a1 - to1,
+        rows=4,
+        columns=1,
+        read_row=1,
+        write_row=3,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

@@ -1,4 +1,5 @@
-"""Reshards float32[64, 48] over 8 devices: [{}, {"model"}], unreduced={"data"} -> [{"data"}, {"model"}].
+"""Reshards float32[64, 48] over 8 devices: [{}, {"model"}], unreduced={"data"} -> [{"data"},
+    {"model"}].
 
 Source: [{}, {"model"}], unreduced={"data"} on <["data"=4, "model"=2]>, shards of 1 x 64 x 24.
     d1(data, model)[k0, k1, k2] -> t[data + k0, k1, model * 24 + k2]
@@ -50,7 +51,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import Terms, XlaProgram
 
-require("jax_xla", "b7430a88acad2210", __name__)
+require("jax_xla", "e876861a2072a018", __name__)
 
 __all__ = [
     "pad",

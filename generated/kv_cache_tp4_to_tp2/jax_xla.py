@@ -1,4 +1,5 @@
-"""Reshards bfloat16[32, 2048, 8, 128] over 4 devices: [{}, {}, {"a", "b"}, {}] -> [{"b"}, {}, {"a"}, {}].
+"""Reshards bfloat16[32, 2048, 8, 128] over 4 devices: [{}, {}, {"a", "b"}, {}] -> [{"b"}, {},
+    {"a"}, {}].
 
 Source: [{}, {}, {"a", "b"}, {}] on <["a"=2, "b"=2]>, shards of 32 x 2048 x 2 x 128.
     d1(a, b)[k0, k1, k2, k3] -> t[k0, k1, a * 4 + b * 2 + k2, k3]
@@ -42,7 +43,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "b7430a88acad2210", __name__)
+require("jax_xla", "e876861a2072a018", __name__)
 
 __all__ = [
     "pad",

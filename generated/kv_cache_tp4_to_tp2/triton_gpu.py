@@ -1,4 +1,5 @@
-"""Reshards bfloat16[32, 2048, 8, 128] over 4 devices: [{}, {}, {"a", "b"}, {}] -> [{"b"}, {}, {"a"}, {}].
+"""Reshards bfloat16[32, 2048, 8, 128] over 4 devices: [{}, {}, {"a", "b"}, {}] -> [{"b"}, {},
+    {"a"}, {}].
 
 Source: [{}, {}, {"a", "b"}, {}] on <["a"=2, "b"=2]>, shards of 32 x 2048 x 2 x 128.
     d1(a, b)[k0, k1, k2, k3] -> t[k0, k1, a * 4 + b * 2 + k2, k3]
@@ -39,7 +40,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -104,28 +105,24 @@ def pull_kernel(
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
     to0 = receiver % 2 * 16
     to2 = receiver // 2 * 4
+    # 2 shards of 2 meet one of 4; devices begin with different ones.
     a2 = to2 // 2 + (number + receiver + 1) % 2
     from2 = a2 * 2
-    source = shard_at(peers, a2, out, LANES)
-    read = to0 * 2048 * 256
-    write = from2 * 128 - to2 * 128
-    rows, columns = 32768, 256
-    read_row, write_row = 256, 512
     copy_rows(
-        source,
+        shard_at(peers, a2, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to0 * 2048 * 256,
+        write=from2 * 128 - to2 * 128,
+        rows=32768,
+        columns=256,
+        read_row=256,
+        write_row=512,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

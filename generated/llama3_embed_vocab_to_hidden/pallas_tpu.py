@@ -8,7 +8,8 @@ Target: [{}, {"x"}] on <["x"=8]>, shards of 128256 x 1024.
 Along dimension 0, shards of 16032 meet shards of 128256: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 1024: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 229834752 by the busiest device (the least possible is 229834752), 1838678016 in all.
+Bytes received: 229834752 by the busiest device (the least possible is 229834752), 1838678016 in
+    all.
 Bytes sent: 229834752 by the busiest device (the least possible is 229834752).
 
 Ranges along dimensions 0, 1:
@@ -51,7 +52,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, each_peer, meet
 from .._support.pallas_index import LOGICAL, rem
 
-require("pallas_tpu", "ffa55bd9ee55c510", __name__)
+require("pallas_tpu", "168ed5113e56201c", __name__)
 
 __all__ = [
     "pad",

@@ -8,7 +8,8 @@ Target: [{}, {"x"}] on <["x"=8]>, shards of 128256 x 1024.
 Along dimension 0, shards of 16032 meet shards of 128256: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 1024: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 229834752 by the busiest device (the least possible is 229834752), 1838678016 in all.
+Bytes received: 229834752 by the busiest device (the least possible is 229834752), 1838678016 in
+    all.
 Bytes sent: 229834752 by the busiest device (the least possible is 229834752).
 
 Ranges along dimensions 0, 1:
@@ -43,7 +44,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -105,29 +106,25 @@ def pull_kernel(
 ):
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
+    # 8 shards of 16032 meet one of 128256; devices begin with different ones.
     a0 = (number + receiver + 1) % 8
     from0 = a0 * 16032
     to1 = receiver * 1024
-    source = shard_at(peers, a0, out, LANES)
-    read = to1
-    write = from0 * 1024
-    rows, columns = 16032, 1024
-    read_row, write_row = 8192, 1024
     copy_rows(
-        source,
+        shard_at(peers, a0, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to1,
+        write=from0 * 1024,
+        rows=16032,
+        columns=1024,
+        read_row=8192,
+        write_row=1024,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

@@ -1,4 +1,5 @@
-"""Reshards bfloat16[256, 2048, 1792] over 8 devices: [{"ep", "tp"}, {}, {}] -> [{"ep"}, {}, {"tp"}].
+"""Reshards bfloat16[256, 2048, 1792] over 8 devices: [{"ep", "tp"}, {}, {}] -> [{"ep"}, {},
+    {"tp"}].
 
 Source: [{"ep", "tp"}, {}, {}] on <["ep"=4, "tp"=2]>, shards of 32 x 2048 x 1792.
     d1(ep, tp)[k0, k1, k2] -> t[ep * 64 + tp * 32 + k0, k1, k2]
@@ -43,7 +44,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -107,29 +108,25 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
     to0 = receiver // 2 * 64
+    # 2 shards of 32 meet one of 64; devices begin with different ones.
     a0 = to0 // 32 + (number + receiver + 1) % 2
     from0 = a0 * 32
     to2 = receiver % 2 * 896
-    source = shard_at(peers, a0, out, LANES)
-    read = to2
-    write = (from0 * 2048 - to0 * 2048) * 896
-    rows, columns = 65536, 896
-    read_row, write_row = 1792, 896
     copy_rows(
-        source,
+        shard_at(peers, a0, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to2,
+        write=(from0 * 2048 - to0 * 2048) * 896,
+        rows=65536,
+        columns=896,
+        read_row=1792,
+        write_row=896,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

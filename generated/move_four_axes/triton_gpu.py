@@ -51,7 +51,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -120,30 +120,27 @@ def pull_kernel(
     number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
     index0, block = block % 1, block // 1
     to0 = receiver // 8 * 2
+    # 2 shards of 1 meet one of 2; devices begin with different ones.
     a0 = (number // 4 + receiver // 2 % 2 + 1) % 2 + to0
     to1 = receiver // 2 % 4
+    # 4 shards of 1 meet one of 4; devices begin with different ones.
     a2 = (receiver // 4 + number % 4 + 1) % 4
     sender = a2 * 4 + a0 % 2 * 2 + a0 // 2
-    source = shard_at(peers, sender, out, LANES)
-    read = index0 * 4 + to1
-    write = (a0 + index0 - to0) * 4 + a2
-    rows, columns = 1, 1
-    read_row, write_row = 1, 4
     copy_rows(
-        source,
+        shard_at(peers, sender, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=index0 * 4 + to1,
+        write=(a0 + index0 - to0) * 4 + a2,
+        rows=1,
+        columns=1,
+        read_row=1,
+        write_row=4,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

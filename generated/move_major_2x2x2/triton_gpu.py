@@ -43,7 +43,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -111,28 +111,24 @@ def pull_kernel(
     a0 = to0 // 2
     from0 = a0 * 2
     to1 = receiver % 2 * 2
+    # 2 shards of 1 meet one of 2; devices begin with different ones.
     a1 = (receiver % 4 + number + 1) % 2 + to1
     sender = a0 * 4 + a1
-    source = shard_at(peers, sender, out, LANES)
-    read = to0 - from0
-    write = a1 - to1
-    rows, columns = 1, 1
-    read_row, write_row = 1, 2
     copy_rows(
-        source,
+        shard_at(peers, sender, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to0 - from0,
+        write=a1 - to1,
+        rows=1,
+        columns=1,
+        read_row=1,
+        write_row=2,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

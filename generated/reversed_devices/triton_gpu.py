@@ -37,7 +37,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -105,26 +105,21 @@ def pull_kernel(
     a0 = to0 // 4
     from0 = a0 * 4
     sender = a0 * 2 + receiver % 2
-    source = shard_at(peers, sender, out, LANES)
-    read = 0
-    write = from0 * 3 - to0 * 3
-    rows, columns = 1, 12
-    read_row, write_row = 0, 0
     copy_rows(
-        source,
+        shard_at(peers, sender, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=0,
+        write=from0 * 3 - to0 * 3,
+        rows=1,
+        columns=12,
+        read_row=0,
+        write_row=0,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

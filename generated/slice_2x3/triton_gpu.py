@@ -41,7 +41,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -107,26 +107,21 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     block = tl.program_id(0)
     to0 = receiver % 3 * 2
-    source = shard_at(peers, receiver, out, LANES)
-    read = to0
-    write = 0
-    rows, columns = 1, 2
-    read_row, write_row = 0, 0
     copy_rows(
-        source,
+        shard_at(peers, receiver, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to0,
+        write=0,
+        rows=1,
+        columns=2,
+        read_row=0,
+        write_row=0,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

@@ -51,7 +51,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "ffa55bd9ee55c510", __name__)
+require("pallas_tpu", "168ed5113e56201c", __name__)
 
 __all__ = [
     "pad",
@@ -152,7 +152,7 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
-# Tiles start and end anywhere: they travel in chunks, which are shifted, into a staging area.
+# Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
     unit=(8, 128),

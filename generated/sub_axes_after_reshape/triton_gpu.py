@@ -43,7 +43,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -109,30 +109,26 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
     to0 = receiver // 4 * 32
+    # 2 shards of 16 meet one of 32; devices begin with different ones.
     a0 = to0 // 16 + (receiver // 2 + number + 1) % 2
     from0 = a0 * 16
     to1 = receiver % 4 * 24
     sender = a0 * 2 + receiver % 2
-    source = shard_at(peers, sender, out, LANES)
-    read = to1
-    write = (from0 - to0) * 24
-    rows, columns = 16, 24
-    read_row, write_row = 96, 24
     copy_rows(
-        source,
+        shard_at(peers, sender, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to1,
+        write=(from0 - to0) * 24,
+        rows=16,
+        columns=24,
+        read_row=96,
+        write_row=24,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

@@ -39,7 +39,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -86,12 +86,12 @@ def senders(receiver):
     """Positions that the parts of a target shard come from."""
     peer_digit0 = min(receiver * 2, 4) // 3
     peer_rest0 = min(receiver * 2, 4) - peer_digit0 * 3
-    peer_length0 = min(3, 5 - peer_digit0 * 3)
-    peer_index0 = peer_digit0 * 2 + peer_rest0 // ((peer_length0 + 1) // 2)
+    peer_chunk0 = (min(3, 5 - peer_digit0 * 3) + 1) // 2
+    peer_index0 = peer_digit0 * 2 + peer_rest0 // peer_chunk0
     peer_digit0_2 = (min(min(receiver * 2, 5) + 2, 5) - 1) // 3
     peer_rest0_2 = min(min(receiver * 2, 5) + 2, 5) - peer_digit0_2 * 3 - 1
-    peer_length0_2 = min(3, 5 - peer_digit0_2 * 3)
-    peer_index0_1 = peer_digit0_2 * 2 + peer_rest0_2 // ((peer_length0_2 + 1) // 2)
+    peer_chunk0_1 = (min(3, 5 - peer_digit0_2 * 3) + 1) // 2
+    peer_index0_1 = peer_digit0_2 * 2 + peer_rest0_2 // peer_chunk0_1
     return range(peer_index0, peer_index0_1 + 1)
 
 
@@ -103,7 +103,9 @@ def receivers(sender):
     offset0_1 = min(sender % 2 * chunk0, length0)
     lo0 = offset0 + offset0_1
     length0_1 = min(chunk0, length0 - offset0_1)
-    return range(min(lo0, 4) // 2, (max(length0_1 + lo0, 1) - 1) // 2 + 1)
+    first0 = min(lo0, 4) // 2
+    last0 = (max(length0_1 + lo0, 1) - 1) // 2
+    return range(first0, last0 + 1)
 
 
 @triton.jit(do_not_specialize=["receiver"])
@@ -123,8 +125,10 @@ def pull_kernel(
     first_digit0 = to0 // 3
     first_rest0 = to0 - first_digit0 * 3
     first_length0 = min(3, 5 - first_digit0 * 3)
-    first_digit0_1 = first_rest0 // ((first_length0 + 1) // 2)
-    a0 = first_digit0 * 2 + (number + receiver + 1) % 2 + first_digit0_1
+    first_chunk0 = (first_length0 + 1) // 2
+    first_index0 = first_digit0 * 2 + first_rest0 // first_chunk0
+    # Up to 2 shards of 2 meet one of 2; devices begin with different ones.
+    a0 = (number + receiver + 1) % 2 + first_index0
     source_offset0 = a0 // 2 * 3
     source_length0 = min(3, 5 - source_offset0)
     source_chunk0 = (source_length0 + 1) // 2
@@ -134,26 +138,21 @@ def pull_kernel(
     high0 = min(source_length0_1 + source_lo0, min(to0 + 2, 5))
     width0 = high0 - source_lo0
     if (a0 < 4) & (source_lo0 < high0):
-        source = shard_at(peers, a0, out, LANES)
-        read = 0
-        write = source_lo0 * 3 - to0 * 3
-        rows, columns = 1, width0 * 3
-        read_row, write_row = 0, 0
         copy_rows(
-            source,
+            shard_at(peers, a0, out, LANES),
             out,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
+            read=0,
+            write=source_lo0 * 3 - to0 * 3,
+            rows=1,
+            columns=width0 * 3,
+            read_row=0,
+            write_row=0,
+            block=block,
+            WIDTH=WIDTH,
+            LANES=LANES,
+            ROWS=ROWS,
+            COLUMNS=COLUMNS,
+            COLUMN_BLOCKS=COLUMN_BLOCKS,
         )
 
 

@@ -45,7 +45,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -106,30 +106,26 @@ def pull_kernel(
 ):
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 4, tl.program_id(0) // 4
+    # 4 shards of 3 meet one of 10; devices begin with different ones.
     a0 = (number + receiver + 1) % 4
     from0 = a0 * 3
     width0 = min(from0 + 3, 10) - from0
     to1 = receiver * 3
-    source = shard_at(peers, a0, out, LANES)
-    read = to1
-    write = from0 * 3
-    rows, columns = width0, 3
-    read_row, write_row = 9, 3
     copy_rows(
-        source,
+        shard_at(peers, a0, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=to1,
+        write=from0 * 3,
+        rows=width0,
+        columns=3,
+        read_row=9,
+        write_row=3,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

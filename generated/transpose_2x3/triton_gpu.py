@@ -43,7 +43,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -86,20 +86,18 @@ def target_box(position):
 
 def senders(receiver):
     """Positions that the parts of a target shard come from."""
-    return [
-        a0 * 3 + a1
-        for a0 in range(receiver % 3 * 2 // 3, (receiver % 3 * 2 + 1) // 3 + 1)
-        for a1 in range(receiver // 3 * 3 // 2, receiver // 3 * 3 // 2 + 2)
-    ]
+    first0 = receiver % 3 * 2 // 3
+    last0 = (receiver % 3 * 2 + 1) // 3
+    first1 = receiver // 3 * 3 // 2
+    return [a0 * 3 + a1 for a0 in range(first0, last0 + 1) for a1 in range(first1, first1 + 2)]
 
 
 def receivers(sender):
     """Positions that the parts of a source shard go to."""
-    return [
-        b1 * 3 + b0
-        for b0 in range(sender // 3 * 3 // 2, sender // 3 * 3 // 2 + 2)
-        for b1 in range(sender % 3 * 2 // 3, (sender % 3 * 2 + 1) // 3 + 1)
-    ]
+    first0 = sender // 3 * 3 // 2
+    first1 = sender % 3 * 2 // 3
+    last1 = (sender % 3 * 2 + 1) // 3
+    return [b1 * 3 + b0 for b0 in range(first0, first0 + 2) for b1 in range(first1, last1 + 1)]
 
 
 @triton.jit(do_not_specialize=["receiver"])
@@ -116,38 +114,35 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 4, tl.program_id(0) // 4
     to0 = receiver % 3 * 2
+    # Up to 2 shards of 3 meet one of 2; devices begin with different ones.
     a0 = to0 // 3 + (number // 2 + receiver // 3 + 1) % 2
     from0 = a0 * 3
     low0 = max(from0, to0)
     high0 = min(from0 + 3, to0 + 2)
     width0 = high0 - low0
     to1 = receiver // 3 * 3
+    # 2 shards of 2 meet one of 3; devices begin with different ones.
     a1 = to1 // 2 + (number % 2 + receiver % 3 + 1) % 2
     from1 = a1 * 2
     low1 = max(from1, to1)
     width1 = min(from1 + 2, to1 + 3) - low1
     sender = a0 * 3 + a1
     if low0 < high0:
-        source = shard_at(peers, sender, out, LANES)
-        read = (low0 - from0) * 2 + low1 - from1
-        write = (low0 - to0) * 3 + low1 - to1
-        rows, columns = width0, width1
-        read_row, write_row = 2, 3
         copy_rows(
-            source,
+            shard_at(peers, sender, out, LANES),
             out,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
+            read=(low0 - from0) * 2 + low1 - from1,
+            write=(low0 - to0) * 3 + low1 - to1,
+            rows=width0,
+            columns=width1,
+            read_row=2,
+            write_row=3,
+            block=block,
+            WIDTH=WIDTH,
+            LANES=LANES,
+            ROWS=ROWS,
+            COLUMNS=COLUMNS,
+            COLUMN_BLOCKS=COLUMN_BLOCKS,
         )
 
 

@@ -47,7 +47,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -90,18 +90,20 @@ def target_box(position):
 
 def senders(receiver):
     """Positions that the parts of a target shard come from."""
-    return [
-        a0 * 2 + a1
-        for a0 in range(receiver % 2 * 7 // 3, (min(receiver % 2 * 14 + 14, 27) - 1) // 6 + 1)
-        for a1 in range(receiver // 2 * 3 // 7, (min(receiver // 2 * 3 + 3, 14) - 1) // 7 + 1)
-    ]
+    first0 = receiver % 2 * 7 // 3
+    last0 = (min(receiver % 2 * 14 + 14, 27) - 1) // 6
+    first1 = receiver // 2 * 3 // 7
+    last1 = (min(receiver // 2 * 3 + 3, 14) - 1) // 7
+    return [a0 * 2 + a1 for a0 in range(first0, last0 + 1) for a1 in range(first1, last1 + 1)]
 
 
 def receivers(sender):
     """Positions that the parts of a source shard go to."""
+    first0 = sender // 2 * 3 // 7
+    last0 = (min(sender // 2 * 6 + 6, 27) - 1) // 14
     return [
         b1 * 2 + b0
-        for b0 in range(sender // 2 * 3 // 7, (min(sender // 2 * 6 + 6, 27) - 1) // 14 + 1)
+        for b0 in range(first0, last0 + 1)
         for b1 in range(sender % 2 * 7 // 3, sender % 2 * 7 // 3 + 3)
     ]
 
@@ -120,11 +122,13 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 6, tl.program_id(0) // 6
     to0 = receiver % 2 * 14
+    # 3 shards of 6 meet one of 14; devices begin with different ones.
     a0 = to0 // 6 + (number // 2 + receiver // 2 + 1) % 3
     from0 = a0 * 6
     low0 = max(from0, to0)
     width0 = min(from0 + 6, min(to0 + 14, 27)) - low0
     to1 = receiver // 2 * 3
+    # Up to 2 shards of 7 meet one of 3; devices begin with different ones.
     a1 = to1 // 7 + (number % 2 + receiver % 2 + 1) % 2
     from1 = a1 * 7
     low1 = max(from1, to1)
@@ -133,26 +137,21 @@ def pull_kernel(
     wanted1 = min(to1 + 3, 14) - to1
     sender = a0 * 2 + a1
     if low1 < high1:
-        source = shard_at(peers, sender, out, LANES)
-        read = (low0 - from0) * 7 + low1 - from1
-        write = (low0 - to0) * wanted1 + low1 - to1
-        rows, columns = width0, width1
-        read_row, write_row = 7, wanted1
         copy_rows(
-            source,
+            shard_at(peers, sender, out, LANES),
             out,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
+            read=(low0 - from0) * 7 + low1 - from1,
+            write=(low0 - to0) * wanted1 + low1 - to1,
+            rows=width0,
+            columns=width1,
+            read_row=7,
+            write_row=wanted1,
+            block=block,
+            WIDTH=WIDTH,
+            LANES=LANES,
+            ROWS=ROWS,
+            COLUMNS=COLUMNS,
+            COLUMN_BLOCKS=COLUMN_BLOCKS,
         )
 
 

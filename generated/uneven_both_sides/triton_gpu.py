@@ -45,7 +45,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -87,20 +87,16 @@ def target_box(position):
 
 def senders(receiver):
     """Positions that the parts of a target shard come from."""
-    return [
-        a0 * 4 + a1
-        for a0 in range(2)
-        for a1 in range(receiver % 2 * 7 // 4, (min(receiver % 2 * 7 + 7, 13) - 1) // 4 + 1)
-    ]
+    first1 = receiver % 2 * 7 // 4
+    last1 = (min(receiver % 2 * 7 + 7, 13) - 1) // 4
+    return [a0 * 4 + a1 for a0 in range(2) for a1 in range(first1, last1 + 1)]
 
 
 def receivers(sender):
     """Positions that the parts of a source shard go to."""
-    return [
-        b2 % 2 * 4 + b2 // 2 * 2 + b1
-        for b1 in range(sender % 4 * 4 // 7, (min(sender % 4 * 4 + 4, 13) - 1) // 7 + 1)
-        for b2 in range(4)
-    ]
+    first1 = sender % 4 * 4 // 7
+    last1 = (min(sender % 4 * 4 + 4, 13) - 1) // 7
+    return [b2 % 2 * 4 + b2 // 2 * 2 + b1 for b1 in range(first1, last1 + 1) for b2 in range(4)]
 
 
 @triton.jit(do_not_specialize=["receiver"])
@@ -117,10 +113,12 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 6, tl.program_id(0) // 6
     index0, block = block % 4, block // 4
+    # 2 shards of 4 meet one of 7; devices begin with different ones.
     a0 = (number // 3 + receiver // 4 + 1) % 2
     from0 = a0 * 4
     width0 = min(from0 + 4, 7) - from0
     to1 = receiver % 2 * 7
+    # Up to 3 shards of 4 meet one of 7; devices begin with different ones.
     a1 = to1 // 4 + (number % 3 + receiver % 4 + 1) % 3
     from1 = a1 * 4
     low1 = max(from1, to1)
@@ -132,26 +130,21 @@ def pull_kernel(
     width2 = min(to2 + 8, 29) - to2
     sender = a0 * 4 + a1
     if (low1 < high1) & (index0 < width0):
-        source = shard_at(peers, sender, out, LANES)
-        read = index0 * (held1 * 29) + (low1 - from1) * 29 + to2
-        write = (from0 + index0) * (wanted1 * width2) + (low1 - to1) * width2
-        rows, columns = width1, width2
-        read_row, write_row = 29, width2
         copy_rows(
-            source,
+            shard_at(peers, sender, out, LANES),
             out,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
+            read=index0 * (held1 * 29) + (low1 - from1) * 29 + to2,
+            write=(from0 + index0) * (wanted1 * width2) + (low1 - to1) * width2,
+            rows=width1,
+            columns=width2,
+            read_row=29,
+            write_row=width2,
+            block=block,
+            WIDTH=WIDTH,
+            LANES=LANES,
+            ROWS=ROWS,
+            COLUMNS=COLUMNS,
+            COLUMN_BLOCKS=COLUMN_BLOCKS,
         )
 
 

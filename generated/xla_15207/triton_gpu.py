@@ -44,7 +44,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "47ef588c6b0ec1f7", __name__)
+require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
 
 __all__ = [
     "reshard",
@@ -109,6 +109,7 @@ def pull_kernel(
     """Copy one block of one tile out of the source shard that has it."""
     number, block = tl.program_id(0) % 4, tl.program_id(0) // 4
     index0, block = block % 4, block // 4
+    # 4 shards of 4 meet one of 16; devices begin with different ones.
     a0 = (receiver // 2 + number + 1) % 4
     from0 = a0 * 4
     to1 = receiver // 2 * 4
@@ -116,26 +117,21 @@ def pull_kernel(
     from1 = a1 * 8
     to2 = receiver % 2 * 8
     sender = a0 * 2 + a1
-    source = shard_at(peers, sender, out, LANES)
-    read = index0 * 128 + (to1 - from1) * 16 + to2
-    write = (from0 + index0) * 32
-    rows, columns = 4, 8
-    read_row, write_row = 16, 8
     copy_rows(
-        source,
+        shard_at(peers, sender, out, LANES),
         out,
-        read,
-        write,
-        read_row,
-        write_row,
-        rows,
-        columns,
-        block,
-        WIDTH,
-        LANES,
-        ROWS,
-        COLUMNS,
-        COLUMN_BLOCKS,
+        read=index0 * 128 + (to1 - from1) * 16 + to2,
+        write=(from0 + index0) * 32,
+        rows=4,
+        columns=8,
+        read_row=16,
+        write_row=8,
+        block=block,
+        WIDTH=WIDTH,
+        LANES=LANES,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        COLUMN_BLOCKS=COLUMN_BLOCKS,
     )
 
 

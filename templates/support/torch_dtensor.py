@@ -4,7 +4,6 @@ import math
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
 class DTensors:
@@ -13,8 +12,7 @@ class DTensors:
     meshes."""
 
     def __init__(self, own, before, after, shapes):
-        self._own, self._shapes = own, shapes
-        self._before, self._after = _placements(before), _placements(after)
+        self._own, self._shapes, self._dims = own, shapes, (before, after)
 
     def reshard(self, x, target_mesh=None, group=None, *, transport=None):
         """Return what `reshard` makes of a DTensor.
@@ -22,12 +20,17 @@ class DTensors:
         `target_mesh` is the DeviceMesh of the result, None that of `x`. Raises ValueError for
         another shape, other placements or other devices, and as `reshard` does.
         """
+        from torch.distributed.tensor import DTensor, Replicate, Shard  # slow: when it is used
+
         own, shape = self._own, self._own.shape
+        before, after = (
+            tuple(Replicate() if dim is None else Shard(dim) for dim in dims) for dims in self._dims
+        )
         group = dist.group.WORLD if group is None else group
         target_mesh = x.device_mesh if target_mesh is None else target_mesh
-        if tuple(x.shape) != shape or tuple(x.placements) != self._before:
+        if tuple(x.shape) != shape or tuple(x.placements) != before:
             got = f"got {tuple(x.shape)} placed {tuple(x.placements)}"
-            raise ValueError(f"{got}, expected {shape} placed {self._before}")
+            raise ValueError(f"{got}, expected {shape} placed {before}")
         exchange = own.exchange
         self._check_mesh(x.device_mesh, self._shapes[0], exchange.source.ids, group, "source")
         self._check_mesh(target_mesh, self._shapes[1], exchange.target.ids, group, "target")
@@ -39,7 +42,7 @@ class DTensors:
         return DTensor.from_local(
             local,
             target_mesh,
-            self._after,
+            after,
             run_check=False,
             shape=torch.Size(shape),
             stride=stride,
@@ -53,7 +56,3 @@ class DTensors:
         wanted = torch.tensor([members[ranks.index(device)] for device in ids]).view(shape).tolist()
         if mesh.mesh.tolist() != wanted:
             raise ValueError(f"{side} mesh: got {mesh.mesh.tolist()}, expected {wanted}")
-
-
-def _placements(dims):
-    return tuple(Replicate() if dim is None else Shard(dim) for dim in dims)

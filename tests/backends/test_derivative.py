@@ -257,8 +257,8 @@ STAGED = """
 used = []
 hosts = m._HOST, m._HOST.reverse
 for host in hosts:
-    kernel = host.program.exchange
-    host.program.exchange = lambda *given, kernel=kernel: [used.append(given[-1]), kernel(*given)][1]
+    own = host.program.exchange
+    host.program.exchange = lambda *given, own=own: [used.append(given[-1]), own(*given)][1]
 for given in (None, 8):
     moved = lambda x: m.reshard(x, mesh, interpret=True, collective_id=given)
     jax.jit(lambda x, y: jax.vjp(moved, x)[1](y)[0]).lower(sources(), targets())

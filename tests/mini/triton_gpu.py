@@ -1,5 +1,7 @@
 """A pull kernel for one fixed reshard: 5x4 float32, rows over two devices to columns."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -34,6 +36,37 @@ def source_shape(device):
 def target_shape(device):
     """The local shape of a device's target shard."""
     return (5, 2)
+
+
+class Piece(NamedTuple):
+    """What a device sends to another: their positions, and the tensor ranges."""
+
+    sender: int
+    receiver: int
+    box: tuple
+
+
+class Exchange:
+    """What moves, as each end knows it."""
+
+    def incoming(self, receiver):
+        """The pieces of a target shard."""
+        _, _, low, high = target_box(receiver)
+        return [Piece(s, receiver, (*source_box(s)[:2], low, high)) for s in range(2)]
+
+    def outgoing(self, sender):
+        """The pieces of a source shard."""
+        low, high, _, _ = source_box(sender)
+        return [Piece(sender, r, (low, high, *target_box(r)[2:])) for r in range(2)]
+
+
+class Host:
+    """What knows what moves."""
+
+    exchange = Exchange()
+
+
+_HOST = Host()
 
 
 @triton.jit

@@ -120,6 +120,14 @@ TRITON: Faults = {
         (("return outputs", "__import__('os').abort()"),),
         "the process that ran it ended with SIGABRT",
     ),
+    "a receiver that its sender does not know": (
+        (("for r in range(2)", "for r in range(1)"),),
+        r"only the receivers know of \([01], 1, .*\)",
+    ),
+    "pieces that leave a gap, as both ends know them": (
+        (("*source_box(s)[:2]", "s * 3, s * 3 + 1"), ("(low, high, *", "(low, low + 1, *")),
+        "device 0: what it is sent is not its shard, once",
+    ),
     "right after that": ((), RIGHT),
 }
 

@@ -87,14 +87,14 @@ PALLAS: Faults = {
 TRITON: Faults = {
     "right": ((), ""),
     "start_off_by_one": (
-        ((r"read = \(low0 - from0\)", "read = (low0 - from0 + 1)"),),
+        ((r"read=\(low0 - from0\)", "read=(low0 - from0 + 1)"),),
         rf"{WRONG}|{OUTSIDE}",
     ),
     "tile_left_out": (
         ((r"if low0 < high0:", "if (low0 < high0) & (a0 == 0):"),),
         UNWRITTEN.format("ff"),
     ),
-    "tiles_overlap": (((r"write = \(low0 - to0\) \* 3", "write = 0 * low0"),), WRONG),
+    "tiles_overlap": (((r"write=\(low0 - to0\) \* 3", "write=0 * low0"),), WRONG),
     "a_sender_left_out": (
         ((r"(?s)(def senders.*?)for a1 in range\((.*?) \+ 2\)", r"\1for a1 in range(\2 + 1)"),),
         r"only the senders know of \(\d, \d, .*\)",
@@ -179,7 +179,7 @@ DETAILS = {
     "pallas_tpu": "twin 35x256; at full size: constants, index functions, transfers, hints, "
     "windows, protocol, text, backward",
     "triton_gpu": (
-        "twin 35x256; at full size: constants, index functions, transfers, sampled programs, "
+        "twin 11x4; at full size: constants, index functions, transfers, sampled programs, "
         "text, backward"
     ),
 }
@@ -228,9 +228,9 @@ def test_triton_programs_at_full_size(tmp_path: Path) -> None:
         (2**17, 2**16 + 1), "int8", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
     )
     faults = {
-        "start_off_by_one": (large(), "read = to1", "read = to1 + 512"),
-        "every_block_is_the_first": (large(), "        block,", "        0 * block,"),
-        "too_many_rows": (large(), "rows, columns = width0", "rows, columns = 1 + width0"),
+        "start_off_by_one": (large(), "read=to1", "read=to1 + 512"),
+        "every_block_is_the_first": (large(), "block=block,", "block=0 * block,"),
+        "too_many_rows": (large(), "rows=width0", "rows=1 + width0"),
         "narrow_offsets": (wide, "tl.int64)", "tl.int32)"),
     }
     for name, (reshard, words, instead) in faults.items():

@@ -14,7 +14,8 @@ from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps
-from shardwright.codegen.backends.peers import Peers, PlainEnds, printed, pruned
+from shardwright.codegen.backends.lines import printed, pruned
+from shardwright.codegen.backends.peers import Peers, PlainEnds
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
 from shardwright.ir.algebra.identities import simplify

@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 
 from shardwright.codegen.backends.jax_host import called
+from shardwright.codegen.backends.lines import length, printed, pruned
 from shardwright.codegen.backends.pallas_tpu.memory import View
-from shardwright.codegen.backends.peers import printed, pruned
 from shardwright.codegen.emit.index_functions import FunctionBody
 from shardwright.codegen.emit.python_text import INDENT
 from shardwright.ir.algebra.identities import simplify
@@ -272,7 +272,7 @@ def _in_words(
 ) -> tuple[FunctionBody, Value]:
     """Return a position of a shard; the shard is named where it would be too long otherwise."""
     body, whole = FunctionBody(), simplify(position(tuple(shards)))
-    if len(PALLAS.text(whole)) <= LONG:
+    if length(PALLAS.text(whole)) <= LONG:
         return body, whole
     named = tuple(body.let(f"{letter}{axis}", shard) for axis, shard in enumerate(shards))
     return body, simplify(position(named))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.peers import Peers
-from shardwright.codegen.backends.triton_gpu.along import Candidates
 from shardwright.codegen.backends.triton_gpu.dtensor import placements
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.rows import Moves
@@ -22,6 +21,7 @@ from shardwright.codegen.emit.context import (
 )
 from shardwright.codegen.emit.docstring import senders, side_lines, title, traffic_lines
 from shardwright.codegen.emit.index_functions import box_functions
+from shardwright.codegen.emit.python_text import wrapped
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.table import transfer_table
 from shardwright.codegen.emit.templates import render as render_template
@@ -102,15 +102,15 @@ def _facts(plan: DirectPlan, kernel: Kernel) -> list[str]:
     """Return lines that state layouts, tiles, traffic and who sends what to whom."""
     exchange = plan.exchange
     met = [_met(axis, kernel) for axis in range(len(exchange.dims))]
-    return [
+    said = [
         *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
         *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
         "",
         *(line for line in met if line),
         *senders(exchange),
         *traffic_lines(plan),
-        *transfer_table(plan),
     ]
+    return [*(part for line in said for part in wrapped(line)), *transfer_table(plan)]
 
 
 def _met(axis: int, kernel: Kernel) -> str:
@@ -119,10 +119,8 @@ def _met(axis: int, kernel: Kernel) -> str:
     if max(dim.source.parts, dim.target.parts) == 1:
         return ""
     sizes = f"shards of {dim.source.size} meet shards of {dim.target.size}"
-    count = kernel.counts[axis]
-    every = "" if Candidates.of(dim).full.all() else "up to "
-    most = "one" if count == 1 else f"{every}{count}"
-    return f"Along dimension {axis}, {sizes}: {most} of the source for one of the target."
+    met = f"{kernel.meets(axis)} of the source for one of the target"
+    return f"Along dimension {axis}, {sizes}: {met}."
 
 
 def _host(request: Request, kernel: Kernel) -> tuple[str, ...]:

@@ -13,24 +13,24 @@ from functools import cached_property
 
 import sympy
 
-from shardwright.codegen.backends.peers import Ends, conjunction, printed, pruned
-from shardwright.codegen.backends.triton_gpu.along import Along, Condition, along
+from shardwright.codegen.backends.lines import FITS, conjunction, printed, pruned
+from shardwright.codegen.backends.peers import Ends
+from shardwright.codegen.backends.triton_gpu.along import Along, Candidates, Condition, along
+from shardwright.codegen.backends.triton_gpu.lines import (
+    Terms,
+    chosen,
+    sum_argument,
+    test_of,
+)
 from shardwright.codegen.backends.triton_gpu.rows import Moves
-from shardwright.codegen.emit.index_functions import FunctionBody
-from shardwright.codegen.emit.python_text import exploded
+from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, floor_div, mod
 from shardwright.ir.algebra.printers import TRITON
 from shardwright.ir.exchange import Exchange
 
-Terms = list[tuple[Value, Value]]
-"""Summands of an offset: where something begins, and how far apart that is counted in."""
-
-FITS = 96
-"""Characters of a line of the kernel's body."""
-
-NAMED = ("read", "write", "rows", "columns", "read_row", "write_row")
-"""What the copy of rows is given, by these names."""
+GIVEN = ("WIDTH", "LANES", "ROWS", "COLUMNS", "COLUMN_BLOCKS")
+"""What the kernel gives on to the copy of rows as it is launched with it."""
 
 
 @dataclass(frozen=True)
@@ -92,21 +92,31 @@ class Kernel(Ends):
         if self.exchange.rule.pieces > 1:
             tiles, cut = self._cut(tiles, digits[-1])
             middle += cut
-        begins, values, conditions = self._rows(tiles)
-        copying = [
-            f"source = shard_at(peers, {TRITON.text(sender)}, out, LANES)",
-            *(
-                line
-                for name, begin in zip(NAMED, begins, strict=False)
-                for line in _sum(name, begin)
-            ),
-            *_unfolded(values),
-            *self._copy_lines(),
-        ]
-        if conditions:
-            copying = [*_test(conditions), *(f"    {line}" for line in copying)]
+        rows = self._rows(tiles)
+        copying = self._copy_lines(TRITON.text(sender), rows)
+        if rows.conditions:
+            copying = [*test_of(rows.conditions), *(f"    {line}" for line in copying)]
         kept = pruned(first, [*middle, *copying])
-        return [*self._program(), *printed(TRITON, kept), *middle, *copying]
+        return [*self._program(), *self._assigned(kept), *middle, *copying]
+
+    def meets(self, axis: int) -> str:
+        """Return how many source shards meet a target shard along a dimension, in words."""
+        dim, count = self.exchange.dims[axis], self.counts[axis]
+        every = "" if Candidates.of(dim).full.all() else "up to "
+        return "one" if count == 1 else f"{every}{count}"
+
+    def _assigned(self, assignments: list[Assignment]) -> list[str]:
+        """Return assignments as lines, those that choose among source shards with a comment."""
+        numbers = {f"a{axis}": axis for axis, count in enumerate(self.counts) if count > 1}
+        lines = []
+        for assignment in assignments:
+            if assignment.name in numbers:
+                axis = numbers[assignment.name]
+                sizes = self.exchange.dims[axis].source.size, self.exchange.dims[axis].target.size
+                met = f"{self.meets(axis)} shards of {sizes[0]} meet one of {sizes[1]}"
+                lines.append(f"# {met[0].upper()}{met[1:]}; devices begin with different ones.")
+            lines += printed(TRITON, [assignment])
+        return lines
 
     def _program(self) -> list[str]:
         """Return lines that take tile, outer indices and block off the number of the program."""
@@ -155,7 +165,7 @@ class Kernel(Ends):
         return [
             "# A device that holds the tile copies its own; the others share the holders.",
             *conjunction("held = ", tests, "&"),
-            *_chosen("sender", "held", me, TRITON.text(holder)),
+            *chosen("sender", "held", me, TRITON.text(holder)),
         ]
 
     def _cut(self, tiles: list[Along], piece: Value) -> tuple[list[Along], list[str]]:
@@ -173,8 +183,8 @@ class Kernel(Ends):
         ]
         if self.tells_held:
             first = f"tl.where({TRITON.text(piece)} == 0, {TRITON.text(width)}, 0)"
-            lines += _chosen("start", "held", "0", texts[0])
-            lines += _chosen("end", "held", first, texts[1])
+            lines += chosen("start", "held", "0", texts[0])
+            lines += chosen("end", "held", first, texts[1])
         else:
             lines += [f"start = {texts[0]}", f"end = {texts[1]}"]
         most = self.exchange.dims[axis].max_width + 1
@@ -190,9 +200,8 @@ class Kernel(Ends):
         )
         return [*tiles[:axis], piece_of, *tiles[axis + 1 :]], lines
 
-    def _rows(self, tiles: list[Along]) -> tuple[tuple[Terms, Terms], list[Value], list[Condition]]:
-        """Return where the first row begins in both shards, the other values of NAMED, and what is
-        so unless nothing is to be copied."""
+    def _rows(self, tiles: list[Along]) -> _Rows:
+        """Return a tile, or a piece of one, as rows."""
         groups, conditions = self.moves.groups, [c for tile in tiles for c in tile.inside]
         reads: Terms = []
         writes: Terms = []
@@ -218,62 +227,49 @@ class Kernel(Ends):
         read_row = write_row = sympy.Integer(0)
         if len(groups) > 1:
             rows, (read_row, write_row) = self._extent(tiles, -2), apart[1]
-        found = [simplify(value) for value in (rows, columns, read_row, write_row)]
-        return (reads, writes), found, list(dict.fromkeys(conditions))
+        return _Rows(
+            read=reads,
+            write=writes,
+            rows=simplify(rows),
+            columns=simplify(columns),
+            read_row=simplify(read_row),
+            write_row=simplify(write_row),
+            conditions=list(dict.fromkeys(conditions)),
+        )
 
     def _extent(self, tiles: list[Along], place: int) -> Value:
         return math.prod((tiles[k].width for k in self.moves.groups[place]), start=sympy.Integer(1))
 
-    def _copy_lines(self) -> list[str]:
-        names = ["source", "out", *NAMED[:2], *NAMED[4:], *NAMED[2:4], "block"]
-        names += ["WIDTH", "LANES", "ROWS", "COLUMNS", "COLUMN_BLOCKS"]
-        return exploded(self.copy, names)
+    def _copy_lines(self, sender: str, rows: _Rows) -> list[str]:
+        """Return the call that copies a block of rows out of the source shard of a sender."""
+        room = FITS - 4 * (2 if rows.conditions else 1)
+        values = {
+            "rows": rows.rows,
+            "columns": rows.columns,
+            "read_row": rows.read_row,
+            "write_row": rows.write_row,
+        }
+        return [
+            f"{self.copy}(",
+            f"    shard_at(peers, {sender}, out, LANES),",
+            "    out,",
+            *(f"    {line}" for line in sum_argument("read", rows.read, room)),
+            *(f"    {line}" for line in sum_argument("write", rows.write, room)),
+            *(f"    {name}={TRITON.text(value)}," for name, value in values.items()),
+            *(f"    {name}={name}," for name in ("block", *GIVEN)),
+            ")",
+        ]
 
 
-def _chosen(name: str, test: str, one: str, other: str) -> list[str]:
-    """Return the lines of a choice."""
-    inner = f"{test}, {one}, {other}"
-    line = f"{name} = tl.where({inner})"
-    if len(line) <= FITS:
-        return [line]
-    apart = [inner] if len(inner) <= FITS - 4 else [f"{test},", f"{one},", f"{other},"]
-    return [f"{name} = tl.where(", *(f"    {each}" for each in apart), ")"]
+@dataclass(frozen=True)
+class _Rows:
+    """A tile as rows: where the first begins in both shards, how many there are, the elements of
+    one, how far apart they are; `conditions`: what holds unless nothing is to be copied."""
 
-
-def _test(conditions: list[Condition]) -> list[str]:
-    """Return the lines that begin a block of what is done unless a tile is empty."""
-    tests = [f"{TRITON.text(small)} < {TRITON.text(large)}" for small, large in conditions]
-    return conjunction("if ", tests, "&", ":")
-
-
-def _sum(name: str, terms: Terms) -> list[str]:
-    """Return `name = begin * stride + ...` of what is not zero."""
-    parts = []
-    for begin, stride in terms:
-        value, step = simplify(begin), simplify(stride)
-        text = TRITON.text(value)
-        if value == 0:
-            continue
-        if step != 1:
-            text = f"({text})" if isinstance(value, sympy.Add) else text
-            step_text = TRITON.text(step)
-            text += f" * ({step_text})" if step.args else f" * {step_text}"
-        parts.append(text)
-    line = f"{name} = {' + '.join(parts) or '0'}"
-    if len(line) <= 88:
-        return [line]
-    return [f"{name} = (", f"    {parts[0]}", *(f"    + {part}" for part in parts[1:]), ")"]
-
-
-def _unfolded(values: list[Value]) -> list[str]:
-    """Return the lines of the other NAMED, two by two where both are short."""
-    lines = []
-    for place in (0, 2):
-        names, texts = (
-            NAMED[2 + place : 4 + place],
-            list(map(TRITON.text, values[place : place + 2])),
-        )
-        line = f"{', '.join(names)} = {', '.join(texts)}"
-        apart = [f"{name} = {text}" for name, text in zip(names, texts, strict=True)]
-        lines += [line] if len(line) <= 88 else apart
-    return lines
+    read: Terms
+    write: Terms
+    rows: Value
+    columns: Value
+    read_row: Value
+    write_row: Value
+    conditions: list[Condition]

@@ -1,0 +1,121 @@
+"""The self-check of a Triton module: who sends what is written twice, by senders and by receivers,
+and a fault in either, in the kernel or in what the host launches shows."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardwright.codegen.emit.emit import emit
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+CHECK = """
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        module = importlib.import_module(f"bundles.{name}.triton_gpu")
+        print(f"{name}: ok: {module._HOST.self_check()}")
+    except SystemExit as error:
+        print(f"{name}: {error}")
+"""
+PROVED = "ok: what is sent is what is expected, and fills every target shard"
+MOVED = "elements moved by the kernel and by an exchange"
+
+FAULTS = {
+    "right": ("", "", rf"{PROVED}; 42 {MOVED}"),
+    "sender_left_out": (
+        r"(?s)(def senders.*?)for a1 in range\((.*?) \+ 2\)",
+        r"\1for a1 in range(\2 + 1)",
+        r"device \d: pieces have \d elements, the target shard \d|"
+        r"\(.*\) from device \d to device \d is not what is expected there",
+    ),
+    "sender_too_many": (
+        r"(?s)(def senders.*?)for a1 in range\((.*?) \+ 2\)",
+        r"\1for a1 in [*range(\2 + 2), \2]",
+        r"\(.*\) from device \d to device \d is not what is sent there",
+    ),
+    "receiver_left_out": (
+        r"(?s)(def receivers.*?)for b0 in range\((.*?), ",
+        r"\1for b0 in range(1 + \2, ",
+        r"\(.*\) from device \d to device \d is not what is sent there",
+    ),
+    "receivers_of_another": (
+        r"(def receivers\(sender\):)",
+        r"\1\n    sender = (sender + 1) % 6",
+        r"\(.*\) from device \d to device \d is not what is sent there",
+    ),
+    "start_off_by_one": (
+        r"read=\(low0 - from0\)",
+        "read=(low0 - from0 - 1)",
+        r"device \d: wrong target shard, moved by the kernel",
+    ),
+    "tile_left_out": (
+        r"Tiles\(number=4",
+        "Tiles(number=3",
+        r"device \d: wrong target shard, moved by the kernel",
+    ),
+}
+"""By name: words of a module, what stands there instead, and what the self-check says."""
+
+
+def uneven() -> Reshard:
+    """A reshard whose tiles differ in size: 7x6 on 2x3."""
+    mesh = Mesh({"x": 2, "y": 3})
+    return Reshard(
+        (7, 6), "int32", mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    )
+
+
+def test_planted_faults(tmp_path: Path) -> None:
+    bundle = emit(uneven(), ("triton_gpu",))
+    for name, (words, instead, _) in FAULTS.items():
+        bundle.write(tmp_path / "bundles" / name)
+        path = tmp_path / "bundles" / name / "triton_gpu.py"
+        text = path.read_text()
+        edited = re.sub(words, instead, text, count=1) if words else text
+        assert (edited == text) == (not words), f"{name}: the module has none of the words"
+        path.write_text(edited)
+    run = subprocess.run(
+        [sys.executable, "-c", CHECK, *FAULTS],
+        cwd=tmp_path,
+        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    said = dict(line.split(": ", 1) for line in run.stdout.splitlines())
+    wrong = {name: said[name] for name in FAULTS if not re.fullmatch(FAULTS[name][2], said[name])}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        ('[{"y"}, {"x"}]', '[{"y"}, {"z"}]'),
+        ('[{"y"}, {"x"}]', '[{"z"}, {"x"}]'),
+        ('[{}, {"x"}]', '[{}, {"x", "y"}]'),
+    ],
+)
+def test_another_target_changes_few_lines(targets: tuple[str, str]) -> None:
+    """What a reviewer reads anew when one sharding is edited, of modules of about 150 lines."""
+    mesh = Mesh({"x": 2, "y": 2, "z": 2})
+    source, shape = mesh.sharding('[{"x"}, {"y"}]'), (512, 768)
+    before, after = (
+        emit(Reshard(shape, "float32", source, mesh.sharding(target)), ("triton_gpu",))
+        .files("weights")["triton_gpu.py"]
+        .splitlines()
+        for target in targets
+    )
+    changed = [
+        line for line in difflib.unified_diff(before, after) if re.match(r"[+-](?![+-])", line)
+    ]
+    assert 10 < len(changed) < 120
