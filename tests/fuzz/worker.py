@@ -54,7 +54,8 @@ def _answer(runner: ModuleType, job: Job) -> dict[str, Any]:
 def _emitted(job: Job, folder: Path) -> Path:
     """The file of the case's module, its backward beside it, with the job's fault planted."""
     case = job.case
-    asked = {"gradient": getattr(case.use, "gradient", False), "single_file": True}
+    gradient = getattr(case.use, "gradient", True)
+    asked = {"gradient": gradient, "single_file": True}
     bundle = sw.emit(_reshard(case), (case.backend,), case.strategy, case.topology, **asked)
     planted = False
     for part in bundle.modules(case.command()):

@@ -63,7 +63,7 @@ class Fetches:
         """Statements that make the shard `y` of the own box `y`."""
         lines, shape = [], list(self.join.window)
         for dim in self.dimensions:
-            among = "GROUPS" if len(self.dimensions) == 1 else f"_along({dim})"
+            among = "GROUPS" if len(self.dimensions) == 1 else f"along(GROUPS, GRID, {dim})"
             is_outermost = math.prod(shape[:dim]) == 1
             how = f"axis={dim}, " + "tiled=True, " * is_outermost + f"axis_index_groups={among}"
             lines.append(f"y = lax.all_gather(y, AXES, {how})")

@@ -62,7 +62,7 @@ def test_processes(processes: int, tmp_path: Path) -> None:
 def written(reshard: Reshard, folder: Path) -> Case:
     """The modules of a reshard, on disk, as what is asked of the processes."""
     folder.mkdir()
-    emitted = parts(plan(reshard), "jax_xla", "shardwright emit")
+    emitted = parts(plan(reshard), "jax_xla", "shardwright emit", gradient=True, single_file=True)
     for part in emitted:
         (folder / part.file).write_text(part.text)
     case = Case.of(reshard, folder.name, "jax_xla", folder / "jax_xla.py")

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import describe, kept_pairs, kept_reshard, random_sharding
+from lone import alone
 from programs import output, started
 from strategies import exactly, message
 from sums import ids_differ, reduction
 from test_xla_steps import SIX, check, make, of_steps, slow
 
 import shardwright as sw
-from shardwright.codegen.backends.base import Request
-from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.backends.jax_xla.steps.blocks import StepChange
 from shardwright.codegen.emit.modules import parts
@@ -65,7 +64,7 @@ KEPT = (
 def test_axes_that_stay_unreduced(reshard: Reshard, tmp_path: Path) -> None:
     """Some or all; their terms are terms of the result, derivatives too."""
     pytest.importorskip("jax")
-    sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / "kept")
+    sw.emit(reshard, backends=("jax_xla",), gradient=True).write(tmp_path / "kept")
     (report,) = verify(tmp_path)
     assert (report.verdict, report.detail) == ("ok", "")
     assert {"derivative", "backward"} <= set(report.checks)
@@ -183,10 +182,10 @@ def test_values_of_sums_are_exact() -> None:
 def test_terms_in_a_module(tmp_path: Path) -> None:
     """What a reader of the docstring is told, and the shapes that go with it."""
     made = plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y":(1)2}, {"x"}]', (5, 6)))
-    text = jax_xla.render(Request(made, "shardwright emit"))
+    text = alone(made, "jax_xla")
     assert "PADDED_SOURCE_SHAPE = (4, 5, 6)" in text
     assert "PADDED_TARGET_SHAPE = (6, 6)" in text
-    assert 'SOURCE_SPEC = P(("y:(1)2", "y:(2)2"), None, "x")' in text
+    assert 'P(("y:(1)2", "y:(2)2"), None, "x")' in text
     assert "Dimension 0 of the source stands for its unreduced axes" in text
     assert f"Memory: {made.prediction.peak_bytes} bytes of the tensor" in text  # type: ignore[union-attr]
 
@@ -249,7 +248,9 @@ def test_other_backends_say_which_one_adds(backends: tuple[str, ...]) -> None:
 
 def test_the_backward_of_a_sum_is_a_copy() -> None:
     """The derivative of a reduce-scatter is an all-gather to every term."""
-    own, back = parts(plan(make('[{}], unreduced={"y"}', '[{"y"}]', (8,))), "jax_xla", "c")
+    own, back = parts(
+        plan(make('[{}], unreduced={"y"}', '[{"y"}]', (8,))), "jax_xla", "c", gradient=True
+    )
     assert "psum_scatter" in own.text
     assert back.file == "jax_xla_backward.py"
     assert {step.op for step in back.plan.steps} == {"all_gather"}
@@ -306,7 +307,7 @@ def test_derivatives_of_a_sum(tmp_path: Path) -> None:
     types."""
     pytest.importorskip("jax")
     made = plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]'))
-    for part in parts(made, "jax_xla", "shardwright emit"):
+    for part in parts(made, "jax_xla", "shardwright emit", gradient=True, single_file=True):
         (tmp_path / part.file).write_text(part.text)
     assert output(started(GRADIENTS, 8, tmp_path / "jax_xla.py")) == "ok\n"
 
