@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.emit.docstring import facts, title
-from shardwright.codegen.emit.index_functions import IndexFunction, index_functions
+from shardwright.codegen.emit.index_functions import IndexFunction
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, exploded, function_lines, wrapped
 from shardwright.ir.algebra.printers import Printer
 from shardwright.ir.dtypes import DTYPES, is_floating
@@ -13,7 +12,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import DirectPlan, Plan
+from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
 # Index arithmetic of the kernels is in 32-bit integers.
@@ -71,26 +70,6 @@ class ModuleText:
     def floating(self) -> bool:
         """Whether elements are floating-point numbers."""
         return is_floating(self.dtype)
-
-
-def module_text(
-    plan: DirectPlan,
-    command: str,
-    printer: Printer,
-    tested: str,
-    *,
-    functions: tuple[IndexFunction, ...] | None = None,
-    more: tuple[str, ...] = (),
-) -> ModuleText:
-    """Return the common parts of a module, printed for a target.
-
-    `functions`: its index functions, where they are not those of all modules. `more`: facts of its
-    own.
-    """
-    if functions is None:
-        functions = as_vectors(plan.exchange).once(index_functions)
-    said = Said(title(plan), (*plan.once(facts), *more), tested)
-    return text_of(plan, command, printer, functions, said, plan.exchange)
 
 
 @dataclass(frozen=True)

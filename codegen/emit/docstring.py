@@ -8,7 +8,7 @@ from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import AxisRef, Mesh
-from shardwright.ir.plan import DirectPlan, Plan
+from shardwright.ir.plan import Plan
 from shardwright.ir.tiles import DimTiles
 
 # Up to this many devices, the ranges of every device stand in the docstring.
@@ -24,23 +24,6 @@ def what_moves(plan: Plan) -> str:
     """Return the first words of that line: what is moved, over how many devices."""
     shape = ", ".join(map(str, plan.reshard.shape))
     return f"Reshards {plan.reshard.dtype}[{shape}] over {plan.devices} devices"
-
-
-def facts(plan: DirectPlan) -> tuple[str, ...]:
-    """Return lines that state layouts, tiles, traffic, the choice of senders and the devices'
-    ranges."""
-    exchange = plan.exchange
-    lines = [
-        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
-        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
-        "",
-        *tile_lines(exchange),
-        *senders(exchange),
-        "",
-        *traffic_lines(plan),
-        *range_table(exchange),
-    ]
-    return tuple(line for line in lines)
 
 
 def tile_lines(exchange: Exchange) -> list[str]:

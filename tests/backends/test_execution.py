@@ -111,9 +111,9 @@ def test_windows_of_many_chunks(
         reshards.append(Reshard(shape, "bfloat16", *sides))
     check_modules("pallas_tpu", reshards, tmp_path)
     texts = [path.read_text() for path in tmp_path.glob("*.py")]
-    assert all('FORM = "windows"' in text for text in texts)
-    assert any("PIECES = 1" not in text for text in texts)
-    assert sum("CHUNKS = (1, 1)" not in text for text in texts) >= len(texts) - 1
+    assert all("Form: windows;" in text for text in texts)
+    assert any("pieces=Pieces(" in text for text in texts)
+    assert sum("chunks=(1, 1)" not in text for text in texts) >= len(texts) - 1
 
 
 def test_pieces_that_start_within_a_block(tmp_path: Path) -> None:

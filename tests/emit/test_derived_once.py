@@ -34,7 +34,6 @@ DERIVED = (
     ("ir/exchange.py", "of"),
     ("ir/transfers.py", "enumerate_transfers"),
     ("emit/index_functions.py", "index_functions"),
-    ("emit/docstring.py", "facts"),
     ("backends/int32.py", "widest_index"),
     ("pallas_tpu/strategy.py", "choices"),
     ("pallas_tpu/context.py", "choice_of"),

@@ -42,8 +42,6 @@ class Slots:
     pack_padding: str
     unpack_shape: tuple[int, ...]
     name: str = "slots"
-    template: str = "pallas_tpu/slots"
-    leaves_padding: bool = True
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int) -> Slots:

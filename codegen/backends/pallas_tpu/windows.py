@@ -145,13 +145,6 @@ class Windows:
     dims: tuple[WindowDim, ...]
     few_rows: int
     name: str = "windows"
-    template: str = "pallas_tpu/windows"
-    leaves_padding: bool = False
-
-    @property
-    def tiling(self) -> str:
-        """The template of what depends on how memory is tiled."""
-        return f"{self.template}_{'flat' if len(self.view) == 1 else 'rows'}"
 
     @staticmethod
     def of(sums: Sums, itemsize: int, view: View) -> Windows:
@@ -240,32 +233,6 @@ class Windows:
         return tuple(axis for axis in axes if self.dims[axis].rolled)
 
     @property
-    def pad_rows(self) -> str:
-        """What `jnp.pad` adds to an array of few rows, empty if nothing."""
-        more = [0] * len(self.dims)
-        if self.few_rows:
-            more[-2] = self.few_rows
-        return _padding(more)
-
-    @property
-    def pad_units(self) -> str:
-        """What an array has at its ends in memory, empty if nothing."""
-        more = [dim.pad for dim in self.dims]
-        if self.few_rows:
-            more[-2] = 0
-        return _padding(more)
-
-    @property
-    def two_windows(self) -> str:
-        """The shape of two windows; those of a vector lie one after the other."""
-        return "(2 * WINDOW[0],)" if len(self.dims) == 1 else "(2, *WINDOW)"
-
-    @property
-    def two_chunks(self) -> str:
-        """The shape of two chunks."""
-        return self.two_windows.replace("WINDOW", "CHUNK")
-
-    @property
     def vmem_bytes(self) -> int:
         """What a kernel needs of VMEM: windows, chunks or blocks, and words being shifted."""
         window, chunk = math.prod(self.window), math.prod(self.chunk)
@@ -308,7 +275,3 @@ class Windows:
         more = tuple(s + self.few_rows * (axis == rows) for axis, s in enumerate(shape))
         copied = sum(padded_elements(s, self.view, self.itemsize) for s in (shape, more))
         return self.itemsize * copied * layout.mesh.size
-
-
-def _padding(more: list[int]) -> str:
-    return f"[{', '.join(f'(0, {size})' for size in more)}]" if any(more) else ""

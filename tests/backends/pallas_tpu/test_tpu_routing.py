@@ -183,7 +183,7 @@ def test_every_form_of_thin_and_wide_tiles(
     for number, choice in enumerate(choices(made)):
         assert isinstance(choice.form, Routed)
         check(choice.form, as_vectors(made.exchange))
-        parts.add((choice.form.name, choice.form.slot.dense, bool(choice.form.part)))
+        parts.add((choice.form.name, choice.form.slot.dense, bool(choice.form.slot.sized)))
         path = tmp_path / f"case{number}.py"
         path.write_text(alone_in_form(made, choice))
         cases.append(Case.of(made.reshard, str(choice.form.slot), "pallas_tpu", path))
@@ -398,7 +398,7 @@ def test_v5e_compiles_what_is_forwarded(tmp_path: Path) -> None:
     mesh = CASES["transpose"].reshard.source.mesh
     wide = planned(mesh, (1031, 2050), "bfloat16", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
     assert isinstance(form := pallas_tpu.choice_of(wide).form, Routed)
-    assert form.part
+    assert form.slot.sized
     # In 64 bits Python's integers are 64 wide, which a kernel's must not be.
     for name, made in {**CASES, "wide": wide}.items():
         if name not in ("gather", "64 bits", "reversed", "vector", "wide"):

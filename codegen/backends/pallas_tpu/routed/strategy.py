@@ -39,8 +39,6 @@ class Routed:
     pack_padding: str
     unpack_shape: Shape
     incoming: int
-    template: str = "pallas_tpu/routed"
-    leaves_padding: bool = True
 
     @staticmethod
     def every(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
@@ -81,26 +79,6 @@ class Routed:
         return self.name == "spread"
 
     @property
-    def part(self) -> str:
-        """Which part of a slot a move takes, as a Python expression; empty for all of it."""
-        if not self.slot.sized:
-            return ""
-        last = self.slot.sized[-1]
-        slices = []
-        for axis, unit in enumerate(self.slot.units[: last + 1]):
-            if axis in self.slot.sized:
-                size = f"moves[first + {2 + self.slot.sized.index(axis)}]"
-                slices.append(f"pl.ds(0, {size if unit == 1 else f'_multiple({size}, {unit})'})")
-            else:
-                slices.append("slice(None)")
-        return f"({', '.join(slices)},)" if len(slices) == 1 else f"({', '.join(slices)})"
-
-    @property
-    def is_hinted(self) -> bool:
-        """Whether the compiler is told what divides the sizes of moves."""
-        return any(self.slot.units[axis] > 1 for axis in self.slot.sized)
-
-    @property
     def held_shape(self) -> Shape:
         """The extents of what a slot holds, in its order of dimensions."""
         return tuple(self.slot.held[axis] for axis in self.slot.order)
@@ -109,11 +87,6 @@ class Routed:
     def is_padded(self) -> bool:
         """Whether a slot is larger than what it holds, so that parts can be of whole units."""
         return not self.slot.dense and self.slot.shape != self.held_shape
-
-    @property
-    def columns(self) -> int:
-        """Numbers of a move: from where, to where, and sizes."""
-        return 2 + len(self.slot.sized)
 
     @property
     def offset_lines(self) -> tuple[str, ...]:
