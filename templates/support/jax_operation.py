@@ -55,7 +55,8 @@ def reverse_of(host, name, backward):
 def _loaded(path):
     """Return a module by its path, as one file that stands alone is found."""
     spec = importlib.util.spec_from_file_location("reverse", path)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
