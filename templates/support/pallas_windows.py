@@ -224,11 +224,8 @@ class Windows(PallasProgram):
             places = [low - at for (low, _), (at, _) in zip(part.box, part.block, strict=True)]
             window = within(windows, slot, units, places)
             return [
-                (
-                    (part.comes > 0) & ours,
-                    pltpu.make_async_copy(at(ref, units), window, read.at[slot]),
-                )
-                for ref, ours in ((x, part.here > 0), (stage, part.here == 0))
+                (part.comes & whose, pltpu.make_async_copy(at(ref, units), window, read.at[slot]))
+                for ref, whose in ((x, part.here), (stage, 1 - part.here))
                 if ref is not None
             ]
 
