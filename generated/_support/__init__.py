@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "e876861a2072a018",
-    "pallas_tpu": "168ed5113e56201c",
+    "jax_xla": "1cae81d14f4dc18c",
+    "pallas_tpu": "899c16a86dc69aa0",
     "triton_gpu": "0a23ca9d9b96c0ec",
 }
 

@@ -6,6 +6,8 @@ reshard, of the module beside.
 """
 
 import importlib
+import importlib.util
+import os
 
 import jax
 import jax.numpy as jnp
@@ -36,17 +38,28 @@ def reverse_of(host, name, backward):
     """Return what moves cotangents: the host of the module `backward` beside the module `name`.
     Raises ImportError where no such module stands there."""
     package = name.rpartition(".")[0]
-    beside = f"{package}.{backward}" if package else backward
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{backward}.py")
+    beside = f"{package}.{backward}" if package else path
     try:
-        found = importlib.import_module(beside)._HOST
-    except ModuleNotFoundError:
-        said = f"the derivative of reshard needs the reverse reshard: no module {beside}"
+        found = (importlib.import_module(beside) if package else _loaded(path))._HOST
+    except (FileNotFoundError, ModuleNotFoundError):
+        said = f"the derivative of reshard needs the reverse reshard: {beside} is missing"
         raise ImportError(said) from None
     there, here = (found.target, found.source), (host.source, host.target)
     alike = all(a.holds_as(b) for a, b in zip(there, here, strict=True))
     if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
         raise ImportError(f"not the reverse of this reshard: {beside}")
     return found
+
+
+def _loaded(path):
+    """Return a module by its path, as one file that stands alone is found."""
+    spec = importlib.util.spec_from_file_location("reverse", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _eager(x, host, **static):

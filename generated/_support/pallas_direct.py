@@ -97,8 +97,8 @@ def meet(me, sender, receiver, count):
         return expected + jnp.int32(receiver(me, number) != me)
 
     each(count, tell)
-    expected = lax.fori_loop(np.int32(0), np.int32(count), add, np.int32(0))
-    pl.when(expected > 0)(functools.partial(pl.semaphore_wait, barrier, expected))
+    expected = lax.fori_loop(np.int32(0), jnp.int32(count), add, np.int32(0))
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
 
 
 def each_peer(me, receiver, count, visit):

@@ -176,13 +176,13 @@ class Routed(PallasProgram):
         begin = 0
         for number, (*hop, count) in enumerate(self.schedule.rounds):
             way = Way(*hop)
+            receiver = way.end(me)
             # All that this device has sent has left and all that was to come has come: what comes
             # now finds its slots free.
             free = ready.at[np.int32(number)]
             sender = way.back().end(me)
             pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)
             pl.semaphore_wait(free, 1)
-            receiver = way.end(me)
 
             def push(move, receiver=receiver):
                 return self._push(moves, slots, sent, received, receiver, move)

@@ -42,21 +42,21 @@ class Tiling(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What to send at a step: whether there is anything, to whom, what is taken off tensor indices
-    for its place in the staging area, and its box."""
+    """What to send at a step: whether there is anything, and to whom; `start`: what is taken off
+    tensor indices for its place in the staging area; its box."""
 
-    sends: object
-    receiver: object
+    sends: int
+    receiver: int
     start: list
     box: list
 
 
 class Part(NamedTuple):
     """What a step brings to a block: whether anything; if from here, else from the staging area;
-    what is taken off tensor indices for its place there; its box; that of the block."""
+    `start` as of a chunk; its box; that of the block."""
 
-    comes: object
-    here: object
+    comes: int
+    here: int
     start: list
     box: list
     block: list
@@ -97,10 +97,11 @@ class Windows(PallasProgram):
         starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
         return [(start, minimum(start + step, high)) for start, high, step in starts]
 
-    def _units(self, box, origin):
-        """Return the whole units that cover a box, (start, size) from an origin in the tensor."""
-        units = []
-        for (low, high), start, unit in zip(box, origin, self.tiling.unit, strict=True):
+    def _units(self, part, origin=None):
+        """Return the whole units that cover the box of a chunk or part, (start, size) from an
+        origin in the tensor, by default its own."""
+        units, origin = [], part.start if origin is None else origin
+        for (low, high), start, unit in zip(part.box, origin, self.tiling.unit, strict=True):
             first, end = floor_to(low - start, unit), floor_to(high - start + unit - 1, unit)
             units.append((first, multiple(end - first, unit)))
         return units
@@ -143,7 +144,7 @@ class Windows(PallasProgram):
             return pltpu.make_async_copy(at(x, units), window, read.at[slot])
 
         def push(slot, chunk):
-            units = self._units(chunk.box, chunk.start)
+            units = self._units(chunk)
             return pltpu.make_async_remote_copy(
                 within(chunks, slot, units),
                 at(stage, units),
@@ -159,22 +160,15 @@ class Windows(PallasProgram):
             # Windows and chunks take turns: those of `coming` are `slot`.
             older, old, now = found
             coming, slot = chunk_of(step), rem(step, 2)
-            pl.when(coming.sends > 0)(fetch(slot, self._units(coming.box, own)).start)
+            pl.when(coming.sends > 0)(fetch(slot, self._units(coming, own)).start)
             pl.when(older.sends > 0)(push(1 - slot, older).wait_send)
 
             @pl.when(now.sends > 0)
             def shift():
-                units = self._units(now.box, own)
+                units = self._units(now, own)
                 fetch(1 - slot, units).wait()
-                pairs = zip(own, units, now.box, strict=True)
-                by = [start + first - low for start, (first, _), (low, _) in pairs]
-                fill(
-                    slot_of(windows, 1 - slot),
-                    slot_of(chunks, 1 - slot),
-                    by,
-                    tiling.chunk,
-                    tiling.rolled,
-                )
+                window, chunk = slot_of(windows, 1 - slot), slot_of(chunks, 1 - slot)
+                fill(window, chunk, moved_by(own, units, now.box), tiling.chunk, tiling.rolled)
                 push(1 - slot, now).start()
 
             return old, now, coming
@@ -187,17 +181,16 @@ class Windows(PallasProgram):
         def arrive(number):
             comes, _, shard, piece, box = peers.incoming(receiver, me, number)
             start = self.staged(receiver, shard, piece, box)
-            place = at(stage, self._units(self._viewed(box), start))
+            place = at(stage, self._units(Chunk(comes, me, start, self._viewed(box))))
             pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
 
         each(peers.incoming_count(receiver), arrive)
 
     def unpack_kernel(self, order, x, stage, y, windows, read):
-        """Put a block of the target shard together from the tiles that meet it.
+        """Put a block of the target shard, y, together from the tiles that meet it.
 
-        x: the source shard, for what this device holds itself, stage: the staging area, in HBM,
-        None where nothing comes from there; y: the block; windows: two in VMEM; read: a DMA
-        semaphore for each.
+        x: the source shard, stage: the staging area, in HBM, None where nothing comes from there;
+        windows: two in VMEM; read: a DMA semaphore for each.
         """
         peers, tiling = self.peers, self.tiling
         me, receiver = peers.here(order)
@@ -223,23 +216,18 @@ class Windows(PallasProgram):
             comes = (step < steps) & is_full(part)
             for axis, count in self._source_parts.items():
                 comes = comes & (shard[axis] < count)
-            here, start = self._place(me, receiver, shard, piece, box, x, stage)
+            here, start = self._place(me, receiver, shard, piece, box)
             return in_int32(Part(comes, here, start, part, block))
 
         def fetches(slot, part, units):
             """Return the copies that may bring a part, each with whether it does."""
             places = [low - at for (low, _), (at, _) in zip(part.box, part.block, strict=True)]
             window = within(windows, slot, units, places)
-            found = []
-            if x is not None:
-                from_here = part.comes > 0 if stage is None else (part.comes > 0) & (part.here > 0)
-                copy = pltpu.make_async_copy(at(x, units), window, read.at[slot])
-                found.append((from_here, copy))
-            if stage is not None:
-                from_stage = part.comes > 0 if x is None else part.comes > part.here
-                copy = pltpu.make_async_copy(at(stage, units), window, read.at[slot])
-                found.append((from_stage, copy))
-            return found
+            return [
+                (part.comes & whose, pltpu.make_async_copy(at(ref, units), window, read.at[slot]))
+                for ref, whose in ((x, part.here), (stage, 1 - part.here))
+                if ref is not None
+            ]
 
         def one(number, now):
             step = begin + number
@@ -247,17 +235,15 @@ class Windows(PallasProgram):
             # The block before has begun to read what this one begins with.
             new = coming.comes * jnp.int32((number > 0) | (begin == 0))
             begun = coming._replace(comes=new)
-            for fetched, copy in fetches(slot, begun, self._units(coming.box, coming.start)):
-                pl.when(fetched)(copy.start)
+            for fetched, copy in fetches(slot, begun, self._units(coming)):
+                pl.when(fetched > 0)(copy.start)
 
             @pl.when(now.comes > 0)
             def put():
-                units = self._units(now.box, now.start)
+                units = self._units(now)
                 for fetched, copy in fetches(1 - slot, now, units):
-                    pl.when(fetched)(copy.wait)
-                pairs = zip(now.start, units, now.block, strict=True)
-                by = [a + first - low for a, (first, _), (low, _) in pairs]
-                window = slot_of(windows, 1 - slot)
+                    pl.when(fetched > 0)(copy.wait)
+                by, window = moved_by(now.start, units, now.block), slot_of(windows, 1 - slot)
                 merge(window, y, by, now.box, now.block, tiling.chunk, tiling.rolled)
 
             return coming
@@ -268,16 +254,17 @@ class Windows(PallasProgram):
         stages = 2  # a part is read while the one before it is put in its place
         lax.fori_loop(np.int32(0), jnp.int32(visits + stages - 1), one, nothing)
 
-    def _place(self, me, receiver, shard, piece, box, x, stage):
+    def _place(self, me, receiver, shard, piece, box):
         """Return whether a part comes from the source shard of this device, and what is taken off
         tensor indices for its place there or in the staging area."""
-        if stage is None:
-            return True, self._start(self.host.source.box(me))
+        own = self._start(self.host.source.box(me)) if self.peers.kept else None
+        if not self.peers.sends:
+            return True, own
         staged = self.staged(receiver, shard, piece, box)
-        if x is None:
+        if own is None:
             return False, staged
         here = self.peers.holds(me, shard)
-        starts = zip(self._start(self.host.source.box(me)), staged, strict=True)
+        starts = zip(own, staged, strict=True)
         return here, [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
 
     def moved(self, x, order, interpret, collective_id):
@@ -311,28 +298,23 @@ class Windows(PallasProgram):
         stage = self.pushed(kernel, x, stage, scratch, order, interpret, collective_id)
         return in_hbm(stage, interpret)
 
-    def unpack(self, *refs):
-        """Call `unpack_kernel` with the arrays that there are."""
-        given = list(refs)
-        order = given.pop(0) if self.order is not None else None
-        x = given.pop(0) if self.peers.kept else None
-        stage = given.pop(0) if self.peers.sends else None
-        self.unpack_kernel(order, x, stage, *given)
-
     def _unpacked(self, x, stage, order, interpret):
-        hbm = pl.BlockSpec(memory_space=pltpu.HBM)
-        arrays = [x] * self.peers.kept + [stage] * self.peers.sends
-        specs = [hbm] * len(arrays)
+        arrays = [order, x if self.peers.kept else None, stage]
+        specs: list = [None, *[pl.BlockSpec(memory_space=pltpu.HBM)] * 2]
         if order is not None:
             # Without an index of its own a grid's block has one of 64 bits where JAX has those.
-            table = lambda *_: (np.int32(0),)  # noqa: E731
-            specs.insert(0, pl.BlockSpec(order.shape, table, memory_space=pltpu.SMEM))
-            arrays.insert(0, order)
+            specs[0] = pl.BlockSpec(order.shape, lambda *_: (np.int32(0),), memory_space=pltpu.SMEM)
+        there = [array is not None for array in arrays]
+
+        def unpack(*refs):
+            given = iter(refs)
+            self.unpack_kernel(*(next(given) if each else None for each in there), *given)
+
         return pl.pallas_call(
-            self.unpack,
+            unpack,
             grid=self.tiling.blocks,
             out_shape=jax.ShapeDtypeStruct(self.target_shape, x.dtype),
-            in_specs=specs,
+            in_specs=[spec for spec, each in zip(specs, there, strict=True) if each],
             out_specs=pl.BlockSpec(self.tiling.chunk, lambda *block: block),
             scratch_shapes=[
                 pltpu.VMEM(self.two(self.tiling.window), x.dtype),
@@ -343,7 +325,7 @@ class Windows(PallasProgram):
                 dimension_semantics=("arbitrary",) * len(self.tiling.blocks)
             ),
             interpret=params(interpret),
-        )(*arrays)
+        )(*(array for array in arrays if array is not None))
 
 
 def digits_of(number, sizes):
@@ -353,6 +335,11 @@ def digits_of(number, sizes):
         digits.append(rem(number, size))
         number = div(number, size)
     return digits[::-1]
+
+
+def moved_by(origin, units, box):
+    """Return by how much what is at the start of units is to move to that of a box."""
+    return [a + first - low for a, (first, _), (low, _) in zip(origin, units, box, strict=True)]
 
 
 def floor_to(offset, unit):

@@ -66,17 +66,18 @@ class Round(NamedTuple):
         return lax.dynamic_update_slice(y, box, start)
 
 
-def ranks_of(moves):
-    """Return the ranks of source positions and of target positions."""
-    if tuple(moves.source.ids) == tuple(moves.target.ids):
+def ranks_of(moves, by_id=False):
+    """Return the ranks of source positions and of target positions; `by_id`: as the sorted ids have
+    them, whether or not both sides have one order."""
+    if not by_id and tuple(moves.source.ids) == tuple(moves.target.ids):
         return range(len(moves.ranks)), range(len(moves.ranks))
     rank = {device_id: number for number, device_id in enumerate(moves.ranks)}
     return tuple([rank[each] for each in side.ids] for side in (moves.source, moves.target))
 
 
-def boxes_of(moves):
+def boxes_of(moves, by_id=False):
     """Return (box, piece, number of the piece) for everything that devices take."""
-    senders, receivers = ranks_of(moves)
+    senders, receivers = ranks_of(moves, by_id)
     found = []
     for receiver in range(len(moves.target.ids)):
         for piece, number in moves.numbered(receiver):

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .boxes import Cut, Exchange, Side
 from .jax_padding import bits_of
-from .xla_boxes import Box, Round
+from .xla_boxes import Round, boxes_of
 
 
 def bits_from(value, dtype):
@@ -82,51 +83,43 @@ def _turn(senders, after, receiver, piece):
     return number % turns + turns * ((piece + shift) % pieces)
 
 
-def _piece(box, piece, senders):
-    """Return the piece of a box that one holder sends."""
-    *_, pieces, cut, unit = senders
-    low, high = box[cut]
-    step, extra = divmod(max(high - low, 0) // unit, pieces)
-    start, end = (low + (n * step + min(n, extra)) * unit for n in (piece, piece + 1))
-    return [*box[:cut], (start, end), *box[cut + 1 :]]
-
-
-def _boxes(devices, before, after, senders, reduces, ids):
-    """Yield every box of a step. What a receiver holds itself it keeps, but where a step reduces,
-    which takes the box of every term."""
+def _moves(devices, before, after, senders, reduces, ids):
+    """Return the exchange that a step is. What a receiver holds itself it keeps, but where a step
+    reduces, which takes the box of every term."""
     from_ids, to_ids = ids or (range(devices), range(devices))
-    from_rank, to_rank = _ranks(from_ids), _ranks(to_ids)
-    own = {device_id: position for position, device_id in enumerate(from_ids)}
-    held = [[_range(dim, position) for dim in before] for position in range(devices)]
+    source, target = (_side(*side) for side in ((from_ids, before), (to_ids, after)))
     holders: dict[int, list[int]] = {}
     for position in range(devices):
         holders.setdefault(number_of(senders[0], position), []).append(position)
-    for receiver, piece in itertools.product(range(devices), range(senders[2])):
-        me = own[to_ids[receiver]]
-        wanted = [_range(dim, receiver) for dim in after]
-        for sender in holders[_turn(senders, after, receiver, piece)]:
-            pairs = zip(held[sender], wanted, strict=True)
-            box = [(max(a, c), min(b, d)) for (a, b), (c, d) in pairs]
-            stays = not reduces and held[sender] == held[me]
-            if not stays:
-                box = _piece(box, piece, senders)
-            if any(low >= high for low, high in box) or (stays and piece):
-                continue
-            yield Box(
-                from_rank[me if stays else sender],
-                to_rank[receiver],
-                tuple(low - start for (low, _), (start, _) in zip(box, held[sender], strict=True)),
-                tuple(low - start for (low, _), (start, _) in zip(box, wanted, strict=True)),
-                tuple(high - low for low, high in box),
-            )
+
+    def givers(receiver):
+        me = from_ids.index(to_ids[receiver])
+        for piece in range(senders[2]):
+            for sender in holders[_turn(senders, after, receiver, piece)]:
+                if reduces or source.box(sender) != source.box(me):
+                    yield sender, piece
+                elif piece == 0:
+                    yield me, None
+
+    return Exchange(source, target, givers, None, Cut(*senders[2:]))
+
+
+def _side(ids, dims):
+    """Return one side of a step."""
+
+    @functools.cache
+    def box(position):
+        return tuple(end for dim in dims for end in _range(dim, position))
+
+    return Side(ids, box)
 
 
 @functools.cache
 def _rounds(devices, *step):
     """Return the rounds of a step, boxes of one shape each."""
     rounds: list[tuple] = []
-    order = sorted(_boxes(devices, *step), key=lambda box: (box.receiver - box.sender) % devices)
-    for box in order:
+    boxes = (box for box, *_ in boxes_of(_moves(devices, *step), by_id=True))
+    for box in sorted(boxes, key=lambda box: (box.receiver - box.sender) % devices):
         for shape, sent, taken in rounds:
             if shape == box.shape and box.sender not in sent and box.receiver not in taken:
                 break

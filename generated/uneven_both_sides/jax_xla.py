@@ -49,7 +49,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import in_rounds, listed, listed_rounds
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "e876861a2072a018", __name__)
+require("jax_xla", "1cae81d14f4dc18c", __name__)
 
 __all__ = [
     "pad",

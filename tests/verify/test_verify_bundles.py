@@ -41,7 +41,8 @@ PALLAS: Faults = {
             (r"(\(self\.holder\(own, receiver, piece\) == me\))", r"\1 & (receiver != 1)"),
             (r"pl\.when\(peer != me\)\(functools", "pl.when((peer != me) & (peer != 1))(functools"),
         ),
-        r"a wait that never ends: core \d waits for \d+ of semaphore \d+, which stands at \d+ .*",
+        r"a wait that never ends: core \d waits for \d+ of semaphore \d+, which stands at \d+ .*"
+        r"|only the receivers know of \(0, 1, .*\)",
     ),
     "tile_left_out_by_both_ends": (
         (
@@ -57,7 +58,7 @@ PALLAS: Faults = {
             (r"x\.at\[:, ", "x.at[pl.ds(0, 7), "),
             (r"pl\.ds\(pl\.multiple_of\(me \* 8, 8\), 8\)", "pl.ds(me * 8, 7)"),
         ),
-        UNWRITTEN.format("7f[0-9a-f]*"),
+        UNWRITTEN.format("7f[0-9a-f]*") + r"|device \d: what it is sent is not its shard, once",
     ),
     "tiles_overlap": (
         (

@@ -1,0 +1,89 @@
+"""What the self-checks of JAX modules find without moving data: planted in modules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from lone import alone
+
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify.load import load
+from shardwright.ir import Mesh, Reshard
+
+MESH, LINE = Mesh({"x": 2, "y": 4}), Mesh({"x": 4})
+
+
+def between(shape: tuple[int, ...], source: str, target: str, mesh: Mesh = MESH) -> Reshard:
+    return Reshard(shape, "float32", mesh.sharding(source), mesh.sharding(target))
+
+
+SWAP = between((1024, 512), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]')
+COLUMNS = between((64, 512), '[{"x"}, {}]', '[{}, {"x"}]', LINE)
+UNEVEN = between((23, 50), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+GAP = r"device \d: pieces have \d+ elements, the target shard \d+"
+SENT = rf"\(.*\) from device \d to device \d is not what is (sent|expected) there|{GAP}"
+FAULTS = {
+    "a permutation, the sender": ("pallas_tpu", SWAP, "rem(device, 4) * 2", "rem(device, 4)", SENT),
+    "a permutation, the receiver": (
+        "pallas_tpu",
+        SWAP,
+        "rem(device, 2) * 4",
+        "rem(device + 1, 2) * 4",
+        SENT,
+    ),
+    "tiles, the receiver": (
+        "pallas_tpu",
+        COLUMNS,
+        "return rem(number + sender, 4)",
+        "return rem(number, 3)",
+        SENT,
+    ),
+    "windows, the holder": (
+        "pallas_tpu",
+        UNEVEN,
+        "def holder(a0, a1, receiver):\n",
+        "def holder(a0, a1, receiver):\n    return 0\n",
+        SENT,
+    ),
+    "windows, a shard": (
+        "pallas_tpu",
+        UNEVEN,
+        "def tile(a0, a1, b0, b1):\n",
+        "def tile(a0, a1, b0, b1):\n    return 0, 0, 0, 0\n",
+        SENT,
+    ),
+    "rounds": (
+        "jax_xla",
+        between((12, 12), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
+        "def senders(receiver):\n",
+        "def senders(receiver):\n    return [0]\n",
+        SENT,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    backend, reshard, right, wrong, said = FAULTS[name]
+    text = alone(plan(reshard, "direct"), backend)
+    assert right in text
+    path = tmp_path / "module.py"
+    path.write_text(text.replace(right, wrong, 1))
+    with pytest.raises(SystemExit, match=f"^({said})$"):
+        load(path)._HOST.self_check()
+
+
+def test_a_slot_in_a_wrong_place(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    made = plan(between((40, 48), '[{"x"}, {}]', '[{}, {"x"}]', LINE), "direct", topology="v5e:2x2")
+    text, path = alone(made, "pallas_tpu"), tmp_path / "module.py"
+    wrong, count = re.subn(r"OFFSETS, ARRIVES,", "OFFSETS, ARRIVES[::-1],", text)
+    assert count == 1
+    path.write_text(wrong)
+    with pytest.raises(
+        SystemExit, match=r"^slot \d holds what left \(\d, \d\), expected \(\d, \d\)$"
+    ):
+        load(path)._HOST.self_check()
