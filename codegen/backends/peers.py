@@ -21,7 +21,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout, unnamed
 
 
-class Ends(Protocol):
+class PeerEnds(Protocol):
     """Both ends of an exchange, as the functions of a module name them.
 
     `some_local`: whether any device holds a part of its target shard.
@@ -71,7 +71,7 @@ class Ends(Protocol):
 
 
 @dataclass(frozen=True)
-class PlainEnds(Ends):
+class PlainPeerEnds(PeerEnds):
     """Those of an exchange of which no kernel says more."""
 
     moved: Exchange
@@ -87,7 +87,7 @@ class PlainEnds(Ends):
 class Peers:
     """The two functions of an exchange."""
 
-    kernel: Ends
+    kernel: PeerEnds
 
     @cached_property
     def _exchange(self) -> Exchange:

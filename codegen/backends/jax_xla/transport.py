@@ -15,7 +15,7 @@ from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps
 from shardwright.codegen.backends.lines import printed, pruned
-from shardwright.codegen.backends.peers import Peers, PlainEnds
+from shardwright.codegen.backends.peers import Peers, PlainPeerEnds
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
 from shardwright.ir.algebra.identities import simplify
@@ -89,7 +89,7 @@ def _by_rule(
     *more: Function,
 ) -> Transport:
     """Return a text for which each end finds its peers."""
-    peers, rule = Peers(PlainEnds(exchange, some_local)), exchange.rule
+    peers, rule = Peers(PlainPeerEnds(exchange, some_local)), exchange.rule
     ends = ["_SOURCE.side", "_TARGET.side", "senders", "receivers"]
     names: tuple[str, ...] = ("Exchange",)
     if rule.pieces > 1:

@@ -14,7 +14,7 @@ from functools import cached_property
 import sympy
 
 from shardwright.codegen.backends.lines import FITS, conjunction, printed, pruned
-from shardwright.codegen.backends.peers import Ends
+from shardwright.codegen.backends.peers import PeerEnds
 from shardwright.codegen.backends.triton_gpu.along import Along, Candidates, Condition, along
 from shardwright.codegen.backends.triton_gpu.lines import (
     Terms,
@@ -34,7 +34,7 @@ GIVEN = ("WIDTH", "LANES", "ROWS", "COLUMNS", "COLUMN_BLOCKS")
 
 
 @dataclass(frozen=True)
-class Kernel(Ends):
+class Kernel(PeerEnds):
     """The derivation for an exchange. `some_local`: whether any device holds a part of its target
     shard; `wide`: whether offsets pass 32 bits."""
 
