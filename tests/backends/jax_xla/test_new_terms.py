@@ -152,7 +152,7 @@ def test_lines_of_new_terms() -> None:
     made = plan(make("[{}, {}]", '[{}, {}], unreduced=max{"y"}'))
     (own,) = parts(made, "jax_xla", "c", gradient=True, single_file=True)
     assert 'y = jnp.where(lax.axis_index("y") == 0, x, EMPTY)' in own.text
-    assert "EMPTY = np.asarray(-jnp.inf, jnp.dtype(DTYPE)).view(jnp.dtype(BITS))" in own.text
+    assert "EMPTY = bits_from(-jnp.inf, DTYPE)" in own.text
     assert 'Along "y" the' in own.text
     assert "every other one the lowest value." in own.text.replace("\n", " ")
     made = plan(make('[{"x"}, {}]', '[{}, {}], unreduced={"x"}'), "basis")
