@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "1cae81d14f4dc18c",
-    "pallas_tpu": "899c16a86dc69aa0",
+    "pallas_tpu": "5cf84cf0704ccbb1",
     "triton_gpu": "0a23ca9d9b96c0ec",
 }
 

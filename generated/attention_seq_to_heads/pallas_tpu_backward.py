@@ -51,7 +51,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, each_peer, meet
 from .._support.pallas_index import LOGICAL, rem
 
-require("pallas_tpu", "899c16a86dc69aa0", __name__)
+require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
 __all__ = [
     "pad",

@@ -50,7 +50,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "899c16a86dc69aa0", __name__)
+require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
 __all__ = [
     "pad",

@@ -271,11 +271,10 @@ class Peers:
         me = self.source.ids.index(device) if device in self.source.ids else -1
         for number in range(self.incoming_count(receiver)):
             found = self.incoming(receiver, me, number)
-            if self.kept and self.holds(me, found.shard):
-                if number % self.count == 0:
-                    yield (me, None) if self.pieces else me
-            else:
+            if found.moves:
                 yield (found.peer, found.piece) if self.pieces else found.peer
+            elif self.kept and number % self.count == 0 and self.holds(me, found.shard):
+                yield (me, None) if self.pieces else me
 
     def _receivers(self, sender):
         """Yield the positions that parts of a source shard go to, as `_senders`."""
