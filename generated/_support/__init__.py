@@ -5,7 +5,7 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "triton_gpu": "4b39f185d3a9f54f",
+    "triton_gpu": "5ec240c68ee3e7ad",
 }
 
 

@@ -77,6 +77,7 @@ SOURCE_MESH = '<["x"=3]>'
 TARGET_MESH = '<["x"=3]>'
 SOURCE = '[{"x"}, {}]'
 TARGET = '[{}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (2, 6)
 LOCAL_TARGET_SHAPE = (6, 2)
 

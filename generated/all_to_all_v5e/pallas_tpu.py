@@ -87,6 +87,7 @@ SOURCE_MESH = '<["x"=2, "y"=4]>'
 TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{}, {"x", "y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (20, 160)
 LOCAL_TARGET_SHAPE = (160, 20)
 

@@ -83,6 +83,7 @@ SOURCE_MESH = '<["sp"=8]>'
 TARGET_MESH = '<["sp"=8]>'
 SOURCE = '[{}, {"sp"}, {}]'
 TARGET = '[{"sp"}, {}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4096, 8, 128)
 LOCAL_TARGET_SHAPE = (512, 64, 128)
 

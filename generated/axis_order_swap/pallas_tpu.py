@@ -82,6 +82,7 @@ SOURCE_MESH = '<["x"=2, "y"=4]>'
 TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"y", "x"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (128, 512)
 LOCAL_TARGET_SHAPE = (128, 512)
 

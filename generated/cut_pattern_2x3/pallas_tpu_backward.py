@@ -81,6 +81,7 @@ SOURCE_MESH = '<["x"=2, "y"=3]>'
 TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = '[{"y"}, {"x"}]'
 TARGET = '[{"x"}, {"y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4, 6)
 LOCAL_TARGET_SHAPE = (6, 4)
 

@@ -79,6 +79,7 @@ SOURCE_MESH = '<["x"=2, "y"=3]>'
 TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = '[{"x"}]'
 TARGET = "[{}]"
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (3,)
 LOCAL_TARGET_SHAPE = (6,)
 

@@ -2,10 +2,10 @@
 
 Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 6283 x 768.
     d1(x, y)[k0, k1] -> t[x * 25132 + y * 6283 + k0, k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 6283 x 768.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
     d2(x, y)[k0, k1] -> t[y * 12565 + k0, x * 384 + k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 12565 x 384.
 
 Tiles are the intersections of source and target shards. Along dimension
     0: shards of 6283 meet shards of 12565, the cuts repeat every 78945895, starts are multiples of 1
@@ -84,6 +84,7 @@ SOURCE_MESH = '<["x"=2, "y"=4]>'
 TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"y"}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6283, 768)
 LOCAL_TARGET_SHAPE = (12565, 384)
 

@@ -80,6 +80,7 @@ SOURCE_MESH = '<["data"=4, "model"=2]>'
 TARGET_MESH = '<["data"=4, "model"=2]>'
 SOURCE = '[{}, {"model"}], unreduced={"data"}'
 TARGET = '[{"data"}, {"model"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (1, 64, 24)
 LOCAL_TARGET_SHAPE = (16, 24)
 

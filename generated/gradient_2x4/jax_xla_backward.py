@@ -78,6 +78,7 @@ SOURCE_MESH = '<["data"=4, "model"=2]>'
 TARGET_MESH = '<["data"=4, "model"=2]>'
 SOURCE = '[{"data"}, {"model"}]'
 TARGET = '[{}, {"model"}], unreduced={"data"}'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (16, 24)
 LOCAL_TARGET_SHAPE = (1, 64, 24)
 

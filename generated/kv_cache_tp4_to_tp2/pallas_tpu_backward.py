@@ -82,6 +82,7 @@ SOURCE_MESH = '<["a"=2, "b"=2]>'
 TARGET_MESH = '<["a"=2, "b"=2]>'
 SOURCE = '[{"b"}, {}, {"a"}, {}]'
 TARGET = '[{}, {}, {"a", "b"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (16, 2048, 4, 128)
 LOCAL_TARGET_SHAPE = (32, 2048, 2, 128)
 

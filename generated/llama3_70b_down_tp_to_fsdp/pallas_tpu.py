@@ -82,6 +82,7 @@ SOURCE_MESH = '<["data"=2, "model"=4]>'
 TARGET_MESH = '<["data"=2, "model"=4]>'
 SOURCE = '[{"model"}, {"data"}]'
 TARGET = '[{"data", "model"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (7168, 4096)
 LOCAL_TARGET_SHAPE = (3584, 8192)
 

@@ -82,6 +82,7 @@ SOURCE_MESH = '<["data"=2, "model"=4]>'
 TARGET_MESH = '<["data"=2, "model"=4]>'
 SOURCE = '[{"data", "model"}, {}]'
 TARGET = '[{}, {"model"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (1024, 8192)
 LOCAL_TARGET_SHAPE = (8192, 2048)
 

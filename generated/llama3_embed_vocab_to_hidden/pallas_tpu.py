@@ -82,6 +82,7 @@ SOURCE_MESH = '<["x"=8]>'
 TARGET_MESH = '<["x"=8]>'
 SOURCE = '[{"x"}, {}]'
 TARGET = '[{}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (16032, 8192)
 LOCAL_TARGET_SHAPE = (128256, 1024)
 

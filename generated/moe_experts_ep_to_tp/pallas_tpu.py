@@ -84,6 +84,7 @@ SOURCE_MESH = '<["ep"=4, "tp"=2]>'
 TARGET_MESH = '<["ep"=4, "tp"=2]>'
 SOURCE = '[{"ep", "tp"}, {}, {}]'
 TARGET = '[{"ep"}, {}, {"tp"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (32, 2048, 1792)
 LOCAL_TARGET_SHAPE = (64, 2048, 896)
 

@@ -90,6 +90,7 @@ SOURCE_MESH = '<["x"=2, "y"=2, "z"=2, "w"=2]>'
 TARGET_MESH = '<["x"=2, "y"=2, "z"=2, "w"=2]>'
 SOURCE = '[{"w", "z"}, {}, {"x", "y"}]'
 TARGET = '[{"x"}, {"y", "z"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (1, 4, 1)
 LOCAL_TARGET_SHAPE = (2, 1, 4)
 

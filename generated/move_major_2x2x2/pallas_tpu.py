@@ -81,6 +81,7 @@ SOURCE_MESH = '<["x"=2, "y"=2, "z"=2]>'
 TARGET_MESH = '<["x"=2, "y"=2, "z"=2]>'
 SOURCE = '[{"x"}, {"y", "z"}]'
 TARGET = '[{"x", "y"}, {"z"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (2, 1)
 LOCAL_TARGET_SHAPE = (1, 2)
 

@@ -78,6 +78,7 @@ SOURCE_MESH = '<["x"=2, "y"=2]>'
 TARGET_MESH = '<["x"=2, "y"=2], device_ids=[3, 2, 1, 0]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"x"}, {"y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4, 3)
 LOCAL_TARGET_SHAPE = (4, 3)
 

@@ -78,6 +78,7 @@ SOURCE_MESH = '<["x"=2, "y"=3]>'
 TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = "[{}]"
 TARGET = '[{"y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6,)
 LOCAL_TARGET_SHAPE = (2,)
 

@@ -77,6 +77,7 @@ SOURCE_MESH = '<["x"=2, "y"=4]>'
 TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (8, 6)
 LOCAL_TARGET_SHAPE = (4, 24)
 

@@ -75,6 +75,7 @@ SOURCE_MESH = '<["x"=2, "y"=4]>'
 TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"y"}, {}]'
 TARGET = '[{"x"}, {"y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4, 24)
 LOCAL_TARGET_SHAPE = (8, 6)
 

@@ -83,6 +83,7 @@ SOURCE_MESH = '<["x"=4, "y"=2]>'
 TARGET_MESH = '<["x"=4, "y"=2]>'
 SOURCE = '[{"x"}, {}]'
 TARGET = '[{"x":(1)2}, {"x":(2)2, "y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (16, 96)
 LOCAL_TARGET_SHAPE = (32, 24)
 

@@ -78,6 +78,7 @@ SOURCE_MESH = '<["x"=2, "y"=3]>'
 TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = '[{"x", "y"}]'
 TARGET = '[{"y", "x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (1,)
 LOCAL_TARGET_SHAPE = (1,)
 

@@ -2,10 +2,10 @@
 
 Source: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
     d1(x, y)[k0, k1] -> t[x * 4 + y * 2 + k0, k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 2 x 3.
 Target: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
     d2(x, y)[k0, k1] -> t[x * 3 + k0 + (min(3, 5 - x * 3) + 1) // 2 * y, k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 2 x 3.
 
 Tiles are the intersections of source and target shards. Along dimension
     0: shards of 2 meet shards of 2 (nested split), starts are multiples of 1
@@ -80,6 +80,7 @@ SOURCE_MESH = '<["x"=2, "y"=2]>'
 TARGET_MESH = '<["x"=2, "y"=2]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"x", "y"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (2, 3)
 LOCAL_TARGET_SHAPE = (2, 3)
 

@@ -4,7 +4,7 @@ Source: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
     d1(tp)[k0, k1] -> t[k0, tp * 3 + k1]
 Target: [{"data", "model"}, {}] on <["data"=2, "model"=2]>, shards of 3 x 9.
     d2(data, model)[k0, k1] -> t[data * 6 + model * 3 + k0, k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 3 x 9.
 
 Tiles are the intersections of source and target shards. Along dimension
     0: shards of 10 meet shards of 3, the cuts repeat every 30, starts are multiples of 3
@@ -83,6 +83,7 @@ SOURCE_MESH = '<["tp"=3], device_ids=[4, 5, 6]>'
 TARGET_MESH = '<["data"=2, "model"=2]>'
 SOURCE = '[{}, {"tp"}]'
 TARGET = '[{"data", "model"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (10, 3)
 LOCAL_TARGET_SHAPE = (3, 9)
 

@@ -81,6 +81,7 @@ SOURCE_MESH = '<["x"=2, "y"=3]>'
 TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (3, 2)
 LOCAL_TARGET_SHAPE = (2, 3)
 

@@ -86,6 +86,7 @@ SOURCE_MESH = '<["x"=2, "y"=6]>'
 TARGET_MESH = '<["x"=2, "y"=6]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (3, 1)
 LOCAL_TARGET_SHAPE = (1, 3)
 

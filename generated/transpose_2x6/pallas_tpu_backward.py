@@ -86,6 +86,7 @@ SOURCE_MESH = '<["x"=2, "y"=6]>'
 TARGET_MESH = '<["x"=2, "y"=6]>'
 SOURCE = '[{"y"}, {"x"}]'
 TARGET = '[{"x"}, {"y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (1, 3)
 LOCAL_TARGET_SHAPE = (3, 1)
 

@@ -2,10 +2,10 @@
 
 Source: [{"x"}, {"y"}] on <["x"=3, "y"=4]>, shards of 6 x 6.
     d1(x, y)[k0, k1] -> t[x * 6 + k0, y * 6 + k1]
-    The last shards are short or empty along dimension 0, 1.
+    The last shards are short or empty along dimension 0, 1, padded at the end to 6 x 6.
 Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
     d2(x, y)[k0, k1] -> t[y * 4 + k0, x * 8 + k1]
-    The last shards are short or empty along dimension 1.
+    The last shards are short or empty along dimension 1, padded at the end to 4 x 8.
 
 Tiles are the intersections of source and target shards. Along dimension
     0: shards of 6 meet shards of 4, the cuts repeat every 12, starts are multiples of 2
@@ -88,6 +88,7 @@ SOURCE_MESH = '<["x"=3, "y"=4]>'
 TARGET_MESH = '<["x"=3, "y"=4]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6, 6)
 LOCAL_TARGET_SHAPE = (4, 8)
 

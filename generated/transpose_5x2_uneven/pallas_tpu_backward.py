@@ -2,10 +2,10 @@
 
 Source: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
     d1(x, y)[k0, k1] -> t[y * 14 + k0, x * 3 + k1]
-    The last shards are short or empty along dimension 0, 1.
+    The last shards are short or empty along dimension 0, 1, padded at the end to 14 x 3.
 Target: [{"x"}, {"y"}] on <["x"=5, "y"=2]>, shards of 6 x 7.
     d2(x, y)[k0, k1] -> t[x * 6 + k0, y * 7 + k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 6 x 7.
 
 Tiles are the intersections of source and target shards. Along dimension
     0: shards of 14 meet shards of 6, the cuts repeat every 42, starts are multiples of 2
@@ -87,6 +87,7 @@ SOURCE_MESH = '<["x"=5, "y"=2]>'
 TARGET_MESH = '<["x"=5, "y"=2]>'
 SOURCE = '[{"y"}, {"x"}]'
 TARGET = '[{"x"}, {"y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (14, 3)
 LOCAL_TARGET_SHAPE = (6, 7)
 

@@ -2,10 +2,10 @@
 
 Source: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2]>, shards of 4 x 4 x 29.
     d1(x, y, z)[k0, k1, k2] -> t[x * 4 + k0, y * 8 + z * 4 + k1, k2]
-    The last shards are short or empty along dimension 0, 1.
+    The last shards are short or empty along dimension 0, 1, padded at the end to 4 x 4 x 29.
 Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
     d2(x, y, z)[k0, k1, k2] -> t[k0, z * 7 + k1, y * 16 + x * 8 + k2]
-    The last shards are short or empty along dimension 1, 2.
+    The last shards are short or empty along dimension 1, 2, padded at the end to 7 x 7 x 8.
 
 Tiles are the intersections of source and target shards. Along dimension
     0: shards of 4 meet shards of 7, the cuts repeat every 28, starts are multiples of 4
@@ -85,6 +85,7 @@ SOURCE_MESH = '<["x"=2, "y"=2, "z"=2]>'
 TARGET_MESH = '<["x"=2, "y"=2, "z"=2]>'
 SOURCE = '[{"x"}, {"y", "z"}, {}]'
 TARGET = '[{}, {"z"}, {"y", "x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4, 4, 29)
 LOCAL_TARGET_SHAPE = (7, 7, 8)
 

@@ -83,6 +83,7 @@ SOURCE_MESH = '<["x"=4, "y"=2]>'
 TARGET_MESH = '<["x"=4, "y"=2]>'
 SOURCE = '[{}, {"x"}, {"y"}]'
 TARGET = '[{"x"}, {"y"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (16, 4, 8)
 LOCAL_TARGET_SHAPE = (4, 8, 16)
 
