@@ -169,8 +169,8 @@ def facts_of(plan: DirectPlan) -> tuple[str, ...]:
     met = [_met(axis, tiles) for axis, tiles in enumerate(as_vectors(exchange).dims)]
     tiles = [*(line for line in met if line), *senders(exchange)]
     said = [
-        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
-        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
+        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source, "padded"),
+        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target, "padded"),
         "",
         *([] if permutation(plan) else tiles),
         *traffic_lines(plan),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal, assert_never
+
+import numpy as np
+
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value
 from shardwright.ir.algebra.printers import PYTHON
@@ -13,6 +17,9 @@ from shardwright.ir.tiles import DimTiles
 
 # Up to this many devices, the ranges of every device stand in the docstring.
 TABLE_DEVICES = 16
+
+Stored = Literal["dense", "padded"]
+"""How shards that are smaller than others lie in memory."""
 
 
 def title(plan: Plan) -> str:
@@ -51,9 +58,11 @@ def coordinates(mesh: Mesh) -> Value:
     return position
 
 
-def side_lines(side: str, device: str, sharding: str, layout: Layout) -> list[str]:
-    """Return one side: its sharding, its shards, and which element of the tensor a device has
-    where."""
+def side_lines(
+    side: str, device: str, sharding: str, layout: Layout, stored: Stored | None = None
+) -> list[str]:
+    """Return one side: its sharding, its shards, which element of the tensor a device has where,
+    and how short shards are stored, where that is the same for all who read this."""
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
     names = ", ".join(name for name, _ in layout.mesh.axes)
@@ -63,7 +72,7 @@ def side_lines(side: str, device: str, sharding: str, layout: Layout) -> list[st
     return [
         f"{side}: {sharding} on {mesh_text(layout.mesh)}, shards of {shape}.",
         f"    {device}({names})[{local}] -> t[{', '.join(ranges)}]",
-        *_uneven(layout),
+        *_uneven(layout, stored),
     ]
 
 
@@ -73,12 +82,35 @@ def _start(dim: DimLayout, position: Value, axis: int) -> str:
     return PYTHON.text(low + Index(f"k{axis}", dim.size))
 
 
-def _uneven(layout: Layout) -> list[str]:
+def _uneven(layout: Layout, stored: Stored | None) -> list[str]:
     dims = layout.dims[layout.hidden :]
     cut = [str(axis) for axis, dim in enumerate(dims) if not dim.is_even]
-    return (
-        [f"    The last shards are short or empty along dimension {', '.join(cut)}."] if cut else []
-    )
+    if not cut:
+        return []
+    said = f"    The last shards are short or empty along dimension {', '.join(cut)}"
+    match stored:
+        case None:
+            return [f"{said}."]
+        case "dense":
+            return [f"{said}, and dense{_shortest(layout)}."]
+        case "padded":
+            whole = " x ".join(map(str, layout.local_shape))
+            return [f"{said}, padded at the end to {whole}."]
+        case _:
+            assert_never(stored)
+
+
+def _shortest(layout: Layout) -> str:
+    """Return a device with the smallest shard that is not empty, and its extents, if others are
+    larger."""
+    boxes = layout.boxes()[:, layout.hidden :]
+    extents = boxes[:, :, 1] - boxes[:, :, 0]
+    elements = np.where(extents.min(axis=1) > 0, extents.prod(axis=1), extents.prod(axis=1).max())
+    place = int(elements.argmin())
+    if elements[place] == elements.max():
+        return ""
+    shape = " x ".join(map(str, extents[place].tolist()))
+    return f": device {layout.mesh.device_ids[place]} has {shape}"
 
 
 def _cuts(tiles: DimTiles) -> str:

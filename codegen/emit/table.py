@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from shardwright.ir.layout import Layout
 from shardwright.ir.plan import DirectPlan
 from shardwright.ir.transfers import Transfers
 
-LONGEST = 24
+LONGEST = 28
 """Lines of a table that says all; a longer one says from whom devices receive, not what."""
 
 NARROWEST = 32
@@ -35,14 +36,18 @@ def transfer_table(plan: DirectPlan) -> list[str]:
     pairs = permutation(plan)
     if pairs:
         return ["", *pairs]
-    dims, moved = cut_dims(exchange), plan.transfers()
-    rows = _rows(exchange, moved, dims)
-    if len(rows) - 1 > LONGEST or not _fit(rows):
-        rows = _rows(exchange, moved, dims, brief=True)
-    if not _fit(rows):
-        return ["", *_rows(exchange, moved, [], brief=True)]
+    dims = cut_dims(exchange)
+    table = _Table(_held(exchange.source, dims), _held(exchange.target, dims), exchange)
+    full, brief = (_received(plan.transfers(), dims, brief) for brief in (False, True))
     along = [f"{along_text(dims)}:", ""] if dims else []
-    return ["", *along, *rows]
+    for rows in (table.beside(full), table.below(full)):
+        if len(rows) - 1 <= LONGEST and _fit(rows):
+            return ["", *along, *rows]
+    rows = table.beside(brief)
+    if dims and _fit(rows):
+        said = "What comes from a device is what its range before shares with the receiver's after."
+        return ["", *along[:1], said, "", *rows]
+    return ["", *_Table({}, {}, exchange).beside(brief)]
 
 
 def _fit(rows: list[str]) -> bool:
@@ -99,34 +104,68 @@ def cut_dims(exchange: Exchange) -> list[int]:
     ]
 
 
-def _rows(exchange: Exchange, moved: Transfers, dims: list[int], brief: bool = False) -> list[str]:
-    """Return a line or more for each device: what it holds before, after, and receives; `brief`:
-    from whom only; no `dims`: what it holds is left out."""
-    received = defaultdict(list)
+def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
+    """Return what every device receives from whom; `brief`: from whom only."""
+    received: dict[int, list[str]] = defaultdict(list)
     for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
         if sender != receiver:
             told = f"{sender}" if brief else f"{_box(box, dims)} from {sender}"
             received[int(receiver)].append(told.replace(" ", KEPT))
-    before, after = (_held(layout, dims) for layout in (exchange.source, exchange.target))
-    table: list[Row] = [("device", "before", "after")]
-    table += [(str(d), before.get(d, "-"), after.get(d, "-")) for d in exchange.ranks.tolist()]
-    if not dims:
-        table = [row[:1] for row in table]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for row, device in zip(table, [None, *exchange.ranks.tolist()], strict=True):
-        start = INDENT + "  ".join(f"{t:<{w}}" for t, w in zip(row, widths, strict=True)) + "  "
-        said = "receives" if device is None else ", ".join(received[device]) or "nothing"
-        if brief and device is not None and received[device]:
-            said = f"from {said}"
-        lines += textwrap.wrap(
-            said,
-            max(WIDTH, len(start) + NARROWEST),
-            initial_indent=start,
-            subsequent_indent=" " * len(start),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+    start = "from " if brief else ""
+    return {device: start + ", ".join(told) for device, told in received.items()}
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What devices hold before and after, by device; nothing where that is left out."""
+
+    before: dict[int, str]
+    after: dict[int, str]
+    exchange: Exchange
+
+    def beside(self, received: dict[int, str]) -> list[str]:
+        """Return a line or more for each device, what it receives in the last column."""
+        heads = self._heads()
+        said = ["receives", *(received.get(d, "nothing") for d in self.exchange.ranks.tolist())]
+        return [
+            line
+            for head, text in zip(heads, said, strict=True)
+            for line in _broken(f"{head}  ", " " * len(f"{head}  "), text)
+        ]
+
+    def below(self, received: dict[int, str]) -> list[str]:
+        """Return two lines or more for each device, what it receives below what it holds."""
+        first, *heads = self._heads()
+        lines, start = [first.rstrip()], INDENT * 3
+        for head, device in zip(heads, self.exchange.ranks.tolist(), strict=True):
+            lines.append(head.rstrip())
+            lines += _broken(f"{start}receives ", start, received.get(device, "nothing"))
+        return lines
+
+    def _heads(self) -> list[str]:
+        """Return the first columns, for the names of columns and for each device."""
+        devices = self.exchange.ranks.tolist()
+        table: list[Row] = [("device", "before", "after")]
+        table += [(str(d), self.before.get(d, "-"), self.after.get(d, "-")) for d in devices]
+        if not self.before:
+            table = [row[:1] for row in table]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return [
+            INDENT + "  ".join(f"{t:<{w}}" for t, w in zip(row, widths, strict=True))
+            for row in table
+        ]
+
+
+def _broken(start: str, further: str, said: str) -> list[str]:
+    """Return a text that begins after `start` as lines, the others after `further`."""
+    lines = textwrap.wrap(
+        said,
+        max(WIDTH, len(start) + NARROWEST),
+        initial_indent=start,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     return [line.replace(KEPT, " ").rstrip() for line in lines]
 
 

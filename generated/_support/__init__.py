@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "1cae81d14f4dc18c",
     "pallas_tpu": "5cf84cf0704ccbb1",
-    "triton_gpu": "0a23ca9d9b96c0ec",
+    "triton_gpu": "8345665a092df931",
 }
 
 

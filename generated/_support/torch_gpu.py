@@ -210,7 +210,7 @@ class Reshard:
 
     def copy_parts(self, held, out, receiver):
         """Fill a target shard on a CPU outside Triton's interpreter: torch copies of the same
-        tiles."""
+        tiles, by `senders` and boxes. The kernel plays no part, and is not proved by it."""
         for piece in self.exchange.incoming(receiver):
             read = part(held[piece.sender], self.exchange.source.box(piece.sender), piece.box)
             part(out, self.exchange.target.box(receiver), piece.box).copy_(read)

@@ -12,6 +12,7 @@ Bytes received: 11200 by the busiest device (the least possible is 11200), 89600
 Bytes sent: 11200 by the busiest device (the least possible is 11200).
 
 Ranges along dimensions 0, 1:
+What comes from a device is what its range before shares with the receiver's after.
 
     device  before                 after                  receives
     0       [0, 20) x [0, 160)     [0, 160) x [0, 20)     from 1, 2, 3, 4, 5, 6, 7

@@ -12,6 +12,7 @@ Bytes received: 7340032 by the busiest device (the least possible is 7340032), 5
 Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
 
 Ranges along dimensions 0, 1:
+What comes from a device is what its range before shares with the receiver's after.
 
     device  before                after                   receives
     0       [0, 4096) x [0, 8)    [0, 512) x [0, 64)      from 1, 2, 3, 4, 5, 6, 7

@@ -35,7 +35,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -51,6 +51,7 @@ SOURCE_MESH = '<["x"=2, "y"=4]>'
 TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"y", "x"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (128, 512)
 LOCAL_TARGET_SHAPE = (128, 512)
 
@@ -86,7 +87,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -94,7 +95,7 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     block = tl.program_id(0)
     to0 = receiver % 4 * 256 + receiver // 4 * 128
     a0 = to0 // 128
@@ -132,4 +133,5 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
     print(f"ok: {_HOST.self_check()}")

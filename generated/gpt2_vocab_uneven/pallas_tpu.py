@@ -2,10 +2,10 @@
 
 Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 6283 x 768.
     d1(x, y)[k0, k1] -> t[x * 25132 + y * 6283 + k0, k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 6283 x 768.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
     d2(x, y)[k0, k1] -> t[y * 12565 + k0, x * 384 + k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 12565 x 384.
 
 Along dimension 0, shards of 6283 meet shards of 12565: up to 3 of the source for one of the target.
 Along dimension 1, shards of 768 meet shards of 384: one of the source for one of the target.
@@ -15,15 +15,27 @@ Bytes sent: 19301376 by the busiest device (the least possible is 19301376).
 
 Ranges along dimensions 0, 1:
 
-    device  before                     after                        receives
-    0       [0, 6283) x [0, 768)       [0, 12565) x [0, 384)        from 1
-    1       [6283, 12566) x [0, 768)   [12565, 25130) x [0, 384)    from 2, 3
-    2       [12566, 18849) x [0, 768)  [25130, 37695) x [0, 384)    from 3, 4, 5
-    3       [18849, 25132) x [0, 768)  [37695, 50257) x [0, 384)    from 5, 6, 7
-    4       [25132, 31415) x [0, 768)  [0, 12565) x [384, 768)      from 0, 1
-    5       [31415, 37698) x [0, 768)  [12565, 25130) x [384, 768)  from 1, 2, 3
-    6       [37698, 43981) x [0, 768)  [25130, 37695) x [384, 768)  from 3, 4, 5
-    7       [43981, 50257) x [0, 768)  [37695, 50257) x [384, 768)  from 5, 6
+    device  before                     after
+    0       [0, 6283) x [0, 768)       [0, 12565) x [0, 384)
+            receives [6283, 12565) x [0, 384) from 1
+    1       [6283, 12566) x [0, 768)   [12565, 25130) x [0, 384)
+            receives [12566, 18849) x [0, 384) from 2, [18849, 25130) x [0, 384) from 3
+    2       [12566, 18849) x [0, 768)  [25130, 37695) x [0, 384)
+            receives [25130, 25132) x [0, 384) from 3, [25132, 31415) x [0, 384) from 4,
+            [31415, 37695) x [0, 384) from 5
+    3       [18849, 25132) x [0, 768)  [37695, 50257) x [0, 384)
+            receives [37695, 37698) x [0, 384) from 5, [37698, 43981) x [0, 384) from 6,
+            [43981, 50257) x [0, 384) from 7
+    4       [25132, 31415) x [0, 768)  [0, 12565) x [384, 768)
+            receives [0, 6283) x [384, 768) from 0, [6283, 12565) x [384, 768) from 1
+    5       [31415, 37698) x [0, 768)  [12565, 25130) x [384, 768)
+            receives [12565, 12566) x [384, 768) from 1, [12566, 18849) x [384, 768) from 2,
+            [18849, 25130) x [384, 768) from 3
+    6       [37698, 43981) x [0, 768)  [25130, 37695) x [384, 768)
+            receives [25130, 25132) x [384, 768) from 3, [25132, 31415) x [384, 768) from 4,
+            [31415, 37695) x [384, 768) from 5
+    7       [43981, 50257) x [0, 768)  [37695, 50257) x [384, 768)
+            receives [37695, 37698) x [384, 768) from 5, [37698, 43981) x [384, 768) from 6
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
 On the wire 1.001 times the exact bytes, 19,329,024 into the busiest device.

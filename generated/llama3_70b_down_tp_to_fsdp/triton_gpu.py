@@ -13,15 +13,23 @@ Bytes sent: 58720256 by the busiest device (the least possible is 58720256).
 
 Ranges along dimensions 0, 1:
 
-    device  before                         after                       receives
-    0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)       from 4
-    1       [7168, 14336) x [0, 4096)      [3584, 7168) x [0, 8192)    from 0, 4
-    2       [14336, 21504) x [0, 4096)     [7168, 10752) x [0, 8192)   from 1, 5
-    3       [21504, 28672) x [0, 4096)     [10752, 14336) x [0, 8192)  from 1, 5
-    4       [0, 7168) x [4096, 8192)       [14336, 17920) x [0, 8192)  from 2, 6
-    5       [7168, 14336) x [4096, 8192)   [17920, 21504) x [0, 8192)  from 2, 6
-    6       [14336, 21504) x [4096, 8192)  [21504, 25088) x [0, 8192)  from 3, 7
-    7       [21504, 28672) x [4096, 8192)  [25088, 28672) x [0, 8192)  from 3
+    device  before                         after
+    0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)
+            receives [0, 3584) x [4096, 8192) from 4
+    1       [7168, 14336) x [0, 4096)      [3584, 7168) x [0, 8192)
+            receives [3584, 7168) x [0, 4096) from 0, [3584, 7168) x [4096, 8192) from 4
+    2       [14336, 21504) x [0, 4096)     [7168, 10752) x [0, 8192)
+            receives [7168, 10752) x [0, 4096) from 1, [7168, 10752) x [4096, 8192) from 5
+    3       [21504, 28672) x [0, 4096)     [10752, 14336) x [0, 8192)
+            receives [10752, 14336) x [0, 4096) from 1, [10752, 14336) x [4096, 8192) from 5
+    4       [0, 7168) x [4096, 8192)       [14336, 17920) x [0, 8192)
+            receives [14336, 17920) x [0, 4096) from 2, [14336, 17920) x [4096, 8192) from 6
+    5       [7168, 14336) x [4096, 8192)   [17920, 21504) x [0, 8192)
+            receives [17920, 21504) x [0, 4096) from 2, [17920, 21504) x [4096, 8192) from 6
+    6       [14336, 21504) x [4096, 8192)  [21504, 25088) x [0, 8192)
+            receives [21504, 25088) x [0, 4096) from 3, [21504, 25088) x [4096, 8192) from 7
+    7       [21504, 28672) x [4096, 8192)  [25088, 28672) x [0, 8192)
+            receives [25088, 28672) x [0, 4096) from 3
 
 Made by
     shardwright emit --mesh data=2,model=4 --shape 28672x8192 --dtype bfloat16 --source '[{"model"}, {"data"}]' --target '[{"data", "model"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name llama3_70b_down_tp_to_fsdp -o generated
@@ -43,7 +51,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -60,6 +68,7 @@ SOURCE_MESH = '<["data"=2, "model"=4]>'
 TARGET_MESH = '<["data"=2, "model"=4]>'
 SOURCE = '[{"model"}, {"data"}]'
 TARGET = '[{"data", "model"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (7168, 4096)
 LOCAL_TARGET_SHAPE = (3584, 8192)
 
@@ -96,7 +105,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -104,12 +113,12 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
     to0 = receiver * 3584
     a0 = to0 // 7168
     from0 = a0 * 7168
-    # 2 shards of 4096 meet one of 8192; devices begin with different ones.
+    # 2 shards of 4096 meet one of 8192; devices begin with different ones, end with their own.
     a1 = (receiver // 4 + number + 1) % 2
     from1 = a1 * 4096
     sender = a1 * 4 + a0
@@ -148,4 +157,5 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (1, 0), (0, 0), ((2, 4), (2, 4))).reshard
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
     print(f"ok: {_HOST.self_check()}")

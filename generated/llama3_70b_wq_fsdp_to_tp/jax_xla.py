@@ -12,6 +12,7 @@ Bytes received: 29360128 by the busiest device (the least possible is 29360128),
 Bytes sent: 29360128 by the busiest device (the least possible is 29360128).
 
 Ranges along dimensions 0, 1:
+What comes from a device is what its range before shares with the receiver's after.
 
     device  before                    after                     receives
     0       [0, 1024) x [0, 8192)     [0, 8192) x [0, 2048)     from 1, 2, 3, 4, 5, 6, 7

@@ -13,6 +13,7 @@ Bytes received: 229834752 by the busiest device (the least possible is 229834752
 Bytes sent: 229834752 by the busiest device (the least possible is 229834752).
 
 Ranges along dimensions 0, 1:
+What comes from a device is what its range before shares with the receiver's after.
 
     device  before                        after                       receives
     0       [0, 16032) x [0, 8192)        [0, 128256) x [0, 1024)     from 1, 2, 3, 4, 5, 6, 7

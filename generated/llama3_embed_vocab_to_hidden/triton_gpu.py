@@ -13,6 +13,7 @@ Bytes received: 229834752 by the busiest device (the least possible is 229834752
 Bytes sent: 229834752 by the busiest device (the least possible is 229834752).
 
 Ranges along dimensions 0, 1:
+What comes from a device is what its range before shares with the receiver's after.
 
     device  before                        after                       receives
     0       [0, 16032) x [0, 8192)        [0, 128256) x [0, 1024)     from 1, 2, 3, 4, 5, 6, 7
@@ -44,7 +45,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -61,6 +62,7 @@ SOURCE_MESH = '<["x"=8]>'
 TARGET_MESH = '<["x"=8]>'
 SOURCE = '[{"x"}, {}]'
 TARGET = '[{}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (16032, 8192)
 LOCAL_TARGET_SHAPE = (128256, 1024)
 
@@ -96,7 +98,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -104,9 +106,9 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
-    # 8 shards of 16032 meet one of 128256; devices begin with different ones.
+    # 8 shards of 16032 meet one of 128256; devices begin with different ones, end with their own.
     a0 = (number + receiver + 1) % 8
     from0 = a0 * 16032
     to1 = receiver * 1024
@@ -145,4 +147,5 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0,), (1,), ((8,), (8,))).reshard
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
     print(f"ok: {_HOST.self_check()}")

@@ -44,7 +44,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -61,6 +61,7 @@ SOURCE_MESH = '<["ep"=4, "tp"=2]>'
 TARGET_MESH = '<["ep"=4, "tp"=2]>'
 SOURCE = '[{"ep", "tp"}, {}, {}]'
 TARGET = '[{"ep"}, {}, {"tp"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (32, 2048, 1792)
 LOCAL_TARGET_SHAPE = (64, 2048, 896)
 
@@ -97,7 +98,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -105,10 +106,10 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
     to0 = receiver // 2 * 64
-    # 2 shards of 32 meet one of 64; devices begin with different ones.
+    # 2 shards of 32 meet one of 64; devices begin with different ones, end with their own.
     a0 = to0 // 32 + (number + receiver + 1) % 2
     from0 = a0 * 32
     to2 = receiver % 2 * 896
@@ -147,4 +148,5 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 0), (0, 2), ((4, 2), (4, 2))).reshard
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
     print(f"ok: {_HOST.self_check()}")

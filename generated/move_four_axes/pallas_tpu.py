@@ -13,6 +13,7 @@ Bytes received: 32 by the busiest device (the least possible is 32), 480 in all.
 Bytes sent: 32 by the busiest device (the least possible is 32).
 
 Ranges along dimensions 0, 1, 2:
+What comes from a device is what its range before shares with the receiver's after.
 
     device  before                    after                     receives
     0       [0, 1) x [0, 4) x [0, 1)  [0, 2) x [0, 1) x [0, 4)  from 2, 4, 6, 8, 10, 12, 14

@@ -13,6 +13,7 @@ Bytes received: 32 by the busiest device (the least possible is 32), 480 in all.
 Bytes sent: 32 by the busiest device (the least possible is 32).
 
 Ranges along dimensions 0, 1, 2:
+What comes from a device is what its range before shares with the receiver's after.
 
     device  before                    after                     receives
     0       [0, 1) x [0, 4) x [0, 1)  [0, 2) x [0, 1) x [0, 4)  from 2, 4, 6, 8, 10, 12, 14
@@ -51,7 +52,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -67,6 +68,7 @@ SOURCE_MESH = '<["x"=2, "y"=2, "z"=2, "w"=2]>'
 TARGET_MESH = '<["x"=2, "y"=2, "z"=2, "w"=2]>'
 SOURCE = '[{"w", "z"}, {}, {"x", "y"}]'
 TARGET = '[{"x"}, {"y", "z"}, {}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (1, 4, 1)
 LOCAL_TARGET_SHAPE = (2, 1, 4)
 
@@ -108,7 +110,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -116,14 +118,14 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
     index0, block = block % 1, block // 1
     to0 = receiver // 8 * 2
-    # 2 shards of 1 meet one of 2; devices begin with different ones.
+    # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
     a0 = (number // 4 + receiver // 2 % 2 + 1) % 2 + to0
     to1 = receiver // 2 % 4
-    # 4 shards of 1 meet one of 4; devices begin with different ones.
+    # 4 shards of 1 meet one of 4; devices begin with different ones, end with their own.
     a2 = (receiver // 4 + number % 4 + 1) % 4
     sender = a2 * 4 + a0 % 2 * 2 + a0 // 2
     copy_rows(
@@ -159,4 +161,5 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
     print(f"ok: {_HOST.self_check()}")

@@ -41,7 +41,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -58,6 +58,7 @@ SOURCE_MESH = '<["x"=2, "y"=3]>'
 TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = "[{}]"
 TARGET = '[{"y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6,)
 LOCAL_TARGET_SHAPE = (2,)
 
@@ -96,7 +97,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -104,7 +105,7 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     block = tl.program_id(0)
     to0 = receiver % 3 * 2
     copy_rows(
@@ -142,4 +143,5 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (None, None), (None, 0), ((2, 3), (2, 3))).reshard
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
     print(f"ok: {_HOST.self_check()}")

@@ -43,7 +43,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -59,6 +59,7 @@ SOURCE_MESH = '<["x"=4, "y"=2]>'
 TARGET_MESH = '<["x"=4, "y"=2]>'
 SOURCE = '[{"x"}, {}]'
 TARGET = '[{"x":(1)2}, {"x":(2)2, "y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (16, 96)
 LOCAL_TARGET_SHAPE = (32, 24)
 
@@ -98,7 +99,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -106,10 +107,10 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
     to0 = receiver // 4 * 32
-    # 2 shards of 16 meet one of 32; devices begin with different ones.
+    # 2 shards of 16 meet one of 32; devices begin with different ones, end with their own.
     a0 = to0 // 16 + (receiver // 2 + number + 1) % 2
     from0 = a0 * 16
     to1 = receiver % 4 * 24
@@ -147,4 +148,5 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
     print(f"ok: {_HOST.self_check()}")

@@ -2,10 +2,10 @@
 
 Source: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
     d1(x, y)[k0, k1] -> t[x * 3 + k0 + (min(3, 5 - x * 3) + 1) // 2 * y, k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 2 x 3.
 Target: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
     d2(x, y)[k0, k1] -> t[x * 4 + y * 2 + k0, k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 2 x 3.
 
 Along dimension 0, shards of 2 meet shards of 2: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.

@@ -2,7 +2,7 @@
 
 Source: [{"data", "model"}, {}] on <["data"=2, "model"=2]>, shards of 3 x 9.
     d1(data, model)[k0, k1] -> t[data * 6 + model * 3 + k0, k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 3 x 9.
 Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
     d2(tp)[k0, k1] -> t[k0, tp * 3 + k1]
 

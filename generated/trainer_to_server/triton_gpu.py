@@ -2,7 +2,7 @@
 
 Source: [{"data", "model"}, {}] on <["data"=2, "model"=2]>, shards of 3 x 9.
     d1(data, model)[k0, k1] -> t[data * 6 + model * 3 + k0, k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, and dense: device 3 has 1 x 9.
 Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
     d2(tp)[k0, k1] -> t[k0, tp * 3 + k1]
 
@@ -45,7 +45,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -61,6 +61,7 @@ SOURCE_MESH = '<["data"=2, "model"=2]>'
 TARGET_MESH = '<["tp"=3], device_ids=[4, 5, 6]>'
 SOURCE = '[{"data", "model"}, {}]'
 TARGET = '[{}, {"tp"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (3, 9)
 LOCAL_TARGET_SHAPE = (10, 3)
 
@@ -96,7 +97,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -104,10 +105,10 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 4, tl.program_id(0) // 4
     # 4 shards of 3 meet one of 10; devices begin with different ones.
-    a0 = (number + receiver + 1) % 4
+    a0 = (number + receiver) % 4
     from0 = a0 * 3
     width0 = min(from0 + 3, 10) - from0
     to1 = receiver * 3
@@ -144,4 +145,5 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
     print(f"ok: {_HOST.self_check()}")

@@ -53,7 +53,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -70,6 +70,7 @@ SOURCE_MESH = '<["x"=2, "y"=6]>'
 TARGET_MESH = '<["x"=2, "y"=6]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (3, 1)
 LOCAL_TARGET_SHAPE = (1, 3)
 
@@ -107,7 +108,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -115,13 +116,13 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 3, tl.program_id(0) // 3
     to0 = receiver % 6
     a0 = to0 // 3
     from0 = a0 * 3
     to1 = receiver // 6 * 3
-    # 3 shards of 1 meet one of 3; devices begin with different ones.
+    # 3 shards of 1 meet one of 3; devices begin with different ones, end with their own.
     a1 = (receiver % 6 + number + 1) % 3 + to1
     sender = a0 * 6 + a1
     copy_rows(
@@ -159,4 +160,5 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 0), ((2, 6), (2, 6))).reshard
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
     print(f"ok: {_HOST.self_check()}")

@@ -2,10 +2,10 @@
 
 Source: [{"x"}, {"y"}] on <["x"=3, "y"=4]>, shards of 6 x 6.
     d1(x, y)[k0, k1] -> t[x * 6 + k0, y * 6 + k1]
-    The last shards are short or empty along dimension 0, 1.
+    The last shards are short or empty along dimension 0, 1, padded at the end to 6 x 6.
 Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
     d2(x, y)[k0, k1] -> t[y * 4 + k0, x * 8 + k1]
-    The last shards are short or empty along dimension 1.
+    The last shards are short or empty along dimension 1, padded at the end to 4 x 8.
 
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 8: up to 2 of the source for one of the target.

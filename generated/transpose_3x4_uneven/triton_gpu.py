@@ -2,10 +2,10 @@
 
 Source: [{"x"}, {"y"}] on <["x"=3, "y"=4]>, shards of 6 x 6.
     d1(x, y)[k0, k1] -> t[x * 6 + k0, y * 6 + k1]
-    The last shards are short or empty along dimension 0, 1.
+    The last shards are short or empty along dimension 0, 1, and dense: device 11 has 4 x 5.
 Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
     d2(x, y)[k0, k1] -> t[y * 4 + k0, x * 8 + k1]
-    The last shards are short or empty along dimension 1.
+    The last shards are short or empty along dimension 1, and dense: device 8 has 4 x 7.
 
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 8: 2 of the source for one of the target.
@@ -61,7 +61,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -78,6 +78,7 @@ SOURCE_MESH = '<["x"=3, "y"=4]>'
 TARGET_MESH = '<["x"=3, "y"=4]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6, 6)
 LOCAL_TARGET_SHAPE = (4, 8)
 
@@ -123,7 +124,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -131,22 +132,22 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 4, tl.program_id(0) // 4
     to0 = receiver % 4 * 4
     # Up to 2 shards of 6 meet one of 4; devices begin with different ones.
-    a0 = to0 // 6 + (number // 2 + receiver // 4 + 1) % 2
+    a0 = to0 // 6 + (number // 2 + receiver // 4) % 2
     from0 = a0 * 6
     low0 = max(from0, to0)
     high0 = min(from0 + 6, to0 + 4)
     width0 = high0 - low0
     to1 = receiver // 4 * 8
     # 2 shards of 6 meet one of 8; devices begin with different ones.
-    a1 = to1 // 6 + (number % 2 + receiver % 4 + 1) % 2
+    a1 = to1 // 6 + (number % 2 + receiver % 4) % 2
     from1 = a1 * 6
     low1 = max(from1, to1)
     width1 = min(from1 + 6, min(to1 + 8, 23)) - low1
-    held1 = min(6, 23 - from1)
+    held1 = min(from1 + 6, 23) - from1
     wanted1 = min(to1 + 8, 23) - to1
     sender = a0 * 4 + a1
     if low0 < high0:
@@ -185,4 +186,5 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 0), ((3, 4), (3, 4))).reshard
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
     print(f"ok: {_HOST.self_check()}")

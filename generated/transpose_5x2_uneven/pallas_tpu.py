@@ -2,10 +2,10 @@
 
 Source: [{"x"}, {"y"}] on <["x"=5, "y"=2]>, shards of 6 x 7.
     d1(x, y)[k0, k1] -> t[x * 6 + k0, y * 7 + k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, padded at the end to 6 x 7.
 Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
     d2(x, y)[k0, k1] -> t[y * 14 + k0, x * 3 + k1]
-    The last shards are short or empty along dimension 0, 1.
+    The last shards are short or empty along dimension 0, 1, padded at the end to 14 x 3.
 
 Along dimension 0, shards of 6 meet shards of 14: up to 3 of the source for one of the target.
 Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
@@ -15,17 +15,29 @@ Bytes sent: 168 by the busiest device (the least possible is 168).
 
 Ranges along dimensions 0, 1:
 
-    device  before              after                receives
-    0       [0, 6) x [0, 7)     [0, 14) x [0, 3)     from 2, 4
-    1       [0, 6) x [7, 14)    [14, 27) x [0, 3)    from 4, 6, 8
-    2       [6, 12) x [0, 7)    [0, 14) x [3, 6)     from 0, 4
-    3       [6, 12) x [7, 14)   [14, 27) x [3, 6)    from 4, 6, 8
-    4       [12, 18) x [0, 7)   [0, 14) x [6, 9)     from 0, 1, 2, 3, 5
-    5       [12, 18) x [7, 14)  [14, 27) x [6, 9)    from 4, 6, 7, 8, 9
-    6       [18, 24) x [0, 7)   [0, 14) x [9, 12)    from 1, 3, 5
-    7       [18, 24) x [7, 14)  [14, 27) x [9, 12)   from 5, 9
-    8       [24, 27) x [0, 7)   [0, 14) x [12, 14)   from 1, 3, 5
-    9       [24, 27) x [7, 14)  [14, 27) x [12, 14)  from 5, 7
+    device  before              after
+    0       [0, 6) x [0, 7)     [0, 14) x [0, 3)
+            receives [6, 12) x [0, 3) from 2, [12, 14) x [0, 3) from 4
+    1       [0, 6) x [7, 14)    [14, 27) x [0, 3)
+            receives [14, 18) x [0, 3) from 4, [18, 24) x [0, 3) from 6, [24, 27) x [0, 3) from 8
+    2       [6, 12) x [0, 7)    [0, 14) x [3, 6)
+            receives [0, 6) x [3, 6) from 0, [12, 14) x [3, 6) from 4
+    3       [6, 12) x [7, 14)   [14, 27) x [3, 6)
+            receives [14, 18) x [3, 6) from 4, [18, 24) x [3, 6) from 6, [24, 27) x [3, 6) from 8
+    4       [12, 18) x [0, 7)   [0, 14) x [6, 9)
+            receives [0, 6) x [6, 7) from 0, [0, 6) x [7, 9) from 1, [6, 12) x [6, 7) from 2,
+            [6, 12) x [7, 9) from 3, [12, 14) x [7, 9) from 5
+    5       [12, 18) x [7, 14)  [14, 27) x [6, 9)
+            receives [14, 18) x [6, 7) from 4, [18, 24) x [6, 7) from 6, [18, 24) x [7, 9) from 7,
+            [24, 27) x [6, 7) from 8, [24, 27) x [7, 9) from 9
+    6       [18, 24) x [0, 7)   [0, 14) x [9, 12)
+            receives [0, 6) x [9, 12) from 1, [6, 12) x [9, 12) from 3, [12, 14) x [9, 12) from 5
+    7       [18, 24) x [7, 14)  [14, 27) x [9, 12)
+            receives [14, 18) x [9, 12) from 5, [24, 27) x [9, 12) from 9
+    8       [24, 27) x [0, 7)   [0, 14) x [12, 14)
+            receives [0, 6) x [12, 14) from 1, [6, 12) x [12, 14) from 3, [12, 14) x [12, 14) from 5
+    9       [24, 27) x [7, 14)  [14, 27) x [12, 14)
+            receives [14, 18) x [12, 14) from 5, [18, 24) x [12, 14) from 7
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
 On the wire 99.740 times the exact bytes, 20,480 into the busiest device.

@@ -2,10 +2,10 @@
 
 Source: [{"x"}, {"y"}] on <["x"=5, "y"=2]>, shards of 6 x 7.
     d1(x, y)[k0, k1] -> t[x * 6 + k0, y * 7 + k1]
-    The last shards are short or empty along dimension 0.
+    The last shards are short or empty along dimension 0, and dense: device 8 has 3 x 7.
 Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
     d2(x, y)[k0, k1] -> t[y * 14 + k0, x * 3 + k1]
-    The last shards are short or empty along dimension 0, 1.
+    The last shards are short or empty along dimension 0, 1, and dense: device 9 has 13 x 2.
 
 Along dimension 0, shards of 6 meet shards of 14: 3 of the source for one of the target.
 Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
@@ -15,17 +15,29 @@ Bytes sent: 168 by the busiest device (the least possible is 168).
 
 Ranges along dimensions 0, 1:
 
-    device  before              after                receives
-    0       [0, 6) x [0, 7)     [0, 14) x [0, 3)     from 2, 4
-    1       [0, 6) x [7, 14)    [14, 27) x [0, 3)    from 4, 6, 8
-    2       [6, 12) x [0, 7)    [0, 14) x [3, 6)     from 0, 4
-    3       [6, 12) x [7, 14)   [14, 27) x [3, 6)    from 4, 6, 8
-    4       [12, 18) x [0, 7)   [0, 14) x [6, 9)     from 0, 1, 2, 3, 5
-    5       [12, 18) x [7, 14)  [14, 27) x [6, 9)    from 4, 6, 7, 8, 9
-    6       [18, 24) x [0, 7)   [0, 14) x [9, 12)    from 1, 3, 5
-    7       [18, 24) x [7, 14)  [14, 27) x [9, 12)   from 5, 9
-    8       [24, 27) x [0, 7)   [0, 14) x [12, 14)   from 1, 3, 5
-    9       [24, 27) x [7, 14)  [14, 27) x [12, 14)  from 5, 7
+    device  before              after
+    0       [0, 6) x [0, 7)     [0, 14) x [0, 3)
+            receives [6, 12) x [0, 3) from 2, [12, 14) x [0, 3) from 4
+    1       [0, 6) x [7, 14)    [14, 27) x [0, 3)
+            receives [14, 18) x [0, 3) from 4, [18, 24) x [0, 3) from 6, [24, 27) x [0, 3) from 8
+    2       [6, 12) x [0, 7)    [0, 14) x [3, 6)
+            receives [0, 6) x [3, 6) from 0, [12, 14) x [3, 6) from 4
+    3       [6, 12) x [7, 14)   [14, 27) x [3, 6)
+            receives [14, 18) x [3, 6) from 4, [18, 24) x [3, 6) from 6, [24, 27) x [3, 6) from 8
+    4       [12, 18) x [0, 7)   [0, 14) x [6, 9)
+            receives [0, 6) x [6, 7) from 0, [0, 6) x [7, 9) from 1, [6, 12) x [6, 7) from 2,
+            [6, 12) x [7, 9) from 3, [12, 14) x [7, 9) from 5
+    5       [12, 18) x [7, 14)  [14, 27) x [6, 9)
+            receives [14, 18) x [6, 7) from 4, [18, 24) x [6, 7) from 6, [18, 24) x [7, 9) from 7,
+            [24, 27) x [6, 7) from 8, [24, 27) x [7, 9) from 9
+    6       [18, 24) x [0, 7)   [0, 14) x [9, 12)
+            receives [0, 6) x [9, 12) from 1, [6, 12) x [9, 12) from 3, [12, 14) x [9, 12) from 5
+    7       [18, 24) x [7, 14)  [14, 27) x [9, 12)
+            receives [14, 18) x [9, 12) from 5, [24, 27) x [9, 12) from 9
+    8       [24, 27) x [0, 7)   [0, 14) x [12, 14)
+            receives [0, 6) x [12, 14) from 1, [6, 12) x [12, 14) from 3, [12, 14) x [12, 14) from 5
+    9       [24, 27) x [7, 14)  [14, 27) x [12, 14)
+            receives [14, 18) x [12, 14) from 5, [18, 24) x [12, 14) from 7
 
 Made by
     shardwright emit --mesh x=5,y=2 --shape 27x14 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_5x2_uneven -o generated
@@ -47,7 +59,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -64,6 +76,7 @@ SOURCE_MESH = '<["x"=5, "y"=2]>'
 TARGET_MESH = '<["x"=5, "y"=2]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6, 7)
 LOCAL_TARGET_SHAPE = (14, 3)
 
@@ -111,7 +124,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -119,17 +132,17 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 6, tl.program_id(0) // 6
     to0 = receiver % 2 * 14
     # 3 shards of 6 meet one of 14; devices begin with different ones.
-    a0 = to0 // 6 + (number // 2 + receiver // 2 + 1) % 3
+    a0 = to0 // 6 + (number // 2 + receiver // 2) % 3
     from0 = a0 * 6
     low0 = max(from0, to0)
     width0 = min(from0 + 6, min(to0 + 14, 27)) - low0
     to1 = receiver // 2 * 3
     # Up to 2 shards of 7 meet one of 3; devices begin with different ones.
-    a1 = to1 // 7 + (number % 2 + receiver % 2 + 1) % 2
+    a1 = to1 // 7 + (number % 2 + receiver % 2) % 2
     from1 = a1 * 7
     low1 = max(from1, to1)
     high1 = min(from1 + 7, min(to1 + 3, 14))
@@ -172,4 +185,5 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 0), ((5, 2), (5, 2))).reshard
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
     print(f"ok: {_HOST.self_check()}")

@@ -2,10 +2,10 @@
 
 Source: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2]>, shards of 4 x 4 x 29.
     d1(x, y, z)[k0, k1, k2] -> t[x * 4 + k0, y * 8 + z * 4 + k1, k2]
-    The last shards are short or empty along dimension 0, 1.
+    The last shards are short or empty along dimension 0, 1, padded at the end to 4 x 4 x 29.
 Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
     d2(x, y, z)[k0, k1, k2] -> t[k0, z * 7 + k1, y * 16 + x * 8 + k2]
-    The last shards are short or empty along dimension 1, 2.
+    The last shards are short or empty along dimension 1, 2, padded at the end to 7 x 7 x 8.
 
 Along dimension 0, shards of 4 meet shards of 7: up to 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
@@ -16,15 +16,35 @@ Bytes sent: 1856 by the busiest device (the least possible is 1856).
 
 Ranges along dimensions 0, 1, 2:
 
-    device  before                       after                        receives
-    0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)     from 1, 4, 5
-    1       [0, 4) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [0, 8)    from 2, 3, 5, 6, 7
-    2       [0, 4) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [16, 24)   from 0, 1, 4, 5
-    3       [0, 4) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [16, 24)  from 1, 2, 5, 6, 7
-    4       [4, 7) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [8, 16)    from 0, 1, 5
-    5       [4, 7) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [8, 16)   from 1, 2, 3, 6, 7
-    6       [4, 7) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [24, 29)   from 0, 1, 4, 5
-    7       [4, 7) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [24, 29)  from 1, 2, 3, 5, 6
+    device  before                       after
+    0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)
+            receives [0, 4) x [4, 7) x [0, 8) from 1, [4, 7) x [0, 4) x [0, 8) from 4,
+            [4, 7) x [4, 7) x [0, 8) from 5
+    1       [0, 4) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [0, 8)
+            receives [0, 4) x [8, 12) x [0, 8) from 2, [0, 4) x [12, 13) x [0, 8) from 3,
+            [4, 7) x [7, 8) x [0, 8) from 5, [4, 7) x [8, 12) x [0, 8) from 6,
+            [4, 7) x [12, 13) x [0, 8) from 7
+    2       [0, 4) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [16, 24)
+            receives [0, 4) x [0, 4) x [16, 24) from 0, [0, 4) x [4, 7) x [16, 24) from 1,
+            [4, 7) x [0, 4) x [16, 24) from 4, [4, 7) x [4, 7) x [16, 24) from 5
+    3       [0, 4) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [16, 24)
+            receives [0, 4) x [7, 8) x [16, 24) from 1, [0, 4) x [8, 12) x [16, 24) from 2,
+            [4, 7) x [7, 8) x [16, 24) from 5, [4, 7) x [8, 12) x [16, 24) from 6,
+            [4, 7) x [12, 13) x [16, 24) from 7
+    4       [4, 7) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [8, 16)
+            receives [0, 4) x [0, 4) x [8, 16) from 0, [0, 4) x [4, 7) x [8, 16) from 1,
+            [4, 7) x [4, 7) x [8, 16) from 5
+    5       [4, 7) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [8, 16)
+            receives [0, 4) x [7, 8) x [8, 16) from 1, [0, 4) x [8, 12) x [8, 16) from 2,
+            [0, 4) x [12, 13) x [8, 16) from 3, [4, 7) x [8, 12) x [8, 16) from 6,
+            [4, 7) x [12, 13) x [8, 16) from 7
+    6       [4, 7) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [24, 29)
+            receives [0, 4) x [0, 4) x [24, 29) from 0, [0, 4) x [4, 7) x [24, 29) from 1,
+            [4, 7) x [0, 4) x [24, 29) from 4, [4, 7) x [4, 7) x [24, 29) from 5
+    7       [4, 7) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [24, 29)
+            receives [0, 4) x [7, 8) x [24, 29) from 1, [0, 4) x [8, 12) x [24, 29) from 2,
+            [0, 4) x [12, 13) x [24, 29) from 3, [4, 7) x [7, 8) x [24, 29) from 5,
+            [4, 7) x [8, 12) x [24, 29) from 6
 
 Transport: 24 rounds of lax.ppermute, boxes of one shape in each, senders as ROUNDS has them.
 On the wire 1.000 times the exact bytes, 1568 into the busiest device.

@@ -2,10 +2,10 @@
 
 Source: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2]>, shards of 4 x 4 x 29.
     d1(x, y, z)[k0, k1, k2] -> t[x * 4 + k0, y * 8 + z * 4 + k1, k2]
-    The last shards are short or empty along dimension 0, 1.
+    The last shards are short or empty along dimension 0, 1, and dense: device 7 has 3 x 1 x 29.
 Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
     d2(x, y, z)[k0, k1, k2] -> t[k0, z * 7 + k1, y * 16 + x * 8 + k2]
-    The last shards are short or empty along dimension 1, 2.
+    The last shards are short or empty along dimension 1, 2, and dense: device 7 has 7 x 6 x 5.
 
 Along dimension 0, shards of 4 meet shards of 7: 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
@@ -16,15 +16,35 @@ Bytes sent: 1856 by the busiest device (the least possible is 1856).
 
 Ranges along dimensions 0, 1, 2:
 
-    device  before                       after                        receives
-    0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)     from 1, 4, 5
-    1       [0, 4) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [0, 8)    from 2, 3, 5, 6, 7
-    2       [0, 4) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [16, 24)   from 0, 1, 4, 5
-    3       [0, 4) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [16, 24)  from 1, 2, 5, 6, 7
-    4       [4, 7) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [8, 16)    from 0, 1, 5
-    5       [4, 7) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [8, 16)   from 1, 2, 3, 6, 7
-    6       [4, 7) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [24, 29)   from 0, 1, 4, 5
-    7       [4, 7) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [24, 29)  from 1, 2, 3, 5, 6
+    device  before                       after
+    0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)
+            receives [0, 4) x [4, 7) x [0, 8) from 1, [4, 7) x [0, 4) x [0, 8) from 4,
+            [4, 7) x [4, 7) x [0, 8) from 5
+    1       [0, 4) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [0, 8)
+            receives [0, 4) x [8, 12) x [0, 8) from 2, [0, 4) x [12, 13) x [0, 8) from 3,
+            [4, 7) x [7, 8) x [0, 8) from 5, [4, 7) x [8, 12) x [0, 8) from 6,
+            [4, 7) x [12, 13) x [0, 8) from 7
+    2       [0, 4) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [16, 24)
+            receives [0, 4) x [0, 4) x [16, 24) from 0, [0, 4) x [4, 7) x [16, 24) from 1,
+            [4, 7) x [0, 4) x [16, 24) from 4, [4, 7) x [4, 7) x [16, 24) from 5
+    3       [0, 4) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [16, 24)
+            receives [0, 4) x [7, 8) x [16, 24) from 1, [0, 4) x [8, 12) x [16, 24) from 2,
+            [4, 7) x [7, 8) x [16, 24) from 5, [4, 7) x [8, 12) x [16, 24) from 6,
+            [4, 7) x [12, 13) x [16, 24) from 7
+    4       [4, 7) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [8, 16)
+            receives [0, 4) x [0, 4) x [8, 16) from 0, [0, 4) x [4, 7) x [8, 16) from 1,
+            [4, 7) x [4, 7) x [8, 16) from 5
+    5       [4, 7) x [4, 8) x [0, 29)    [0, 7) x [7, 13) x [8, 16)
+            receives [0, 4) x [7, 8) x [8, 16) from 1, [0, 4) x [8, 12) x [8, 16) from 2,
+            [0, 4) x [12, 13) x [8, 16) from 3, [4, 7) x [8, 12) x [8, 16) from 6,
+            [4, 7) x [12, 13) x [8, 16) from 7
+    6       [4, 7) x [8, 12) x [0, 29)   [0, 7) x [0, 7) x [24, 29)
+            receives [0, 4) x [0, 4) x [24, 29) from 0, [0, 4) x [4, 7) x [24, 29) from 1,
+            [4, 7) x [0, 4) x [24, 29) from 4, [4, 7) x [4, 7) x [24, 29) from 5
+    7       [4, 7) x [12, 13) x [0, 29)  [0, 7) x [7, 13) x [24, 29)
+            receives [0, 4) x [7, 8) x [24, 29) from 1, [0, 4) x [8, 12) x [24, 29) from 2,
+            [0, 4) x [12, 13) x [24, 29) from 3, [4, 7) x [7, 8) x [24, 29) from 5,
+            [4, 7) x [8, 12) x [24, 29) from 6
 
 Made by
     shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name uneven_both_sides -o generated
@@ -45,7 +65,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -61,6 +81,7 @@ SOURCE_MESH = '<["x"=2, "y"=2, "z"=2]>'
 TARGET_MESH = '<["x"=2, "y"=2, "z"=2]>'
 SOURCE = '[{"x"}, {"y", "z"}, {}]'
 TARGET = '[{}, {"z"}, {"y", "x"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4, 4, 29)
 LOCAL_TARGET_SHAPE = (7, 7, 8)
 
@@ -102,7 +123,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -110,21 +131,21 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 6, tl.program_id(0) // 6
     index0, block = block % 4, block // 4
-    # 2 shards of 4 meet one of 7; devices begin with different ones.
+    # 2 shards of 4 meet one of 7; devices begin with different ones, end with their own.
     a0 = (number // 3 + receiver // 4 + 1) % 2
     from0 = a0 * 4
     width0 = min(from0 + 4, 7) - from0
     to1 = receiver % 2 * 7
     # Up to 3 shards of 4 meet one of 7; devices begin with different ones.
-    a1 = to1 // 4 + (number % 3 + receiver % 4 + 1) % 3
+    a1 = to1 // 4 + (number % 3 + receiver % 4) % 3
     from1 = a1 * 4
     low1 = max(from1, to1)
     high1 = min(from1 + 4, min(to1 + 7, 13))
     width1 = high1 - low1
-    held1 = min(4, 13 - from1)
+    held1 = min(from1 + 4, 13) - from1
     wanted1 = min(to1 + 7, 13) - to1
     to2 = receiver // 2 % 2 * 16 + receiver // 4 * 8
     width2 = min(to2 + 8, 29) - to2
@@ -163,4 +184,5 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
     print(f"ok: {_HOST.self_check()}")

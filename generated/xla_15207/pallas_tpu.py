@@ -14,15 +14,31 @@ Bytes sent: 2048 by the busiest device (the least possible is 2048).
 
 Ranges along dimensions 0, 1, 2:
 
-    device  before                        after                         receives
-    0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)     from 2, 4, 6
-    1       [0, 4) x [8, 16) x [0, 16)    [0, 16) x [0, 4) x [8, 16)    from 0, 2, 4, 6
-    2       [4, 8) x [0, 8) x [0, 16)     [0, 16) x [4, 8) x [0, 8)     from 0, 4, 6
-    3       [4, 8) x [8, 16) x [0, 16)    [0, 16) x [4, 8) x [8, 16)    from 0, 2, 4, 6
-    4       [8, 12) x [0, 8) x [0, 16)    [0, 16) x [8, 12) x [0, 8)    from 1, 3, 5, 7
-    5       [8, 12) x [8, 16) x [0, 16)   [0, 16) x [8, 12) x [8, 16)   from 1, 3, 7
-    6       [12, 16) x [0, 8) x [0, 16)   [0, 16) x [12, 16) x [0, 8)   from 1, 3, 5, 7
-    7       [12, 16) x [8, 16) x [0, 16)  [0, 16) x [12, 16) x [8, 16)  from 1, 3, 5
+    device  before                        after
+    0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)
+            receives [4, 8) x [0, 4) x [0, 8) from 2, [8, 12) x [0, 4) x [0, 8) from 4,
+            [12, 16) x [0, 4) x [0, 8) from 6
+    1       [0, 4) x [8, 16) x [0, 16)    [0, 16) x [0, 4) x [8, 16)
+            receives [0, 4) x [0, 4) x [8, 16) from 0, [4, 8) x [0, 4) x [8, 16) from 2,
+            [8, 12) x [0, 4) x [8, 16) from 4, [12, 16) x [0, 4) x [8, 16) from 6
+    2       [4, 8) x [0, 8) x [0, 16)     [0, 16) x [4, 8) x [0, 8)
+            receives [0, 4) x [4, 8) x [0, 8) from 0, [8, 12) x [4, 8) x [0, 8) from 4,
+            [12, 16) x [4, 8) x [0, 8) from 6
+    3       [4, 8) x [8, 16) x [0, 16)    [0, 16) x [4, 8) x [8, 16)
+            receives [0, 4) x [4, 8) x [8, 16) from 0, [4, 8) x [4, 8) x [8, 16) from 2,
+            [8, 12) x [4, 8) x [8, 16) from 4, [12, 16) x [4, 8) x [8, 16) from 6
+    4       [8, 12) x [0, 8) x [0, 16)    [0, 16) x [8, 12) x [0, 8)
+            receives [0, 4) x [8, 12) x [0, 8) from 1, [4, 8) x [8, 12) x [0, 8) from 3,
+            [8, 12) x [8, 12) x [0, 8) from 5, [12, 16) x [8, 12) x [0, 8) from 7
+    5       [8, 12) x [8, 16) x [0, 16)   [0, 16) x [8, 12) x [8, 16)
+            receives [0, 4) x [8, 12) x [8, 16) from 1, [4, 8) x [8, 12) x [8, 16) from 3,
+            [12, 16) x [8, 12) x [8, 16) from 7
+    6       [12, 16) x [0, 8) x [0, 16)   [0, 16) x [12, 16) x [0, 8)
+            receives [0, 4) x [12, 16) x [0, 8) from 1, [4, 8) x [12, 16) x [0, 8) from 3,
+            [8, 12) x [12, 16) x [0, 8) from 5, [12, 16) x [12, 16) x [0, 8) from 7
+    7       [12, 16) x [8, 16) x [0, 16)  [0, 16) x [12, 16) x [8, 16)
+            receives [0, 4) x [12, 16) x [8, 16) from 1, [4, 8) x [12, 16) x [8, 16) from 3,
+            [8, 12) x [12, 16) x [8, 16) from 5
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
 On the wire 1.000 times the exact bytes, 2,048 into the busiest device.

@@ -14,15 +14,31 @@ Bytes sent: 2048 by the busiest device (the least possible is 2048).
 
 Ranges along dimensions 0, 1, 2:
 
-    device  before                        after                         receives
-    0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)     from 2, 4, 6
-    1       [0, 4) x [8, 16) x [0, 16)    [0, 16) x [0, 4) x [8, 16)    from 0, 2, 4, 6
-    2       [4, 8) x [0, 8) x [0, 16)     [0, 16) x [4, 8) x [0, 8)     from 0, 4, 6
-    3       [4, 8) x [8, 16) x [0, 16)    [0, 16) x [4, 8) x [8, 16)    from 0, 2, 4, 6
-    4       [8, 12) x [0, 8) x [0, 16)    [0, 16) x [8, 12) x [0, 8)    from 1, 3, 5, 7
-    5       [8, 12) x [8, 16) x [0, 16)   [0, 16) x [8, 12) x [8, 16)   from 1, 3, 7
-    6       [12, 16) x [0, 8) x [0, 16)   [0, 16) x [12, 16) x [0, 8)   from 1, 3, 5, 7
-    7       [12, 16) x [8, 16) x [0, 16)  [0, 16) x [12, 16) x [8, 16)  from 1, 3, 5
+    device  before                        after
+    0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)
+            receives [4, 8) x [0, 4) x [0, 8) from 2, [8, 12) x [0, 4) x [0, 8) from 4,
+            [12, 16) x [0, 4) x [0, 8) from 6
+    1       [0, 4) x [8, 16) x [0, 16)    [0, 16) x [0, 4) x [8, 16)
+            receives [0, 4) x [0, 4) x [8, 16) from 0, [4, 8) x [0, 4) x [8, 16) from 2,
+            [8, 12) x [0, 4) x [8, 16) from 4, [12, 16) x [0, 4) x [8, 16) from 6
+    2       [4, 8) x [0, 8) x [0, 16)     [0, 16) x [4, 8) x [0, 8)
+            receives [0, 4) x [4, 8) x [0, 8) from 0, [8, 12) x [4, 8) x [0, 8) from 4,
+            [12, 16) x [4, 8) x [0, 8) from 6
+    3       [4, 8) x [8, 16) x [0, 16)    [0, 16) x [4, 8) x [8, 16)
+            receives [0, 4) x [4, 8) x [8, 16) from 0, [4, 8) x [4, 8) x [8, 16) from 2,
+            [8, 12) x [4, 8) x [8, 16) from 4, [12, 16) x [4, 8) x [8, 16) from 6
+    4       [8, 12) x [0, 8) x [0, 16)    [0, 16) x [8, 12) x [0, 8)
+            receives [0, 4) x [8, 12) x [0, 8) from 1, [4, 8) x [8, 12) x [0, 8) from 3,
+            [8, 12) x [8, 12) x [0, 8) from 5, [12, 16) x [8, 12) x [0, 8) from 7
+    5       [8, 12) x [8, 16) x [0, 16)   [0, 16) x [8, 12) x [8, 16)
+            receives [0, 4) x [8, 12) x [8, 16) from 1, [4, 8) x [8, 12) x [8, 16) from 3,
+            [12, 16) x [8, 12) x [8, 16) from 7
+    6       [12, 16) x [0, 8) x [0, 16)   [0, 16) x [12, 16) x [0, 8)
+            receives [0, 4) x [12, 16) x [0, 8) from 1, [4, 8) x [12, 16) x [0, 8) from 3,
+            [8, 12) x [12, 16) x [0, 8) from 5, [12, 16) x [12, 16) x [0, 8) from 7
+    7       [12, 16) x [8, 16) x [0, 16)  [0, 16) x [12, 16) x [8, 16)
+            receives [0, 4) x [12, 16) x [8, 16) from 1, [4, 8) x [12, 16) x [8, 16) from 3,
+            [8, 12) x [12, 16) x [8, 16) from 5
 
 Made by
     shardwright emit --mesh x=4,y=2 --shape 16x16x16 --dtype float32 --source '[{"x"}, {"y"}, {}]' --target '[{}, {"x"}, {"y"}]' --name xla_15207 -o generated
@@ -44,7 +60,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "0a23ca9d9b96c0ec", __name__)
+require("triton_gpu", "8345665a092df931", __name__)
 
 __all__ = [
     "reshard",
@@ -61,6 +77,7 @@ SOURCE_MESH = '<["x"=4, "y"=2]>'
 TARGET_MESH = '<["x"=4, "y"=2]>'
 SOURCE = '[{"x"}, {"y"}, {}]'
 TARGET = '[{}, {"x"}, {"y"}]'
+# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4, 8, 16)
 LOCAL_TARGET_SHAPE = (16, 4, 8)
 
@@ -98,7 +115,7 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as units
+    out,  # the target shard, as integers of WIDTH elements each
     receiver,  # position of this device in the target mesh
     WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
     LANES: tl.constexpr,
@@ -106,10 +123,10 @@ def pull_kernel(
     COLUMNS: tl.constexpr,
     COLUMN_BLOCKS: tl.constexpr,
 ):
-    """Copy one block of one tile out of the source shard that has it."""
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 4, tl.program_id(0) // 4
     index0, block = block % 4, block // 4
-    # 4 shards of 4 meet one of 16; devices begin with different ones.
+    # 4 shards of 4 meet one of 16; devices begin with different ones, end with their own.
     a0 = (receiver // 2 + number + 1) % 4
     from0 = a0 * 4
     to1 = receiver // 2 * 4
@@ -152,4 +169,5 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 2), ((4, 2), (4, 2))).reshard
 
 if __name__ == "__main__":
+    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
     print(f"ok: {_HOST.self_check()}")

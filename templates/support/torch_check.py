@@ -14,8 +14,9 @@ FEW = 2**18
 
 def self_check(reshard_local, moves):
     """Prove, without data, that what all senders send is what all receivers expect and that it
-    fills every target shard; then move numbered elements, if they are few, by the kernel and packed
-    as for an exchange. `moves`: the reshards by name. Exits with what is wrong."""
+    fills every target shard: of boxes, senders and receivers; what the kernel computes plays no
+    part in that. Then move numbered elements, if they are few, by the kernel and packed as for an
+    exchange. `moves`: the reshards by name. Exits with what is wrong."""
     for name, move in moves.items():
         fault = move.exchange.fault()
         if fault:

@@ -221,12 +221,14 @@ def test_large_tensors_are_verified_on_a_twin(tmp_path: Path) -> None:
         )
     reports = {(r.name, r.backend): (r.verdict, r.detail) for r in verify(tmp_path)}
     by_hand = "not what would be emitted now: `shardwright check` says how"
+    # A tile that the plan does not move; none, as the ranges have nothing in common.
+    wrong = {"pallas_tpu": r"0, .*\), which the plan does not", "triton_gpu": r".*\) not once"}
     for backend in BACKENDS:
         assert reports["as_emitted", backend] == ("ok", DETAILS[backend])
         assert reports["edited", backend] == ("failed", by_hand)
         verdict, detail = reports["moves_wrongly", backend]
         assert verdict == "failed"
-        assert re.fullmatch(r"the receivers' forms move \(0, .*\), which the plan does not", detail)
+        assert re.fullmatch(r"the receivers' forms move \(" + wrong[backend], detail)
 
 
 def test_triton_programs_at_full_size(tmp_path: Path) -> None:

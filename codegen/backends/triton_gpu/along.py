@@ -117,7 +117,7 @@ def along(dim: DimTiles, axis: int, receiver: Index, turn: Value, body: Function
     width = body.let(f"width{axis}", high - low if met.width is None else met.width)
     held, wanted = source_high - source_low, target_high - target_low
     if dim.source.is_flat:
-        held = minimum(dim.source.size, dim.source.extent - source_low)
+        held = minimum(source_high, dim.source.extent) - source_low
     return Along(
         source=source,
         read=simplify(low - source_low),

@@ -31,6 +31,8 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 NAME = "triton_gpu"
+# The self-check moves no more elements than these: FEW in templates/support/torch_check.py.
+MOST_MOVED = 2**18
 # From this many bytes in a shard, offsets are computed in 64 bits.
 WIDE_BYTES = 2**31
 
@@ -57,6 +59,15 @@ class TritonText:
     kernel: Kernel
     host: tuple[str, ...]
     dtensor: DTensorText | None
+    elements: int
+
+    @property
+    def self_check(self) -> str:
+        """What the self-check of the module sees of it."""
+        proved = "Proves boxes, senders and receivers without data"
+        if self.elements > MOST_MOVED:
+            return f"{proved}, not the kernel: the tensor is too large."
+        return f"{proved}, then runs the kernel on numbered elements."
 
     @property
     def box_names(self) -> str:
@@ -95,6 +106,7 @@ def _module(request: Request) -> TritonText:
         kernel=kernel,
         host=_host(request, kernel),
         dtensor=_dtensor(plan),
+        elements=math.prod(reshard.shape),
     )
 
 
@@ -103,8 +115,8 @@ def _facts(plan: DirectPlan, kernel: Kernel) -> list[str]:
     exchange = plan.exchange
     met = [_met(axis, kernel) for axis in range(len(exchange.dims))]
     said = [
-        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
-        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
+        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source, "dense"),
+        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target, "dense"),
         "",
         *(line for line in met if line),
         *senders(exchange),

@@ -2,7 +2,7 @@
 
 A launch fills one target shard. Tiles take turns over the programs, so that all links are busy all
 the time, and begin at another source shard for each device, so that devices that start together do
-not all read from one; a device's own tile is the last.
+not all read from one. Where that can be, a device's own tile is the last.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ class Kernel(PeerEnds):
                 axis = numbers[assignment.name]
                 sizes = self.exchange.dims[axis].source.size, self.exchange.dims[axis].target.size
                 met = f"{self.meets(axis)} shards of {sizes[0]} meet one of {sizes[1]}"
-                lines.append(f"# {met[0].upper()}{met[1:]}; devices begin with different ones.")
+                order = "devices begin with different ones"
+                order += ", end with their own" if self._ends_with_own(axis) else ""
+                lines.append(f"# {met[0].upper()}{met[1:]}; {order}.")
             lines += printed(TRITON, [assignment])
         return lines
 
@@ -151,13 +153,19 @@ class Kernel(PeerEnds):
         return tuple(reversed(found))
 
     def _turn(self, axis: int, digit: Value) -> Value:
-        """Return which of the source shards that are met along a dimension comes at a digit: the
-        own one last, where their first has a multiple of their count."""
+        """Return which of the source shards that are met along a dimension comes at a digit."""
         count = self.counts[axis]
         if count == 1:
             return 0
         own = self.exchange.source.dims[axis].index(self.receiver)
-        return mod(digit + own + 1, count)
+        return mod(digit + own + int(self._ends_with_own(axis)), count)
+
+    def _ends_with_own(self, axis: int) -> bool:
+        """Return whether a step past the own shard puts that last: always, where the first shard
+        that is met has a multiple of their count."""
+        count = self.counts[axis]
+        firsts = Candidates.of(self.exchange.dims[axis]).source[::count]
+        return self.exchange.same_order and not (firsts % count).any()
 
     def _held_lines(self, sources: tuple[Value, ...], holder: Value) -> list[str]:
         """Return lines that find the sender where a device that holds a tile copies its own."""

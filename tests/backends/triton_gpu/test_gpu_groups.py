@@ -89,7 +89,8 @@ for name, (_, wanted) in given.items():
     for device, result in zip(sorted(own.exchange.target.ids), results[name], strict=True):
         found = bytes(result.reshape(-1).view(torch.uint8).tolist()).hex()
         assert found == wanted[str(device)], (name, device)
-again = m.reshard_local(shards, out=results)
+with quick_launches():
+    again = m.reshard_local(shards, out=results)
 assert all(a is b for name in results for a, b in zip(again[name], results[name], strict=True))
 print(len(launches))
 """

@@ -9,11 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
-from cases import random_reshard
-from gpu_cases import CASES, FORMS, make
+from cases import describe, random_reshard
+from gpu_cases import CASES, FORMS, make, moves
 from style import FORMATTED, LINTED
 
+from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
@@ -201,6 +203,30 @@ def test_peers_are_visited_from_beyond_the_own_shard_on(tmp_path: Path) -> None:
     )
     assert order.returncode == 0, order.stderr
     assert eval(order.stdout) == [[(d + k + 1) % 4 for k in range(4)] for d in range(4)]
+
+
+def test_a_step_past_the_own_shard_only_where_that_makes_it_the_last() -> None:
+    """And the comment says so then."""
+    ends = []
+    for reshard in [*CASES.values(), *map(random_reshard, range(30))]:
+        exchange = moves(reshard).exchange
+        kernel = Kernel(moves(reshard), some_local=True, wide=False)
+        said = "\n".join(kernel.lines())
+        for axis, (dim, count) in enumerate(zip(exchange.dims, kernel.counts, strict=True)):
+            if count == 1 or f"a{axis} = " not in said:
+                continue
+            positions = np.arange(exchange.target.mesh.size)
+            low, high = (end[dim.target.index(positions)] for end in dim.target.intervals)
+            first = np.broadcast_to(dim.source.owner(low), positions.shape)
+            own = exchange.source.dims[axis].index(positions) + 0 * positions
+            last = "end with their own" in said.partition(f"a{axis} = ")[0].splitlines()[-1]
+            step = (own + count - 1 + last) % count
+            met = (first <= own) & (own < first + count) & (low < high)
+            if last:
+                assert exchange.same_order
+                assert ((first + step)[met] == own[met]).all(), describe(reshard)
+            ends.append(last)
+    assert {*ends} == {True, False}
 
 
 ORDER = """
