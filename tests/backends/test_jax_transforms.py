@@ -50,7 +50,8 @@ def differing(folders: list[Path]) -> str:
     return run.stdout
 
 
-@pytest.mark.parametrize("backend", ["jax_xla", pytest.param("pallas_tpu", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax_xla", "pallas_tpu"])
 def test_transformations(backend: str, tmp_path: Path) -> None:
     for name, reshard in CASES.items():
         emit(reshard, (backend,), "direct").write(tmp_path / name)

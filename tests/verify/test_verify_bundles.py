@@ -128,9 +128,9 @@ def planted(root: Path, backend: str, faults: Faults, reshard: Reshard) -> dict[
 @pytest.mark.parametrize(
     ("runtime", "faults", "reshard"),
     [
-        ("jax", PALLAS, uneven()),
+        pytest.param("jax", PALLAS, uneven(), marks=pytest.mark.slow),
         ("jax", PALLAS, aligned()),
-        ("jax", PALLAS, thin()),
+        pytest.param("jax", PALLAS, thin(), marks=pytest.mark.slow),
         ("triton", TRITON, uneven()),
     ],
     ids=["windows", "direct", "slots", "triton"],
