@@ -50,6 +50,7 @@ def differing(folders: list[Path]) -> str:
     return run.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax_xla", "pallas_tpu"])
 def test_transformations(backend: str, tmp_path: Path) -> None:
     for name, reshard in CASES.items():

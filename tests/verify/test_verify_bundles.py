@@ -157,9 +157,9 @@ def planted(root: Path, backend: str, faults: Faults, reshard: Reshard) -> dict[
 @pytest.mark.parametrize(
     ("runtime", "faults", "reshard"),
     [
-        ("jax", LISTED, uneven()),
+        pytest.param("jax", LISTED, uneven(), marks=pytest.mark.slow),
         ("jax", PALLAS, aligned()),
-        ("jax", LISTED, thin()),
+        pytest.param("jax", LISTED, thin(), marks=pytest.mark.slow),
         ("triton", TRITON, uneven()),
     ],
     ids=["windows", "direct", "slots", "triton"],

@@ -144,7 +144,7 @@ def test_json_says_the_operator() -> None:
         assert {row["reduce"] for row in step["transfers"]} == {operator}
 
 
-@pytest.mark.parametrize("seed", [*range(32), *slow(200, 400)])
+@pytest.mark.parametrize("seed", [*range(12), *slow(12, 32), *slow(200, 280)])
 def test_extrema_of_random_reshards(seed: int, tmp_path: Path) -> None:
     """Any axes unreduced, extents that divide and that do not, scalars, every dtype."""
     check(of_steps([extremum(seed)], seed), tmp_path)
@@ -157,7 +157,7 @@ def test_extrema_that_stay(seed: int, tmp_path: Path) -> None:
     check(direct(reshards) + of_steps(reshards, seed), tmp_path)
 
 
-@pytest.mark.parametrize("operator", EXTREMA)
+@pytest.mark.parametrize("operator", ["max", pytest.param("min", marks=pytest.mark.slow)])
 def test_extrema_of_every_dtype(operator: str, tmp_path: Path) -> None:
     """An all-to-all and a maximum of what arrives, an all-reduce, and by boxes, where rows do not
     divide."""

@@ -166,10 +166,10 @@ def test_modules_move_what_they_should(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dtype", "shape", "in_parts"),
     [
-        ("int8", (259, 386), True),
-        ("float32", (259, 386), True),
+        pytest.param("int8", (259, 386), True, marks=pytest.mark.slow),
+        pytest.param("float32", (259, 386), True, marks=pytest.mark.slow),
         # Tiles that differ, but by less than what memory is tiled in.
-        ("int8", (37, 158), False),
+        pytest.param("int8", (37, 158), False, marks=pytest.mark.slow),
         ("float32", (25, 175), False),
     ],
 )
