@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "1cae81d14f4dc18c",
-    "pallas_tpu": "5cf84cf0704ccbb1",
-    "triton_gpu": "8345665a092df931",
+    "jax_xla": "51bee7b744c59350",
+    "pallas_tpu": "48effe0f9382e086",
+    "triton_gpu": "6eb745244906c19a",
 }
 
 

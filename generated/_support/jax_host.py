@@ -34,22 +34,6 @@ class ArrayReshard:
         """The host of the reverse reshard, which moves cotangents."""
         return reverse_of(self, self.name, self.derivative)
 
-    def source_shape(self, device_id):
-        """Return the exact shape of the source shard on a device."""
-        return self.source.shape(device_id)
-
-    def target_shape(self, device_id):
-        """Return the exact shape of the target shard on a device."""
-        return self.target.shape(device_id)
-
-    def source_sharding(self, mesh):
-        """Return how `reshard` takes its argument: the i-th source id is mesh.devices.flat[i]."""
-        return self.source.sharding(self.source.mesh(mesh))
-
-    def target_sharding(self, mesh):
-        """Return how `reshard` returns its result: the i-th target id is mesh.devices.flat[i]."""
-        return self.target.sharding(self.target.mesh(mesh))
-
     def pad(self, x):
         """Return the padded global array of a logical tensor, or of its terms [terms, ...]: every
         source shard in a slot of one size.

@@ -52,10 +52,11 @@ from jax.sharding import PartitionSpec as P
 from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
-from .._support.pallas_routed import Routed, Schedule, Slot
+from .._support.pallas_routed import Routed, Schedule
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "48effe0f9382e086", __name__)
 
 __all__ = [
     "pad",
@@ -161,8 +162,8 @@ _PROGRAM = Routed(
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -43,10 +43,11 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_index import div, maximum, minimum
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "48effe0f9382e086", __name__)
 
 __all__ = [
     "pad",
@@ -130,13 +131,20 @@ PEERS = Peers(
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
     replicas=3,
 )
+# A window holds the largest tile, 4 x 1: 4 elements, row after row in ceil(4 / 128) = 1 granules of
+# 512 bytes. Each tile has a slot: a device sends up to 1 x 1 and gets up to 1 x 3.
 _PROGRAM = Slots(
-    PEERS, window=(4, 1), slot=(1, 1, 128), outgoing=1, incoming=3, collective_id=COLLECTIVE_ID
+    PEERS,
+    Slot((1, 1, 128), (4, 1), dense=True),
+    window=(4, 1),
+    outgoing=1,
+    incoming=3,
+    collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -45,14 +45,14 @@ def _proved(host):
 
 
 def _trace(host, mesh, target_mesh):
-    x = jax.ShapeDtypeStruct(host.source.padded, host.dtype, sharding=host.source_sharding(mesh))
+    x = jax.ShapeDtypeStruct(host.source.padded, host.dtype, sharding=host.source.on(mesh))
     jax.jit(lambda x: host.reshard(x, mesh, target_mesh=target_mesh, interpret=True)).trace(x)
 
 
 def _move(host, mesh, target_mesh):
     """Move numbered elements. Exit if the result is wrong."""
     given, wanted = host.program.numbered()
-    x = jax.device_put(host.pad(given), host.source_sharding(mesh))
+    x = jax.device_put(host.pad(given), host.source.on(mesh))
     y = host.reshard(x, mesh, target_mesh=target_mesh, interpret=True)
     if not np.array_equal(host.program.read(np.asarray(host.unpad(y))), np.asarray(wanted)):
         raise SystemExit("wrong target shards")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from shardwright.codegen.backends.jax_host import HostText, called, libraries_of
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import Form
@@ -14,6 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
+from shardwright.codegen.emit.python_text import comment
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)
@@ -38,15 +42,16 @@ class KernelText:
     positions: tuple[tuple[str, ...], ...] = field(default=())
 
 
-def kernel_text(exchange: Exchange, form: Form, host: HostText, reach: bool) -> KernelText:
-    """Return the text of a form; `reach`: whether it is for a topology of powers of two."""
+def kernel_text(exchange: Exchange, form: Form, host: HostText, powers_of_two: bool) -> KernelText:
+    """Return the text of a form; `powers_of_two`: whether it is for a
+    topology of those."""
     if isinstance(form, Direct):
         uniform = Uniform.of(exchange, form.view, host.program_axes)
         if uniform is not None:
-            return _uniform(exchange, form, uniform, reach)
+            return _uniform(exchange, form, uniform, powers_of_two)
     functions = exchange.once(index_functions)
     used = (*(f for f in functions if f.name not in UNUSED), *form.functions(exchange))
-    calls, made, before, kernels = _form(form, exchange, host, reach)
+    calls, made, before, kernels = _form(form, exchange, host, powers_of_two)
     peers = _peers(exchange, host)
     names = ["Forms", "Peers", *(["Pieces"] if exchange.rule.pieces > 1 else [])]
     return KernelText(
@@ -59,15 +64,15 @@ def kernel_text(exchange: Exchange, form: Form, host: HostText, reach: bool) -> 
     )
 
 
-def _settings(host: HostText, reach: bool) -> list[str]:
+def _settings(host: HostText, powers_of_two: bool) -> list[str]:
     """Return what every program is given of the mesh."""
     found = ["collective_id=COLLECTIVE_ID"] if host.communicates else []
-    return [*found, *(["reach=True"] if reach else [])]
+    return [*found, *(["powers_of_two=True"] if powers_of_two else [])]
 
 
-def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, reach: bool) -> KernelText:
+def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: bool) -> KernelText:
     settings = ["collective_id=COLLECTIVE_ID"] if uniform.sends else []
-    settings += ["reach=True"] if reach else []
+    settings += ["powers_of_two=True"] if powers_of_two else []
     given = ["_kernel", str(len(uniform.semaphores)), PEERS, repr(form.view)]
     several = uniform.count > 1
     met = ("each_peer", "meet") if several else ("meet_one",)
@@ -104,8 +109,8 @@ Made = tuple[
 """What is called, the object that runs kernels, constants, and functions."""
 
 
-def _form(form: Form, exchange: Exchange, host: HostText, reach: bool) -> Made:
-    settings = _settings(host, reach)
+def _form(form: Form, exchange: Exchange, host: HostText, powers_of_two: bool) -> Made:
+    settings = _settings(host, powers_of_two)
     match form:
         case Direct():
             return _direct(form, exchange, host, settings)
@@ -235,19 +240,52 @@ ABOUT_WINDOWS = (
 
 
 def _slots(form: Slots, exchange: Exchange, settings: list[str]) -> Made:
-    reached = form.unpack_shape != exchange.target.local_shape
     given = [
         PEERS,
+        f"Slot(({form.granules}, {form.packed}, {LANES}), {form.window!r}, dense=True)",
         f"window={form.window!r}",
-        f"slot=({form.granules}, {form.packed}, 128)",
-        f"outgoing={form.outgoing}",
-        f"incoming={form.incoming}",
-        *([f"padding={form.pack_padding}"] if form.pack_padding else []),
-        *([f"reached={form.unpack_shape!r}"] if reached else []),
+        f"outgoing={math.prod(form.outgoing)}",
+        f"incoming={math.prod(form.incoming)}",
+        *_reaches(form, exchange),
         *settings,
     ]
     made = tuple(called("_PROGRAM = Slots", given))
-    return {"pallas_slots": ("Slots",)}, made, (), ()
+    calls = {"pallas_packed": ("Slot",), "pallas_slots": ("Slots",)}
+    return calls, made, _about_slots(form, exchange), ()
+
+
+def _reaches(form: Slots | Routed, exchange: Exchange) -> list[str]:
+    """Return how far windows reach, where that is beyond the ends of shards."""
+    beyond = form.target_reach != exchange.target.local_shape
+    return [
+        *([f"source_reach={form.source_reach!r}"] if form.pads else []),
+        *([f"target_reach={form.target_reach!r}"] if beyond else []),
+    ]
+
+
+def _about_slots(form: Slots, exchange: Exchange) -> tuple[str, ...]:
+    """Return comments that derive the numbers of a module in slots."""
+    size, unit = math.prod(form.window), form.packed * LANES
+    said = (
+        f"A window holds the largest tile, {_by(form.window)}: {size} elements, row after row in "
+        f"ceil({size} / {unit}) = {form.granules} granules of 512 bytes. Each tile has a slot: a "
+        f"device sends up to {_by(form.outgoing)} and gets up to {_by(form.incoming)}."
+    )
+    return (*comment(said), *_about_reach(form, exchange))
+
+
+def _about_reach(form: Slots | Routed, exchange: Exchange) -> Iterator[str]:
+    for side, reach, shape in (
+        ("source", form.source_reach, exchange.source.local_shape),
+        ("target", form.target_reach, exchange.target.local_shape),
+    ):
+        if reach != shape:
+            size = f"a {side} shard of {_by(shape)}"
+            yield from comment(f"Windows at the last tiles reach to {_by(reach)} in {size}.")
+
+
+def _by(sizes: tuple[int, ...]) -> str:
+    return " x ".join(map(str, sizes))
 
 
 def _routed(form: Routed, exchange: Exchange) -> Made:
@@ -256,7 +294,6 @@ def _routed(form: Routed, exchange: Exchange) -> Made:
     held += [f"order={slot.order!r}"] if slot.turned else []
     sized = tuple((axis, slot.units[axis]) for axis in slot.sized)
     held += [f"sized={sized!r}"] if sized else []
-    reached = form.unpack_shape != exchange.target.local_shape
     given = [
         PEERS,
         "SCHEDULE",
@@ -264,14 +301,17 @@ def _routed(form: Routed, exchange: Exchange) -> Made:
         f"window={form.window!r}",
         "collective_id=COLLECTIVE_ID",
         f"slot_bytes={form.itemsize * slot.elements}",
-        *([f"padding={form.pack_padding}"] if form.pack_padding else []),
-        *([f"reached={form.unpack_shape!r}"] if reached else []),
+        *_reaches(form, exchange),
     ]
     tables = ["DIGITS", "OFFSETS", "ARRIVES", "ROUNDS", "MOVES", "PARTNERS"]
     tables.append(f"slots={form.schedule.places}")
-    before = (*_route_lines(form), *called("SCHEDULE = Schedule", tables))
+    before = (
+        *_route_lines(form),
+        *called("SCHEDULE = Schedule", tables),
+        *_about_reach(form, exchange),
+    )
     made = tuple(called(f"_PROGRAM = {name}", given))
-    return {"pallas_routed": ("Schedule", "Slot", name)}, made, before, ()
+    return {"pallas_packed": ("Slot",), "pallas_routed": ("Schedule", name)}, made, before, ()
 
 
 def _route_lines(form: Routed) -> tuple[str, ...]:
