@@ -23,18 +23,6 @@ def wrapped(line: str, width: int = WIDTH) -> list[str]:
     )
 
 
-def comment(text: str) -> list[str]:
-    """Return a comment over as many lines as it takes."""
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent="# ",
-        subsequent_indent="# ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") -> list[str]:
     """Return `prefix(a, b)suffix` on one line where it fits, else one item a line."""
     line = f"{prefix}{ends[0]}{', '.join(items)}{ends[1]}{suffix}"

@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "51bee7b744c59350",
-    "pallas_tpu": "48effe0f9382e086",
+    "pallas_tpu": "b8f8006c5f0d56c9",
     "triton_gpu": "6eb745244906c19a",
 }
 

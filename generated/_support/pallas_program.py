@@ -131,11 +131,12 @@ class PallasProgram(Program):
 
     def pairs(self):
         """Return the ranks of senders and of receivers, as arrays."""
-        senders, receivers = self.moves.end_ranks()
+        exchange = self.peers.exchange
+        senders, receivers = exchange.end_ranks()
         ends = (
             (senders[piece.sender], receivers[piece.receiver])
             for sender in range(len(senders))
-            for piece in self.moves.outgoing(sender)
+            for piece in exchange.outgoing(sender)
         )
         return np.array([pair for pair in ends if pair[0] != pair[1]], int).reshape(-1, 2).T
 

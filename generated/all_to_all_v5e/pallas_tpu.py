@@ -7,7 +7,6 @@ Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 160 x 20.
 
 Along dimension 0, shards of 20 meet shards of 160: 8 of the source for one of the target.
 Along dimension 1, shards of 160 meet shards of 20: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 11200 by the busiest device (the least possible is 11200), 89600 in all.
 Bytes sent: 11200 by the busiest device (the least possible is 11200).
 
@@ -56,7 +55,7 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_routed import Routed, Schedule
 
-require("pallas_tpu", "48effe0f9382e086", __name__)
+require("pallas_tpu", "b8f8006c5f0d56c9", __name__)
 
 __all__ = [
     "pad",
@@ -78,8 +77,7 @@ LOCAL_TARGET_SHAPE = (160, 20)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 24576
+WIRE_BYTES = 24576  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 32421
 
 
@@ -155,10 +153,10 @@ SCHEDULE = Schedule(DIGITS, OFFSETS, ARRIVES, ROUNDS, MOVES, PARTNERS, slots=11)
 _PROGRAM = Routed(
     PEERS,
     SCHEDULE,
-    Slot((4, 1, 128), (20, 20), dense=True),
-    window=(20, 20),
+    Slot((4, 1, 128), (20, 20), dense=True),  # ceil(400 / 128) granules of 512 bytes
+    window=(20, 20),  # the largest tile
     collective_id=COLLECTIVE_ID,
-    slot_bytes=2048,
+    slot_bytes=2048,  # as memory is tiled
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad

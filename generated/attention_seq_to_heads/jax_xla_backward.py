@@ -7,7 +7,6 @@ Target: [{"sp"}, {}, {}] on <["sp"=8]>, shards of 512 x 64 x 128.
 
 Along dimension 0, shards of 4096 meet shards of 512: one of the source for one of the target.
 Along dimension 1, shards of 8 meet shards of 64: 8 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 7340032 by the busiest device (the least possible is 7340032), 58720256 in all.
 Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
 
@@ -69,8 +68,7 @@ LOCAL_TARGET_SHAPE = (512, 64, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 7340032
+WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = "sp"
 

@@ -42,7 +42,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, meet_one
 from .._support.pallas_index import LOGICAL, div, rem
 
-require("pallas_tpu", "48effe0f9382e086", __name__)
+require("pallas_tpu", "b8f8006c5f0d56c9", __name__)
 
 __all__ = [
     "pad",
@@ -63,8 +63,7 @@ LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (128, 512)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 262144
+WIRE_BYTES = 262144  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 12507
 
 
@@ -96,10 +95,7 @@ PEERS = Permuted(_SOURCE, _TARGET, sender_to, receiver_of)
 
 
 def _kernel(x, y, copied, sent, received):
-    """Push this device's shard to its receiver.
-
-    x, y: its source and target shard; copied, sent, received: DMA semaphores.
-    """
+    """Push x, this device's source shard, into y, its receiver's target shard."""
     me = lax.axis_index(("x", "y"))
 
     @pl.when(receiver_of(me) == me)

@@ -7,7 +7,6 @@ Target: [{"x"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 4.
 
 Along dimension 0, shards of 2 meet shards of 2: one of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 4: 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 32 by the busiest device (the least possible is 32), 192 in all.
 Bytes sent: 32 by the busiest device (the least possible is 32).
 
@@ -50,7 +49,7 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "48effe0f9382e086", __name__)
+require("pallas_tpu", "b8f8006c5f0d56c9", __name__)
 
 __all__ = [
     "pad",
@@ -72,8 +71,7 @@ LOCAL_TARGET_SHAPE = (2, 4)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1024
+WIRE_BYTES = 1024  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 27578
 
 
@@ -147,14 +145,12 @@ PEERS = Peers(
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
     replicas=2,
 )
-# A window holds the largest tile, 2 x 2: 4 elements, row after row in ceil(4 / 128) = 1 granules of
-# 512 bytes. Each tile has a slot: a device sends up to 1 x 1 and gets up to 1 x 2.
 _PROGRAM = Slots(
     PEERS,
-    Slot((1, 1, 128), (2, 2), dense=True),
-    window=(2, 2),
-    outgoing=1,
-    incoming=2,
+    Slot((1, 1, 128), (2, 2), dense=True),  # ceil(4 / 128) granules of 512 bytes
+    window=(2, 2),  # the largest tile
+    outgoing=1,  # up to 1 x 1 tiles of a device
+    incoming=2,  # up to 1 x 2 tiles of a device
     collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)

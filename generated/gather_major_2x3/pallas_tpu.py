@@ -6,7 +6,6 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
     d2(x, y)[k0] -> t[y * 2 + k0]
 
 Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 8 by the busiest device (the least possible is 8), 40 in all.
 Bytes sent: 8 by the busiest device (the least possible is 8).
 
@@ -47,7 +46,7 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "48effe0f9382e086", __name__)
+require("pallas_tpu", "b8f8006c5f0d56c9", __name__)
 
 __all__ = [
     "pad",
@@ -69,8 +68,7 @@ LOCAL_TARGET_SHAPE = (2,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1024
+WIRE_BYTES = 1024  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 26993
 
 
@@ -131,14 +129,12 @@ PEERS = Peers(
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
     replicas=2,
 )
-# A window holds the largest tile, 1: 1 elements, row after row in ceil(1 / 128) = 1 granules of 512
-# bytes. Each tile has a slot: a device sends up to 1 and gets up to 2.
 _PROGRAM = Slots(
     PEERS,
-    Slot((1, 1, 128), (1,), dense=True),
-    window=(1,),
-    outgoing=1,
-    incoming=2,
+    Slot((1, 1, 128), (1,), dense=True),  # ceil(1 / 128) granules of 512 bytes
+    window=(1,),  # the largest tile
+    outgoing=1,  # up to 1 tiles of a device
+    incoming=2,  # up to 2 tiles of a device
     collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)

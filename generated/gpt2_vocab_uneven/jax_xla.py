@@ -9,7 +9,6 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
 
 Along dimension 0, shards of 6283 meet shards of 12565: up to 3 of the source for one of the target.
 Along dimension 1, shards of 768 meet shards of 384: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 19299840 by the busiest device (the least possible is 19299840), 135097344 in all.
 Bytes sent: 19301376 by the busiest device (the least possible is 19301376).
 
@@ -85,8 +84,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (50264, 768)
 PADDED_TARGET_SHAPE = (50260, 768)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 19299840
+WIRE_BYTES = 19299840  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("x", "y")
 

@@ -75,8 +75,7 @@ SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 4608
+WIRE_BYTES = 4608  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("data", "model")
 

@@ -7,7 +7,6 @@ Target: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 3584 x 819
 
 Along dimension 0, shards of 7168 meet shards of 3584: one of the source for one of the target.
 Along dimension 1, shards of 4096 meet shards of 8192: 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 58720256 by the busiest device (the least possible is 58720256), 411041792 in all.
 Bytes sent: 58720256 by the busiest device (the least possible is 58720256).
 
@@ -77,8 +76,7 @@ LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 58720256
+WIRE_BYTES = 58720256  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("data", "model")
 

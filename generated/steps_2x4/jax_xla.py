@@ -72,8 +72,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
 TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 672
+WIRE_BYTES = 672  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("x", "y:(1)2", "y:(2)2")
 # Steps by boxes, by their number: see `moved_by_boxes`.

@@ -7,7 +7,6 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
 
 Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 3: up to 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 24 by the busiest device (the least possible is 24), 104 in all.
 Bytes sent: 24 by the busiest device (the least possible is 24).
 
@@ -68,8 +67,7 @@ LOCAL_TARGET_SHAPE = (2, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 24
+WIRE_BYTES = 24  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("x", "y")
 # For each round the rank that every rank sends a whole tile to, -1 for none.

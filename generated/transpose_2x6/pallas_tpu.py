@@ -7,7 +7,6 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
 
 Along dimension 0, shards of 3 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 12 by the busiest device (the least possible is 12), 120 in all.
 Bytes sent: 12 by the busiest device (the least possible is 12).
 
@@ -60,7 +59,7 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "48effe0f9382e086", __name__)
+require("pallas_tpu", "b8f8006c5f0d56c9", __name__)
 
 __all__ = [
     "pad",
@@ -82,8 +81,7 @@ LOCAL_TARGET_SHAPE = (1, 3)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 6))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1536
+WIRE_BYTES = 1536  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 30880
 
 
@@ -154,14 +152,12 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
-# A window holds the largest tile, 1 x 1: 1 elements, row after row in ceil(1 / 128) = 1 granules of
-# 512 bytes. Each tile has a slot: a device sends up to 3 x 1 and gets up to 1 x 3.
 _PROGRAM = Slots(
     PEERS,
-    Slot((1, 1, 128), (1, 1), dense=True),
-    window=(1, 1),
-    outgoing=3,
-    incoming=3,
+    Slot((1, 1, 128), (1, 1), dense=True),  # ceil(1 / 128) granules of 512 bytes
+    window=(1, 1),  # the largest tile
+    outgoing=3,  # up to 3 x 1 tiles of a device
+    incoming=3,  # up to 1 x 3 tiles of a device
     collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)

@@ -10,7 +10,6 @@ Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
 Along dimension 0, shards of 4 meet shards of 7: up to 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
 Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 1568 by the busiest device (the least possible is 1568), 9248 in all.
 Bytes sent: 1856 by the busiest device (the least possible is 1856).
 
@@ -93,8 +92,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)
 PADDED_TARGET_SHAPE = (7, 14, 32)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1568
+WIRE_BYTES = 1568  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("x", "y", "z")
 # For each round the rank that every rank sends a whole tile to, -1 for none.

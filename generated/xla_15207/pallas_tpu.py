@@ -8,7 +8,6 @@ Target: [{}, {"x"}, {"y"}] on <["x"=4, "y"=2]>, shards of 16 x 4 x 8.
 Along dimension 0, shards of 4 meet shards of 16: 4 of the source for one of the target.
 Along dimension 1, shards of 8 meet shards of 4: one of the source for one of the target.
 Along dimension 2, shards of 16 meet shards of 8: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 2048 by the busiest device (the least possible is 2048), 14336 in all.
 Bytes sent: 2048 by the busiest device (the least possible is 2048).
 
@@ -67,7 +66,7 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "48effe0f9382e086", __name__)
+require("pallas_tpu", "b8f8006c5f0d56c9", __name__)
 
 __all__ = [
     "pad",
@@ -89,8 +88,7 @@ LOCAL_TARGET_SHAPE = (16, 4, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 4), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2048
+WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 19350
 
 
@@ -163,15 +161,12 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
-# A window holds the largest tile, 4 x 4 x 8: 128 elements, row after row in ceil(128 / 128) = 1
-# granules of 512 bytes. Each tile has a slot: a device sends up to 1 x 2 x 2 and gets up to 4 x 1 x
-# 1.
 _PROGRAM = Slots(
     PEERS,
-    Slot((1, 1, 128), (4, 4, 8), dense=True),
-    window=(4, 4, 8),
-    outgoing=4,
-    incoming=4,
+    Slot((1, 1, 128), (4, 4, 8), dense=True),  # ceil(128 / 128) granules of 512 bytes
+    window=(4, 4, 8),  # the largest tile
+    outgoing=4,  # up to 1 x 2 x 2 tiles of a device
+    incoming=4,  # up to 4 x 1 x 1 tiles of a device
     collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)

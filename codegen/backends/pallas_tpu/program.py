@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from shardwright.codegen.backends.jax_host import HostText, called, libraries_of
+from shardwright.codegen.backends.jax_host import HostText, called
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
@@ -17,7 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
-from shardwright.codegen.emit.python_text import comment
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)
@@ -57,11 +57,18 @@ def kernel_text(exchange: Exchange, form: Form, host: HostText, powers_of_two: b
     return KernelText(
         functions=used,
         calls={"pallas_peers": tuple(names), **calls},
-        libraries=libraries_of(line for lines in kernels for line in lines),
+        libraries=_libraries(form, host),
         made=made,
         moves=(*peers, *before),
         kernels=kernels,
     )
+
+
+def _libraries(form: Form, host: HostText) -> frozenset[str]:
+    """Return the libraries that the kernel of a form uses, where it stands in the module."""
+    if not isinstance(form, Direct):
+        return frozenset()
+    return frozenset(("pl", "pltpu", *(("jnp",) if host.communicates else ())))
 
 
 def _settings(host: HostText, powers_of_two: bool) -> list[str]:
@@ -80,9 +87,9 @@ def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: 
         functions=exchange.once(box_functions),
         calls={
             "pallas_direct": ("Direct", "Permuted", *(met if uniform.sends else ())),
-            "pallas_index": ("LOGICAL",) if uniform.sends else (),
+            "pallas_index": (*uniform.arithmetic, *(("LOGICAL",) if uniform.sends else ())),
         },
-        libraries=libraries_of(uniform.kernel),
+        libraries=uniform.libraries,
         made=tuple(called("_PROGRAM = Direct", [*given, *settings])),
         moves=tuple(uniform.peers_lines),
         positions=uniform.functions,
@@ -220,15 +227,28 @@ def _waiting() -> list[str]:
 
 
 def _windows(form: Windows, exchange: Exchange, host: HostText, settings: list[str]) -> Made:
-    tiling = [f"{n}={getattr(form, n)!r}" for n in ("unit", "chunk", "window", "blocks", "meet")]
+    tile, shard = _by(form.tile), _by([exchange.target.local_shape[axis] for axis in form.view])
+    explained = {
+        "unit": "as memory is tiled",
+        "chunk": f"the widest tile, {tile}, in whole units, or what there is room for of it",
+        "window": "a unit more where a chunk may begin within one",
+        "blocks": f"ceil(target shard, {shard} / chunk)",
+        "meet": "source shards that a block meets at most",
+    }
     if host.communicates:
-        tiling += [f"{name}={getattr(form, name)!r}" for name in ("chunks", "stage", "step")]
-    tiling += [f"rolled={form.rolled!r}"] if form.rolled else []
-    tiling += [f"more_rows={form.few_rows}"] if form.few_rows else []
+        explained |= {
+            "chunks": f"ceil(widest tile, {tile} / chunk)",
+            "stage": "tiles lie as in the target shard, each from a whole unit on,",
+            "step": "and so much further for each tile before it: no two share a unit",
+        }
+    explained |= {"rolled": "the dimensions along which chunks are shifted"} if form.rolled else {}
+    tiling = [(f"{name}={getattr(form, name)!r}", said) for name, said in explained.items()]
+    if form.few_rows:
+        tiling.append((f"more_rows={form.few_rows}", "memory of fewer rows is tiled otherwise"))
     parts = {axis: dim.parts for axis, dim in enumerate(exchange.source.dims) if not dim.is_flat}
     given = [PEERS, repr(form.view), "TILING", "source_at", *settings]
     given += [f"source_parts={parts!r}"] if parts else []
-    before = (*ABOUT_WINDOWS, *called("TILING = Tiling", tiling))
+    before = (*ABOUT_WINDOWS, *_explained("TILING = Tiling", tiling))
     made = tuple(called("_PROGRAM = Windows", given))
     return {"pallas_windows": ("Tiling", "Windows")}, made, before, ()
 
@@ -238,53 +258,53 @@ ABOUT_WINDOWS = (
     "# From there every block of the target shard is put together.",
 )
 
+Explained = list[tuple[str, str]]
+"""Arguments, each with why it is what it is; empty where its name says it."""
+
+
+def _explained(function: str, arguments: Explained) -> tuple[str, ...]:
+    """Return a call with an argument a line, and why it is what it is where there is room."""
+    lines = [f"{function}("]
+    for argument, said in arguments:
+        line = f"{INDENT}{argument},  # {said}"
+        lines.append(line if said and len(line) <= WIDTH else f"{INDENT}{argument},")
+    return (*lines, ")")
+
 
 def _slots(form: Slots, exchange: Exchange, settings: list[str]) -> Made:
+    shape = form.granules, form.packed, LANES
     given = [
-        PEERS,
-        f"Slot(({form.granules}, {form.packed}, {LANES}), {form.window!r}, dense=True)",
-        f"window={form.window!r}",
-        f"outgoing={math.prod(form.outgoing)}",
-        f"incoming={math.prod(form.incoming)}",
+        (PEERS, ""),
+        (f"Slot({shape}, {form.window!r}, dense=True)", _granules(form.window, shape)),
+        (f"window={form.window!r}", "the largest tile"),
+        (f"outgoing={math.prod(form.outgoing)}", f"up to {_by(form.outgoing)} tiles of a device"),
+        (f"incoming={math.prod(form.incoming)}", f"up to {_by(form.incoming)} tiles of a device"),
         *_reaches(form, exchange),
-        *settings,
+        *((setting, "") for setting in settings),
     ]
-    made = tuple(called("_PROGRAM = Slots", given))
-    calls = {"pallas_packed": ("Slot",), "pallas_slots": ("Slots",)}
-    return calls, made, _about_slots(form, exchange), ()
+    calls: dict[str, tuple[str, ...]] = {"pallas_packed": ("Slot",), "pallas_slots": ("Slots",)}
+    return calls, _explained("_PROGRAM = Slots", given), (), ()
 
 
-def _reaches(form: Slots | Routed, exchange: Exchange) -> list[str]:
+def _granules(held: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """Return why a slot has as many granules as it has."""
+    return f"ceil({math.prod(held)} / {math.prod(shape[1:])}) granules of 512 bytes"
+
+
+def _reaches(form: Slots | Routed, exchange: Exchange) -> Explained:
     """Return how far windows reach, where that is beyond the ends of shards."""
-    beyond = form.target_reach != exchange.target.local_shape
-    return [
-        *([f"source_reach={form.source_reach!r}"] if form.pads else []),
-        *([f"target_reach={form.target_reach!r}"] if beyond else []),
-    ]
-
-
-def _about_slots(form: Slots, exchange: Exchange) -> tuple[str, ...]:
-    """Return comments that derive the numbers of a module in slots."""
-    size, unit = math.prod(form.window), form.packed * LANES
-    said = (
-        f"A window holds the largest tile, {_by(form.window)}: {size} elements, row after row in "
-        f"ceil({size} / {unit}) = {form.granules} granules of 512 bytes. Each tile has a slot: a "
-        f"device sends up to {_by(form.outgoing)} and gets up to {_by(form.incoming)}."
-    )
-    return (*comment(said), *_about_reach(form, exchange))
-
-
-def _about_reach(form: Slots | Routed, exchange: Exchange) -> Iterator[str]:
-    for side, reach, shape in (
+    sides = (
         ("source", form.source_reach, exchange.source.local_shape),
         ("target", form.target_reach, exchange.target.local_shape),
-    ):
-        if reach != shape:
-            size = f"a {side} shard of {_by(shape)}"
-            yield from comment(f"Windows at the last tiles reach to {_by(reach)} in {size}.")
+    )
+    return [
+        (f"{side}_reach={reach!r}", f"of windows at the last tiles in a shard of {_by(shape)}")
+        for side, reach, shape in sides
+        if reach != shape
+    ]
 
 
-def _by(sizes: tuple[int, ...]) -> str:
+def _by(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
@@ -294,13 +314,16 @@ def _routed(form: Routed, exchange: Exchange) -> Made:
     held += [f"order={slot.order!r}"] if slot.turned else []
     sized = tuple((axis, slot.units[axis]) for axis in slot.sized)
     held += [f"sized={sized!r}"] if sized else []
+    what = "the source shard as far as windows reach" if form.spreads else "the largest tile"
+    if slot.dense:
+        what = _granules(slot.held, slot.shape)
     given = [
-        PEERS,
-        "SCHEDULE",
-        f"Slot({', '.join(held)})",
-        f"window={form.window!r}",
-        "collective_id=COLLECTIVE_ID",
-        f"slot_bytes={form.itemsize * slot.elements}",
+        (PEERS, ""),
+        ("SCHEDULE", ""),
+        (f"Slot({', '.join(held)})", what),
+        (f"window={form.window!r}", "the largest tile"),
+        ("collective_id=COLLECTIVE_ID", ""),
+        (f"slot_bytes={form.itemsize * slot.elements}", "as memory is tiled"),
         *_reaches(form, exchange),
     ]
     tables = ["DIGITS", "OFFSETS", "ARRIVES", "ROUNDS", "MOVES", "PARTNERS"]
@@ -308,10 +331,10 @@ def _routed(form: Routed, exchange: Exchange) -> Made:
     before = (
         *_route_lines(form),
         *called("SCHEDULE = Schedule", tables),
-        *_about_reach(form, exchange),
     )
-    made = tuple(called(f"_PROGRAM = {name}", given))
-    return {"pallas_packed": ("Slot",), "pallas_routed": ("Schedule", name)}, made, before, ()
+    made = _explained(f"_PROGRAM = {name}", given)
+    calls: dict[str, tuple[str, ...]] = {"pallas_packed": ("Slot",)}
+    return calls | {"pallas_routed": ("Schedule", name)}, made, before, ()
 
 
 def _route_lines(form: Routed) -> tuple[str, ...]:
