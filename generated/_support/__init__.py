@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "51bee7b744c59350",
-    "pallas_tpu": "b8f8006c5f0d56c9",
-    "triton_gpu": "6eb745244906c19a",
+    "jax_xla": "aa5b63b98359a7b5",
+    "pallas_tpu": "d239004066f6230b",
+    "triton_gpu": "ae3c43a469880a8b",
 }
 
 

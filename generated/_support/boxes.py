@@ -106,14 +106,14 @@ class Exchange:
         that do not fill their target shard; the empty string if nothing is."""
         received = functools.cache(lambda receiver: Counter(self.incoming(receiver)))
         sent = functools.cache(lambda sender: Counter(self.outgoing(sender)))
-        for receiver in _spread(len(self.target.ids)):
+        for receiver in spread(len(self.target.ids)):
             for piece in _some([*received(receiver)]):
                 if sent(piece.sender)[piece] != 1 or received(receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is sent there"
             fault = _gap(self.target.box(receiver), [p.box for p in self.incoming(receiver)])
             if fault:
                 return f"device {self.target.ids[receiver]}: {fault}"
-        for sender in _spread(len(self.source.ids)):
+        for sender in spread(len(self.source.ids)):
             for piece in _some([*sent(sender)]):
                 if received(piece.receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is expected there"
@@ -158,7 +158,7 @@ def _gap(box, parts):
     return "pieces overlap" if any(volume(common(*pair)) for pair in pairs) else ""
 
 
-def _spread(count):
+def spread(count):
     """Return the positions that are proved."""
     return range(count) if count <= PROVED else range(0, count, -(-count // SAMPLED))
 

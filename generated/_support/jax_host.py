@@ -39,7 +39,7 @@ class ArrayReshard:
         source shard in a slot of one size.
 
         In a jit that moves elements of bfloat16 and float8_e5m2 between devices XLA on CPU does so
-        in float32, which changes payloads of NaNs. Outside of jit every bit stays.
+        in float32, which changes payloads of NaNs. Of other dtypes, and outside of jit, all bits stay.
         """
         what = "array of terms" if self.source.terms else "tensor"
         expect(x, self.source.whole(self.shape), self.dtype, what)

@@ -87,14 +87,33 @@ def boxes_of(moves, by_id=False):
 def listed(rows, source, target):
     """Return the exchange in which every rank sends a whole tile, in each of some rounds, to the
     rank in the round's row, or to none (-1)."""
-    everything = Exchange(source, target, None, None)
-    senders, receivers = map(list, everything.end_ranks())
+    senders, receivers = map(list, Exchange(source, target, None, None).end_ranks())
+    return _of_pairs(
+        (
+            (senders.index(rank), receivers.index(other))
+            for row in rows
+            for rank, other in enumerate(row)
+            if other >= 0
+        ),
+        source,
+        target,
+    )
+
+
+def fetches(senders, groups, source, target):
+    """Return the exchange in which every rank fetches a box from `senders[rank]`, maybe itself, and
+    has the others of its group, if there are any, by what they fetch."""
+    groups = groups or [(rank,) for rank in range(len(senders))]
+    pairs = [(senders[mate], rank) for group in groups for rank in group for mate in group]
+    return _of_pairs(pairs, source, target)
+
+
+def _of_pairs(pairs, source, target):
+    """Return the exchange of whole tiles between pairs of positions."""
     sent, taken = defaultdict(list), defaultdict(list)
-    for row in rows:
-        for rank, other in enumerate(row):
-            if other >= 0:
-                sent[senders.index(rank)].append(receivers.index(other))
-                taken[receivers.index(other)].append(senders.index(rank))
+    for sender, receiver in pairs:
+        sent[sender].append(receiver)
+        taken[receiver].append(sender)
     return Exchange(source, target, taken.__getitem__, sent.__getitem__, by_plan=False)
 
 

@@ -62,7 +62,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "b8f8006c5f0d56c9", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -169,7 +169,7 @@ PEERS = Peers(
 # From there every block of the target shard is put together.
 TILING = Tiling(
     unit=(8, 128),  # as memory is tiled
-    chunk=(208, 384),
+    chunk=(208, 384),  # in whole units, of the widest tile, 6283 x 384, or a part of it
     window=(216, 384),  # a unit more where a chunk may begin within one
     blocks=(61, 1),  # ceil(target shard, 12565 x 384 / chunk)
     meet=(2, 1),  # source shards that a block meets at most

@@ -66,7 +66,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "b8f8006c5f0d56c9", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -182,7 +182,7 @@ PEERS = Peers(
 # From there every block of the target shard is put together.
 TILING = Tiling(
     unit=(8, 128),  # as memory is tiled
-    chunk=(8, 128),  # the widest tile, 4 x 6, in whole units, or what there is room for of it
+    chunk=(8, 128),  # in whole units, of the widest tile, 4 x 6, or a part of it
     window=(16, 256),  # a unit more where a chunk may begin within one
     blocks=(1, 1),  # ceil(target shard, 4 x 8 / chunk)
     meet=(2, 2),  # source shards that a block meets at most

@@ -41,7 +41,7 @@ def _proved(host):
     for fault in (*faults, host.program.fault()):
         if fault:
             raise SystemExit(fault)
-    return "" if host.exchange is None else "what is sent is what is expected; "
+    return "" if host.exchange is None else host.program.proved
 
 
 def _trace(host, mesh, target_mesh):

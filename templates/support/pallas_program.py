@@ -8,6 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from .boxes import spread, volume
 from .jax_program import Program
 
 # Floats with which XLA on CPU computes as float32, which changes NaNs.
@@ -27,6 +28,7 @@ class PallasProgram(Program):
     """
 
     form = ""
+    proved = "what is sent is what is expected, waits equal starts; "
     packed = False  # whether XLA packs elements, so that they are integers there too
     leaves_padding = True  # whether what kernels do not write has to be made zero
 
@@ -128,6 +130,34 @@ class PallasProgram(Program):
             interpret=params(interpret),
             **more,
         )(*tables, in_hbm(x, interpret))
+
+    def started(self, piece):
+        """Return by how much a sender raises the semaphore of the receiver of a piece."""
+        return volume(piece.box)
+
+    def awaited(self, piece):
+        """Return how much of it the receiver waits for."""
+        return volume(piece.box)
+
+    def met(self, receiver):
+        """Return the pieces for which a target position waits."""
+        return self.moves.incoming(receiver)
+
+    def fault(self):
+        """Return where a device waits for other than what is started on its semaphores, found
+        without data; "" if nowhere. What is sent, and told at the barrier, is `moves`'s."""
+        ids = self.moves.source.ids, self.moves.target.ids
+        for receiver in spread(len(ids[1])):
+            starts, waits = (
+                sum(count(p) for p in pieces if ids[0][p.sender] != ids[1][p.receiver])
+                for count, pieces in (
+                    (self.started, self.moves.incoming(receiver)),
+                    (self.awaited, self.met(receiver)),
+                )
+            )
+            if starts != waits:
+                return f"device {ids[1][receiver]}: waits for {waits} of {starts} elements"
+        return ""
 
     def pairs(self):
         """Return the ranks of senders and of receivers, as arrays."""

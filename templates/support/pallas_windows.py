@@ -98,11 +98,9 @@ class Windows(PallasProgram):
     def _units(self, part, origin=None):
         """Return the whole units that cover the box of a chunk or part, (start, size) from an
         origin in the tensor, by default its own."""
-        units, origin = [], part.start if origin is None else origin
-        for (low, high), start, unit in zip(part.box, origin, self.tiling.unit, strict=True):
-            first, end = floor_to(low - start, unit), floor_to(high - start + unit - 1, unit)
-            units.append((first, multiple(end - first, unit)))
-        return units
+        origin = part.start if origin is None else origin
+        triples = zip(part.box, origin, self.tiling.unit, strict=True)
+        return [covering(low, high, start, unit) for (low, high), start, unit in triples]
 
     def staged(self, receiver, shard, piece, box):
         """Return where a staging area would begin in the tensor if a piece in it went on to its
@@ -117,6 +115,28 @@ class Windows(PallasProgram):
             place = floor_to(low - within[2 * axis], unit) + before * step
             starts.append(low - place)
         return starts
+
+    def _taken(self, piece, steps):
+        """Return how much a piece, cut into steps, takes of its receiver's staging area. Exit where
+        it is beyond its end."""
+        shard, found = self.peers.forms.source_shard(piece.sender), 1
+        starts = self.staged(piece.receiver, shard, piece.number or 0, piece.box)
+        for (low, high), start, step, unit, extent in zip(
+            self._viewed(piece.box), starts, steps, self.tiling.unit, self.tiling.stage, strict=True
+        ):
+            cuts = [covering(k, min(k + step, high), start, unit) for k in range(low, high, step)]
+            if any(first + size > extent for first, size in cuts):
+                raise SystemExit(f"{piece}: outside the staging area")
+            found *= sum(size for _, size in cuts)
+        return found
+
+    def started(self, piece):
+        """Return by how much a sender raises the semaphore of the receiver of a piece."""
+        return self._taken(piece, self.tiling.chunk)
+
+    def awaited(self, piece):
+        """Return how much of it the receiver waits for."""
+        return self._taken(piece, self.tiling.stage)
 
     def push_kernel(self, order, x, stage, windows, chunks, read, sent, received):
         """Push this device's tiles into the staging areas of their receivers.
@@ -328,6 +348,13 @@ def digits_of(number, sizes):
 def moved_by(origin, units, box):
     """Return by how much what is at the start of units is to move to that of a box."""
     return [a + first - low for a, (first, _), (low, _) in zip(origin, units, box, strict=True)]
+
+
+def covering(low, high, start, unit):
+    """Return the whole units from `start` on that cover a range: where they begin, and their
+    size."""
+    first, end = floor_to(low - start, unit), floor_to(high - start + unit - 1, unit)
+    return first, multiple(end - first, unit)
 
 
 def floor_to(offset, unit):

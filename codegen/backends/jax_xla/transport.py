@@ -154,9 +154,10 @@ def _fetches(how: Fetches) -> Transport:
     elif how.is_whole:
         lines.append("y = x")
     several = len(how.dimensions) > 1
+    groups = "GROUPS" if how.members > 1 else "()"
     return Transport(
         (*lines, *how.gathers),
-        {"xla_boxes": tuple(sorted([*calls, *(["along"] if several else [])]))},
+        {"xla_boxes": tuple(sorted([*calls, "fetches", *(["along"] if several else [])]))},
         how.libraries,
         (
             "# The rank whose box every rank fetches, and who then gather one another's.",
@@ -164,6 +165,7 @@ def _fetches(how: Fetches) -> Transport:
             *(_rows("GROUPS", how.groups) if how.members > 1 else ()),
             *_grid(how),
         ),
+        moves=(f"{MOVES} = fetches(FETCHES, {groups}, _SOURCE.side, _TARGET.side)",),
     )
 
 

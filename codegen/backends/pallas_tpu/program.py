@@ -230,7 +230,7 @@ def _windows(form: Windows, exchange: Exchange, host: HostText, settings: list[s
     tile, shard = _by(form.tile), _by([exchange.target.local_shape[axis] for axis in form.view])
     explained = {
         "unit": "as memory is tiled",
-        "chunk": f"the widest tile, {tile}, in whole units, or what there is room for of it",
+        "chunk": f"in whole units, of the widest tile, {tile}, or a part of it",
         "window": "a unit more where a chunk may begin within one",
         "blocks": f"ceil(target shard, {shard} / chunk)",
         "meet": "source shards that a block meets at most",

@@ -37,14 +37,14 @@ OwnName = Literal["number_of", "groups_along", "moved_by_boxes", "EMPTY", "jnp",
 
 
 @dataclass(frozen=True)
-class Value:
+class PythonValue:
     """A Python expression, and what it uses."""
 
     text: str
     uses: tuple[OwnName, ...] = ()
 
 
-ZERO = Value("0")
+ZERO = PythonValue("0")
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Blocks:
     itemsize: int
     ids: Integers  # by rank
     axes: ProgramAxes | None
-    started: Value = ZERO  # what a reduction starts from
-    empty: Value = ZERO  # what terms hold that have no value
+    started: PythonValue = ZERO  # what a reduction starts from
+    empty: PythonValue = ZERO  # what terms hold that have no value
 
     def of(self, number: int, step: Step) -> Block:
         """Return the block of a plan's step, which is the number-th."""

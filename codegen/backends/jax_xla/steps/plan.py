@@ -22,7 +22,7 @@ from shardwright.codegen.backends.jax_xla.steps.blocks import (
     Block,
     Blocks,
     OwnName,
-    Value,
+    PythonValue,
     layouts_of,
     pairs_of,
     quoted,
@@ -69,7 +69,7 @@ class Steps:
     axes: ProgramAxes | None
     takes_term: bool
     gives_term: bool
-    empty: Value | None
+    empty: PythonValue | None
 
     @property
     def _uses(self) -> frozenset[OwnName]:
@@ -147,21 +147,21 @@ def steps_of(plan: Plan) -> Steps:
     )
 
 
-def identity(operator: Operator, dtype: str, as_bits: bool) -> Value:
+def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
     """Return what changes nothing under an operator; `as_bits`: where elements are integers of the
     dtype's width, the constant EMPTY."""
     if operator == "sum":
         return ZERO
     lowest = operator == "max"
     if dtype == "bool":
-        return Value(str(not lowest))
+        return PythonValue(str(not lowest))
     if not is_floating(dtype):
-        return Value(f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
+        return PythonValue(f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
     if as_bits:
-        return Value("EMPTY", ("EMPTY",))
+        return PythonValue("EMPTY", ("EMPTY",))
     if dtype == "float8_e4m3fn":  # it has no infinity
-        return Value(f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
-    return Value("-jnp.inf" if lowest else "jnp.inf", ("jnp",))
+        return PythonValue(f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
+    return PythonValue("-jnp.inf" if lowest else "jnp.inf", ("jnp",))
 
 
 def _digits(step: Step) -> Digits:
