@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -167,7 +166,8 @@ def facts_of(plan: DirectPlan) -> tuple[str, ...]:
     """Return lines that state layouts, tiles, traffic and who sends what to whom."""
     exchange = plan.exchange
     met = [_met(axis, tiles) for axis, tiles in enumerate(as_vectors(exchange).dims)]
-    tiles = [*(line for line in met if line), *senders(exchange)]
+    tiles = [line for line in met if line]
+    tiles += senders(exchange) if exchange.source.replicas > 1 else []
     said = [
         *side_lines("Source", "d1", str(plan.reshard.source), exchange.source, "padded"),
         *side_lines("Target", "d2", str(plan.reshard.target), exchange.target, "padded"),
@@ -246,12 +246,6 @@ LIBRARIES = {
     "pltpu": "from jax.experimental.pallas import tpu as pltpu",
 }
 """What modules import of JAX, by name."""
-
-
-def libraries_of(lines: Iterable[str]) -> frozenset[str]:
-    """Return which libraries statements take something of."""
-    words = {word for line in lines for word in re.findall(r"\b(\w+)\.", line)}
-    return frozenset(LIBRARIES.keys() & words)
 
 
 def library_lines(names: Iterable[str]) -> tuple[str, ...]:

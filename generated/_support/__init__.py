@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "1cae81d14f4dc18c",
-    "pallas_tpu": "5cf84cf0704ccbb1",
-    "triton_gpu": "8345665a092df931",
+    "jax_xla": "aa5b63b98359a7b5",
+    "pallas_tpu": "d239004066f6230b",
+    "triton_gpu": "ae3c43a469880a8b",
 }
 
 

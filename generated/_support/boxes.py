@@ -47,22 +47,23 @@ class Cut(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What a device sends to another, or keeps: their positions, and the box."""
+    """What a device sends to another, or keeps: their positions, the box, and its number among the
+    pieces of its tile, None for all of a tile."""
 
     sender: int
     receiver: int
     box: tuple[int, ...]
+    number: int | None = None
 
 
 class Exchange:
     """Everything that moves. `senders` gives the positions that parts of a target shard come from,
     `receivers` those that parts of a source shard go to, the device's own included; with a `cut`,
-    each with the number of the piece, None for all of a tile."""
+    each with the number of the piece, None for all of a tile. `by_plan`: whether senders are those
+    of the plan."""
 
-    by_plan = True  # whether senders are those of the plan
-
-    def __init__(self, source, target, senders, receivers, cut=None):
-        self.source, self.target, self.cut = source, target, cut
+    def __init__(self, source, target, senders, receivers, cut=None, by_plan=True):
+        self.source, self.target, self.cut, self.by_plan = source, target, cut, by_plan
         self._senders, self._receivers = senders, receivers
         self.ranks = sorted({*source.ids, *target.ids})
 
@@ -74,33 +75,30 @@ class Exchange:
         """Return the position in the target mesh, -1 for a device that is not in it."""
         return self.target.ids.index(device_id) if device_id in self.target.ids else -1
 
+    def end_ranks(self, by_id=False):
+        """Return the ranks of source positions and of target positions: the positions themselves
+        where both sides have one order, unless `by_id`, else places among the sorted ids."""
+        if not by_id and tuple(self.source.ids) == tuple(self.target.ids):
+            return range(len(self.ranks)), range(len(self.ranks))
+        rank = {device_id: number for number, device_id in enumerate(self.ranks)}
+        return tuple([rank[each] for each in side.ids] for side in (self.source, self.target))
+
     def incoming(self, receiver):
         """Return the pieces that make up the target shard at a position."""
-        return self._full((s, receiver, n) for s, n in self._numbered(self._senders(receiver)))
+        return self._full((s, receiver, n) for s, n in map(_numbered, self._senders(receiver)))
 
     def outgoing(self, sender):
         """Return the pieces that leave the source shard at a position, or stay there."""
-        return self._full((sender, r, n) for r, n in self._numbered(self._receivers(sender)))
-
-    def _numbered(self, peers):
-        return peers if self.cut else ((peer, None) for peer in peers)
-
-    def numbered(self, receiver):
-        """Return the pieces that make up the target shard at a position, each with its number among
-        those of its tile, None for all of a tile."""
-        return self._found((s, receiver, n) for s, n in self._numbered(self._senders(receiver)))
+        return self._full((sender, r, n) for r, n in map(_numbered, self._receivers(sender)))
 
     def _full(self, moves):
-        return [piece for piece, _ in self._found(moves)]
-
-    def _found(self, moves):
         found = []
         for sender, receiver, number in moves:
             box = common(self.source.box(sender), self.target.box(receiver))
-            if number is not None and volume(box):
+            if self.cut and number is not None and volume(box):
                 box = self.cut.piece(box, number)
             if volume(box):
-                found.append((Piece(sender, receiver, box), number))
+                found.append(Piece(sender, receiver, box, number))
         return found
 
     def fault(self):
@@ -108,14 +106,14 @@ class Exchange:
         that do not fill their target shard; the empty string if nothing is."""
         received = functools.cache(lambda receiver: Counter(self.incoming(receiver)))
         sent = functools.cache(lambda sender: Counter(self.outgoing(sender)))
-        for receiver in _spread(len(self.target.ids)):
+        for receiver in spread(len(self.target.ids)):
             for piece in _some([*received(receiver)]):
                 if sent(piece.sender)[piece] != 1 or received(receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is sent there"
             fault = _gap(self.target.box(receiver), [p.box for p in self.incoming(receiver)])
             if fault:
                 return f"device {self.target.ids[receiver]}: {fault}"
-        for sender in _spread(len(self.source.ids)):
+        for sender in spread(len(self.source.ids)):
             for piece in _some([*sent(sender)]):
                 if received(piece.receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is expected there"
@@ -124,6 +122,10 @@ class Exchange:
     def _said(self, piece):
         sender, receiver = self.source.ids[piece.sender], self.target.ids[piece.receiver]
         return f"{piece.box} from device {sender} to device {receiver}"
+
+
+def _numbered(peer):
+    return peer if isinstance(peer, tuple) else (peer, None)
 
 
 def ranges(box):
@@ -156,52 +158,10 @@ def _gap(box, parts):
     return "pieces overlap" if any(volume(common(*pair)) for pair in pairs) else ""
 
 
-def _spread(count):
+def spread(count):
     """Return the positions that are proved."""
     return range(count) if count <= PROVED else range(0, count, -(-count // SAMPLED))
 
 
 def _some(pieces):
     return pieces if len(pieces) <= PROVED else pieces[:: -(-len(pieces) // SAMPLED)]
-
-
-class Rows(NamedTuple):
-    """Rows of contiguous elements: where the first begins in two arrays, how many elements and rows
-    there are, how far apart rows are in either."""
-
-    read: int
-    write: int
-    columns: int
-    rows: int
-    read_row: int
-    write_row: int
-
-
-def rows_of(box, within, into):
-    """Return a box as rows of two contiguous arrays that cover the boxes `within` and `into`."""
-    read = write = 0
-    read_stride = write_stride = 1
-    # (extent, read stride, write stride), minor to major, contiguous ones together.
-    groups: list[tuple[int, ...]] = []
-    for (low, high), (from_low, from_high), (to_low, to_high) in zip(
-        *(reversed([*ranges(each)]) for each in (box, within, into)), strict=True
-    ):
-        read += (low - from_low) * read_stride
-        write += (low - to_low) * write_stride
-        if high - low > 1:
-            group = (high - low, read_stride, write_stride)
-            if groups and group[1:] == tuple(groups[-1][0] * step for step in groups[-1][1:]):
-                groups[-1] = (groups[-1][0] * group[0], *groups[-1][1:])
-            else:
-                groups.append(group)
-        read_stride *= from_high - from_low
-        write_stride *= to_high - to_low
-    contiguous = bool(groups) and groups[0][1:] == (1, 1)
-    columns = groups.pop(0)[0] if contiguous else 1
-    rows, read_row, write_row = groups.pop(0) if groups else (1, 0, 0)
-    found = []
-    for index in itertools.product(*(range(group[0]) for group in groups)):
-        at = read + sum(k * group[1] for k, group in zip(index, groups, strict=True))
-        to = write + sum(k * group[2] for k, group in zip(index, groups, strict=True))
-        found.append(Rows(at, to, columns, rows, read_row, write_row))
-    return found

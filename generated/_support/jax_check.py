@@ -41,18 +41,18 @@ def _proved(host):
     for fault in (*faults, host.program.fault()):
         if fault:
             raise SystemExit(fault)
-    return "" if host.exchange is None else "what is sent is what is expected; "
+    return "" if host.exchange is None else host.program.proved
 
 
 def _trace(host, mesh, target_mesh):
-    x = jax.ShapeDtypeStruct(host.source.padded, host.dtype, sharding=host.source_sharding(mesh))
+    x = jax.ShapeDtypeStruct(host.source.padded, host.dtype, sharding=host.source.on(mesh))
     jax.jit(lambda x: host.reshard(x, mesh, target_mesh=target_mesh, interpret=True)).trace(x)
 
 
 def _move(host, mesh, target_mesh):
     """Move numbered elements. Exit if the result is wrong."""
     given, wanted = host.program.numbered()
-    x = jax.device_put(host.pad(given), host.source_sharding(mesh))
+    x = jax.device_put(host.pad(given), host.source.on(mesh))
     y = host.reshard(x, mesh, target_mesh=target_mesh, interpret=True)
     if not np.array_equal(host.program.read(np.asarray(host.unpad(y))), np.asarray(wanted)):
         raise SystemExit("wrong target shards")

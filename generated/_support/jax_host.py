@@ -34,28 +34,12 @@ class ArrayReshard:
         """The host of the reverse reshard, which moves cotangents."""
         return reverse_of(self, self.name, self.derivative)
 
-    def source_shape(self, device_id):
-        """Return the exact shape of the source shard on a device."""
-        return self.source.shape(device_id)
-
-    def target_shape(self, device_id):
-        """Return the exact shape of the target shard on a device."""
-        return self.target.shape(device_id)
-
-    def source_sharding(self, mesh):
-        """Return how `reshard` takes its argument: the i-th source id is mesh.devices.flat[i]."""
-        return self.source.sharding(self.source.mesh(mesh))
-
-    def target_sharding(self, mesh):
-        """Return how `reshard` returns its result: the i-th target id is mesh.devices.flat[i]."""
-        return self.target.sharding(self.target.mesh(mesh))
-
     def pad(self, x):
         """Return the padded global array of a logical tensor, or of its terms [terms, ...]: every
         source shard in a slot of one size.
 
         In a jit that moves elements of bfloat16 and float8_e5m2 between devices XLA on CPU does so
-        in float32, which changes payloads of NaNs. Outside of jit every bit stays.
+        in float32, which changes payloads of NaNs. Of other dtypes, and outside of jit, all bits stay.
         """
         what = "array of terms" if self.source.terms else "tensor"
         expect(x, self.source.whole(self.shape), self.dtype, what)

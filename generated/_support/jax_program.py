@@ -14,6 +14,7 @@ class Program:
     moves: Exchange | None = None
     order: tuple[int, ...] | None = None
     collective_id: int | None = None
+    proved = "what is sent is what is expected; "
 
     def attach(self, host):
         """Get to know what is moved."""

@@ -14,9 +14,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_index import LOGICAL, div, each, multiple, rem
-from .pallas_program import PallasProgram
-from .pallas_slots import starts, trimmed
+from .pallas_index import LOGICAL, div, each, rem
+from .pallas_packed import Packed
 
 
 class Way(NamedTuple):
@@ -34,44 +33,6 @@ class Way(NamedTuple):
     def back(self):
         """Return the hop the other way."""
         return self._replace(by=self.extent - self.by)
-
-
-class Slot(NamedTuple):
-    """How a slot holds a box. `shape`: its own; `held`: the extents of the box; `dense`: whether
-    rows lie one after another in granules of 512 bytes; `order`: that of the dimensions in the
-    slot, None for the tensor's; `sized`: (dimension, what divides sizes) of which moves say how
-    much is sent."""
-
-    shape: tuple[int, ...]
-    held: tuple[int, ...]
-    dense: bool = False
-    order: tuple[int, ...] | None = None
-    sized: tuple[tuple[int, int], ...] = ()
-
-    def part(self, moves, first):
-        """Return the part of a slot that a move takes, whose numbers begin at `first`."""
-        sizes = {axis: (2 + k, unit) for k, (axis, unit) in enumerate(self.sized)}
-        part: list[object] = [slice(None)] * (1 + max(sizes, default=-1))
-        for axis, (column, unit) in sizes.items():
-            size = moves[first + column]
-            part[axis] = pl.ds(0, size if unit == 1 else multiple(size, unit))
-        return tuple(part)
-
-    def packed(self, values):
-        """Return a slot that holds values."""
-        if self.dense:
-            values = values.reshape(-1)
-            return jnp.pad(values, (0, math.prod(self.shape) - values.size)).reshape(self.shape)
-        return values if self.order is None else lax.transpose(values, self.order)
-
-    def unpacked(self, slot):
-        """Return what a slot holds."""
-        if self.dense:
-            return slot.reshape(-1)[: math.prod(self.held)].reshape(self.held)
-        order = self.order or tuple(range(len(self.held)))
-        slot = trimmed(slot, tuple(self.held[axis] for axis in order))
-        inverse = tuple(order.index(axis) for axis in range(len(order)))
-        return slot if self.order is None else lax.transpose(slot, inverse)
 
 
 class Schedule(NamedTuple):
@@ -132,22 +93,17 @@ class Schedule(NamedTuple):
         return ""
 
 
-class Routed(PallasProgram):
+class Routed(Packed):
     """Slots hold pieces: slot n at first what goes to the device that is offsets[n] farther on, and
-    slot arrives[n] in the end what comes from the one as much farther back. `window`: what a tile
-    fits; `slot_bytes`: what a slot takes of HBM; `padding`: what windows that start at the last
-    tile need beyond the source shard; `reached`: what they reach of the target shard."""
+    slot arrives[n] in the end what comes from the one as much farther back. `slot_bytes`: what a
+    slot takes of HBM."""
 
     form = "routed"
-    packed = True
     spreads = False
 
-    def __init__(
-        self, peers, schedule, slot, window, collective_id, slot_bytes, padding=None, reached=None
-    ):
-        super().__init__(peers, tuple(range(len(window))), collective_id, reach=True)
-        self.schedule, self.slot, self.window = schedule, slot, window
-        self._padding, self._reached, self.slot_bytes = padding, reached, slot_bytes
+    def __init__(self, peers, schedule, *given, slot_bytes, **settings):
+        super().__init__(peers, *given, powers_of_two=True, **settings)
+        self.schedule, self.slot_bytes = schedule, slot_bytes
 
     @property
     def staging_bytes(self):
@@ -217,79 +173,62 @@ class Routed(PallasProgram):
             read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
         )
 
-    def _pack(self, x, device, order):
+    def _start(self, x, device, order):
         """Return the slots as they are at first: in each the tile of one receiver."""
-        peers, count = self.peers, self.peers.count
-        me, _ = peers.clipped(order, device)
+        peers, (me, _) = self.peers, self.peers.here(order, device)
         own, within = peers.forms.source_shard(me), self.host.source.box(me)
         offsets = jnp.array(self.schedule.offsets, jnp.int32)
 
-        def one(number, slots):
-            _, receiver = peers.clipped(order, self.schedule.farther(device, offsets[number]))
+        def tile(number):
+            _, receiver = peers.here(order, self.schedule.farther(device, offsets[number]))
             piece = None
             if peers.pieces:
                 # Of a tile that others hold too this device sends one piece.
-                sends = [peers.holder(own, receiver, each) == me for each in range(count)]
+                sends = [peers.holder(own, receiver, each) == me for each in range(peers.count)]
                 piece = sum(each * jnp.int32(yes) for each, yes in enumerate(sends))
             box = peers.tile(own, peers.forms.target_shard(receiver), piece)
-            window = lax.dynamic_slice(x, starts(box, within), self.window)
-            place = (number, *[0] * len(self.slot.shape))
-            return lax.dynamic_update_slice(slots, self.slot.packed(window)[None], place)
+            return number, self.window_at(x, box, within)
 
-        slots = jnp.zeros((self.schedule.slots, *self.slot.shape), x.dtype)
-        return lax.fori_loop(np.int32(0), np.int32(len(self.schedule.offsets)), one, slots)
+        return self.filled(self.schedule.slots, len(self.schedule.offsets), tile, x.dtype)
 
-    def _window(self, slot, box, sender):
+    def _window(self, slot, piece):
         """Return the tile that a slot holds, with what is beyond it in its window."""
-        del box, sender
+        del piece
         return self.slot.unpacked(slot)
-
-    def _unpack(self, slots, x, device, order):
-        """Return the target shard from the slots and from what this device holds of it.
-
-        Tiles come in row-major order and a window reaches beyond its tile only to higher indices,
-        so that what a window writes too much is written over by the tiles that follow.
-        """
-        peers, (me, receiver) = self.peers, self.peers.places(device, order)
-        arrives = jnp.array(self.schedule.by_offset(), jnp.int32)
-
-        def one(number, y):
-            comes, sender, _, _, box = peers.incoming(receiver, me, number)
-            offset = self.schedule.offset(device, peers.source_rank(sender, order))
-            slot = lax.dynamic_index_in_dim(slots, arrives[offset], 0, keepdims=False)
-            window = self._window(slot, box, sender)
-            if peers.kept:
-                kept = lax.dynamic_slice(x, starts(box, self.host.source.box(me)), self.window)
-                window = jnp.where(comes, window, kept)
-            return lax.dynamic_update_slice(y, window, starts(box, self.host.target.box(receiver)))
-
-        y = jnp.zeros(self._reached or self.target_shape, slots.dtype)
-        count = jnp.int32(peers.incoming_count(receiver))
-        return trimmed(lax.fori_loop(np.int32(0), count, one, y), self.target_shape)
 
     def moved(self, x, order, interpret, collective_id):
         """Return the target shard, its padding left as it comes."""
-        device = lax.axis_index(self.peers.axes)
-        if self._padding:
-            x = jnp.pad(x, self._padding)
-        slots = self._pack(x, device, order)
+        peers, device = self.peers, lax.axis_index(self.peers.axes)
+        me, receiver = peers.here(order, device)
+        x, slots = self.padded(x), self.schedule.slots
         scratch = [
             pltpu.SemaphoreType.REGULAR((len(self.schedule.rounds),)),
             pltpu.SemaphoreType.DMA,
             pltpu.SemaphoreType.DMA,
         ]
-        moves = jnp.array(self.schedule.moves, jnp.int32).reshape(-1)
         slots = self.pushed(
             self.kernel,
-            slots,
-            slots.shape,
+            self._start(x, device, order),
+            (slots, *self.slot.shape),
             scratch,
-            moves,
+            jnp.array(self.schedule.moves, jnp.int32).reshape(-1),
             interpret,
             collective_id,
             input_output_aliases={1: 0},
         )
-        return self._unpack(slots, x, device, order)
+        arrives = jnp.array(self.schedule.by_offset(), jnp.int32)
+
+        def window(number, piece):
+            del number
+            offset = self.schedule.offset(device, peers.source_rank(piece.peer, order))
+            slot = lax.dynamic_index_in_dim(slots, arrives[offset], 0, keepdims=False)
+            found = self._window(slot, piece)
+            if not peers.kept:
+                return found
+            kept = self.window_at(x, piece.box, self.host.source.box(me))
+            return jnp.where(piece.moves, found, kept)
+
+        return self.put_together(me, receiver, window, x.dtype)
 
 
 class Spread(Routed):
@@ -299,13 +238,11 @@ class Spread(Routed):
     form = "spread"
     spreads = True
 
-    def _pack(self, x, device, order):
+    def _start(self, x, device, order):
         """Return the slots as they are at first: the source shard in the first of them."""
         del device, order
-        slots = jnp.zeros((self.schedule.slots, *self.slot.shape), x.dtype)
-        return lax.dynamic_update_index_in_dim(slots, self.slot.packed(x), 0, 0)
+        return self.filled(self.schedule.slots, 1, lambda number: (number, x), x.dtype)
 
-    def _window(self, slot, box, sender):
+    def _window(self, slot, piece):
         """Return the tile that is in a source shard, with what is beyond it in its window."""
-        place = starts(box, self.host.source.box(sender))
-        return lax.dynamic_slice(self.slot.unpacked(slot), place, self.window)
+        return self.window_at(self.slot.unpacked(slot), piece.box, self.host.source.box(piece.peer))

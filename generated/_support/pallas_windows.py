@@ -69,10 +69,8 @@ class Windows(PallasProgram):
     form = "windows"
     leaves_padding = False
 
-    def __init__(
-        self, peers, view, tiling, source_at, collective_id=None, reach=False, source_parts=None
-    ):
-        super().__init__(peers, view, collective_id, reach)
+    def __init__(self, peers, view, tiling, source_at, source_parts=None, **settings):
+        super().__init__(peers, view, **settings)
         self.tiling, self._source_at = tiling, source_at
         self._source_parts = source_parts or {}
 
@@ -100,11 +98,9 @@ class Windows(PallasProgram):
     def _units(self, part, origin=None):
         """Return the whole units that cover the box of a chunk or part, (start, size) from an
         origin in the tensor, by default its own."""
-        units, origin = [], part.start if origin is None else origin
-        for (low, high), start, unit in zip(part.box, origin, self.tiling.unit, strict=True):
-            first, end = floor_to(low - start, unit), floor_to(high - start + unit - 1, unit)
-            units.append((first, multiple(end - first, unit)))
-        return units
+        origin = part.start if origin is None else origin
+        triples = zip(part.box, origin, self.tiling.unit, strict=True)
+        return [covering(low, high, start, unit) for (low, high), start, unit in triples]
 
     def staged(self, receiver, shard, piece, box):
         """Return where a staging area would begin in the tensor if a piece in it went on to its
@@ -119,6 +115,28 @@ class Windows(PallasProgram):
             place = floor_to(low - within[2 * axis], unit) + before * step
             starts.append(low - place)
         return starts
+
+    def _taken(self, piece, steps):
+        """Return how much a piece, cut into steps, takes of its receiver's staging area. Exit where
+        it is beyond its end."""
+        shard, found = self.peers.forms.source_shard(piece.sender), 1
+        starts = self.staged(piece.receiver, shard, piece.number or 0, piece.box)
+        for (low, high), start, step, unit, extent in zip(
+            self._viewed(piece.box), starts, steps, self.tiling.unit, self.tiling.stage, strict=True
+        ):
+            cuts = [covering(k, min(k + step, high), start, unit) for k in range(low, high, step)]
+            if any(first + size > extent for first, size in cuts):
+                raise SystemExit(f"{piece}: outside the staging area")
+            found *= sum(size for _, size in cuts)
+        return found
+
+    def started(self, piece):
+        """Return by how much a sender raises the semaphore of the receiver of a piece."""
+        return self._taken(piece, self.tiling.chunk)
+
+    def awaited(self, piece):
+        """Return how much of it the receiver waits for."""
+        return self._taken(piece, self.tiling.stage)
 
     def push_kernel(self, order, x, stage, windows, chunks, read, sent, received):
         """Push this device's tiles into the staging areas of their receivers.
@@ -189,8 +207,8 @@ class Windows(PallasProgram):
     def unpack_kernel(self, order, x, stage, y, windows, read):
         """Put a block of the target shard, y, together from the tiles that meet it.
 
-        x: the source shard, stage: the staging area, in HBM, None where nothing comes from there;
-        windows: two in VMEM; read: a DMA semaphore for each.
+        x: the source shard, stage: the staging area, in HBM; windows: two in VMEM; read: a DMA
+        semaphore for each.
         """
         peers, tiling = self.peers, self.tiling
         me, receiver = peers.here(order)
@@ -226,7 +244,6 @@ class Windows(PallasProgram):
             return [
                 (part.comes & whose, pltpu.make_async_copy(at(ref, units), window, read.at[slot]))
                 for ref, whose in ((x, part.here), (stage, 1 - part.here))
-                if ref is not None
             ]
 
         def one(number, now):
@@ -257,14 +274,10 @@ class Windows(PallasProgram):
     def _place(self, me, receiver, shard, piece, box):
         """Return whether a part comes from the source shard of this device, and what is taken off
         tensor indices for its place there or in the staging area."""
-        own = self._start(self.host.source.box(me)) if self.peers.kept else None
+        here, own = self.peers.holds(me, shard), self._start(self.host.source.box(me))
         if not self.peers.sends:
-            return True, own
-        staged = self.staged(receiver, shard, piece, box)
-        if own is None:
-            return False, staged
-        here = self.peers.holds(me, shard)
-        starts = zip(own, staged, strict=True)
+            return here, own
+        starts = zip(own, self.staged(receiver, shard, piece, box), strict=True)
         return here, [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
 
     def moved(self, x, order, interpret, collective_id):
@@ -277,7 +290,7 @@ class Windows(PallasProgram):
             pairs = zip(x.shape, self.tiling.unit, strict=True)
             x = jnp.pad(x, [(0, -size % unit) for size, unit in pairs])
         x = in_hbm(x, interpret)
-        stage = None
+        stage = x  # where nothing is sent no part comes from it
         if self.peers.sends:
             stage = self._staged_shard(x, order, interpret, collective_id)
         return self.turned_back(self._unpacked(x, stage, order, interpret))
@@ -299,22 +312,17 @@ class Windows(PallasProgram):
         return in_hbm(stage, interpret)
 
     def _unpacked(self, x, stage, order, interpret):
-        arrays = [order, x if self.peers.kept else None, stage]
-        specs: list = [None, *[pl.BlockSpec(memory_space=pltpu.HBM)] * 2]
-        if order is not None:
-            # Without an index of its own a grid's block has one of 64 bits where JAX has those.
-            specs[0] = pl.BlockSpec(order.shape, lambda *_: (np.int32(0),), memory_space=pltpu.SMEM)
-        there = [array is not None for array in arrays]
-
-        def unpack(*refs):
-            given = iter(refs)
-            self.unpack_kernel(*(next(given) if each else None for each in there), *given)
-
+        tables = () if order is None else (order,)
+        # Without an index of its own a grid's block has one of 64 bits where JAX has those.
+        specs = [
+            pl.BlockSpec(table.shape, lambda *_: (np.int32(0),), memory_space=pltpu.SMEM)
+            for table in tables
+        ]
         return pl.pallas_call(
-            unpack,
+            self.seen(self.unpack_kernel),
             grid=self.tiling.blocks,
             out_shape=jax.ShapeDtypeStruct(self.target_shape, x.dtype),
-            in_specs=[spec for spec, each in zip(specs, there, strict=True) if each],
+            in_specs=[*specs, *[pl.BlockSpec(memory_space=pltpu.HBM)] * 2],
             out_specs=pl.BlockSpec(self.tiling.chunk, lambda *block: block),
             scratch_shapes=[
                 pltpu.VMEM(self.two(self.tiling.window), x.dtype),
@@ -325,7 +333,7 @@ class Windows(PallasProgram):
                 dimension_semantics=("arbitrary",) * len(self.tiling.blocks)
             ),
             interpret=params(interpret),
-        )(*(array for array in arrays if array is not None))
+        )(*tables, x, stage)
 
 
 def digits_of(number, sizes):
@@ -340,6 +348,13 @@ def digits_of(number, sizes):
 def moved_by(origin, units, box):
     """Return by how much what is at the start of units is to move to that of a box."""
     return [a + first - low for a, (first, _), (low, _) in zip(origin, units, box, strict=True)]
+
+
+def covering(low, high, start, unit):
+    """Return the whole units from `start` on that cover a range: where they begin, and their
+    size."""
+    first, end = floor_to(low - start, unit), floor_to(high - start + unit - 1, unit)
+    return first, multiple(end - first, unit)
 
 
 def floor_to(offset, unit):

@@ -13,18 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .boxes import Exchange, common, extents
+from .boxes import Exchange, Piece, common, extents
 from .xla_program import at
 
 
 class Box(NamedTuple):
-    """What a rank sends to another, or keeps: where it starts in the shards of both; its shape."""
+    """What a rank sends to another, or keeps: where it starts in the shards of both; its shape; the
+    piece that it is."""
 
     sender: int
     receiver: int
     read: tuple[int, ...]
     write: tuple[int, ...]
     shape: tuple[int, ...]
+    piece: Piece
 
 
 class Round(NamedTuple):
@@ -66,52 +68,53 @@ class Round(NamedTuple):
         return lax.dynamic_update_slice(y, box, start)
 
 
-def ranks_of(moves, by_id=False):
-    """Return the ranks of source positions and of target positions; `by_id`: as the sorted ids have
-    them, whether or not both sides have one order."""
-    if not by_id and tuple(moves.source.ids) == tuple(moves.target.ids):
-        return range(len(moves.ranks)), range(len(moves.ranks))
-    rank = {device_id: number for number, device_id in enumerate(moves.ranks)}
-    return tuple([rank[each] for each in side.ids] for side in (moves.source, moves.target))
-
-
 def boxes_of(moves, by_id=False):
-    """Return (box, piece, number of the piece) for everything that devices take."""
-    senders, receivers = ranks_of(moves, by_id)
+    """Return the boxes of everything that devices take."""
+    senders, receivers = moves.end_ranks(by_id)
     found = []
     for receiver in range(len(moves.target.ids)):
-        for piece, number in moves.numbered(receiver):
-            low = piece.box[::2]
-            start, end = moves.source.box(piece.sender)[::2], moves.target.box(receiver)[::2]
-            box = Box(
-                senders[piece.sender],
-                receivers[receiver],
-                tuple(a - b for a, b in zip(low, start, strict=True)),
-                tuple(a - b for a, b in zip(low, end, strict=True)),
-                extents(piece.box),
+        for piece in moves.incoming(receiver):
+            within = moves.source.box(piece.sender), moves.target.box(receiver)
+            read, write = (
+                tuple(low - start for low, start in zip(piece.box[::2], box[::2], strict=True))
+                for box in within
             )
-            found.append((box, piece, number or 0))
+            ends = senders[piece.sender], receivers[receiver]
+            found.append(Box(*ends, read, write, extents(piece.box), piece))
     return found
-
-
-class Listed(Exchange):
-    """An exchange whose senders are listed, not those of the plan."""
-
-    by_plan = False
 
 
 def listed(rows, source, target):
     """Return the exchange in which every rank sends a whole tile, in each of some rounds, to the
     rank in the round's row, or to none (-1)."""
-    everything = Exchange(source, target, None, None)
-    senders, receivers = map(list, ranks_of(everything))
+    senders, receivers = map(list, Exchange(source, target, None, None).end_ranks())
+    return _of_pairs(
+        (
+            (senders.index(rank), receivers.index(other))
+            for row in rows
+            for rank, other in enumerate(row)
+            if other >= 0
+        ),
+        source,
+        target,
+    )
+
+
+def fetches(senders, groups, source, target):
+    """Return the exchange in which every rank fetches a box from `senders[rank]`, maybe itself, and
+    has the others of its group, if there are any, by what they fetch."""
+    groups = groups or [(rank,) for rank in range(len(senders))]
+    pairs = [(senders[mate], rank) for group in groups for rank in group for mate in group]
+    return _of_pairs(pairs, source, target)
+
+
+def _of_pairs(pairs, source, target):
+    """Return the exchange of whole tiles between pairs of positions."""
     sent, taken = defaultdict(list), defaultdict(list)
-    for row in rows:
-        for rank, other in enumerate(row):
-            if other >= 0:
-                sent[senders.index(rank)].append(receivers.index(other))
-                taken[receivers.index(other)].append(senders.index(rank))
-    return Listed(source, target, taken.__getitem__, sent.__getitem__)
+    for sender, receiver in pairs:
+        sent[sender].append(receiver)
+        taken[receiver].append(sender)
+    return Exchange(source, target, taken.__getitem__, sent.__getitem__, by_plan=False)
 
 
 @functools.cache
@@ -120,9 +123,9 @@ def rounds_of(moves, round_of, by_shape=False, by_rank=False):
     the ends, or their ranks, and the number of the piece; `by_shape`: boxes of another shape are in
     another round."""
     rounds = defaultdict(list)
-    for box, piece, number in boxes_of(moves):
-        ends = box if by_rank else piece
-        key = round_of(ends.sender, ends.receiver, number)
+    for box in boxes_of(moves):
+        ends = box if by_rank else box.piece
+        key = round_of(ends.sender, ends.receiver, box.piece.number or 0)
         rounds[(box.shape if by_shape else (), key)].append(box)
     return [Round.of(rounds[key], len(moves.ranks)) for key in sorted(rounds)]
 
@@ -130,7 +133,7 @@ def rounds_of(moves, round_of, by_shape=False, by_rank=False):
 @functools.cache
 def listed_rounds(moves, rows):
     """Return the rounds of an exchange that rows list."""
-    by_ends = {(box.sender, box.receiver): box for box, *_ in boxes_of(moves)}
+    by_ends = {(box.sender, box.receiver): box for box in boxes_of(moves)}
     ends = [[(s, r) for s, r in enumerate(row) if r >= 0] for row in rows]
     return [Round.of([by_ends[pair] for pair in pairs], len(moves.ranks)) for pairs in ends]
 
@@ -161,7 +164,7 @@ class Groups(NamedTuple):
 @functools.cache
 def groups_of(moves):
     """Return the groups among which everything moves."""
-    boxes = [box for box, *_ in boxes_of(moves)]
+    boxes = boxes_of(moves)
     givers = defaultdict(list)
     for box in boxes:
         givers[box.receiver].append((*box.write, box.sender))
@@ -207,7 +210,7 @@ def _ragged_tables(moves, axis, unit):
     """Return reads, sizes and writes [sender, receiver]: where the rows of a box start in the
     source shard, how many they are, and where they start in the target shard."""
     tables = np.zeros((3, len(moves.ranks), len(moves.ranks)), np.int32)
-    for box, *_ in boxes_of(moves):
+    for box in boxes_of(moves):
         tables[:, box.sender, box.receiver] = box.read[axis], box.shape[axis], box.write[axis]
     return tables // unit
 

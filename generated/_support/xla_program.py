@@ -1,6 +1,7 @@
 """Programs in plain JAX: `lax` collectives within `shard_map`."""
 
 import functools
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,14 +12,14 @@ from .jax_check import numbered
 from .jax_program import Program
 
 
-class Terms:
+class Terms(NamedTuple):
     """Dimension 0 of source or target stands for unreduced axes: sums to be made. `operator`: what
     makes one value of the terms of the source; `target_operator`: of those of the target;
     `transposed`: whether cotangents are moved, of which every term is the tensor."""
 
-    def __init__(self, operator="sum", target_operator="sum", transposed=False):
-        self.operator, self.target_operator = operator, target_operator
-        self.transposed = transposed
+    operator: str = "sum"
+    target_operator: str = "sum"
+    transposed: bool = False
 
 
 class XlaProgram(Program):

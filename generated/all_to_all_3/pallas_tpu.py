@@ -7,7 +7,6 @@ Target: [{}, {"x"}] on <["x"=3]>, shards of 6 x 2.
 
 Along dimension 0, shards of 2 meet shards of 6: 3 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 2: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 8 by the busiest device (the least possible is 8), 24 in all.
 Bytes sent: 8 by the busiest device (the least possible is 8).
 
@@ -45,7 +44,7 @@ from .._support.pallas_index import div
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -67,8 +66,7 @@ LOCAL_TARGET_SHAPE = (6, 2)
 SOURCE_IDS = TARGET_IDS = range(3)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 3),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2048
+WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 10344
 
 
@@ -136,21 +134,21 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(8, 128),
-    chunk=(32, 128),
-    window=(64, 256),
-    blocks=(1, 1),
-    meet=(3, 1),
-    chunks=(1, 1),
-    stage=(8, 384),
-    step=(0, 128),
-    rolled=(0, 1),
+    unit=(8, 128),  # as memory is tiled
+    chunk=(32, 128),  # in whole units, of the widest tile, 2 x 2, or a part of it
+    window=(64, 256),  # a unit more where a chunk may begin within one
+    blocks=(1, 1),  # ceil(target shard, 2 x 6 / chunk)
+    meet=(3, 1),  # source shards that a block meets at most
+    chunks=(1, 1),  # ceil(widest tile, 2 x 2 / chunk)
+    stage=(8, 384),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(0, 128),  # and so much further for each tile before it: no two share a unit
+    rolled=(0, 1),  # the dimensions along which chunks are shifted
 )
 _PROGRAM = Windows(PEERS, (1, 0), TILING, source_at, collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

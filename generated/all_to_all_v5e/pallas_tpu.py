@@ -7,7 +7,6 @@ Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 160 x 20.
 
 Along dimension 0, shards of 20 meet shards of 160: 8 of the source for one of the target.
 Along dimension 1, shards of 160 meet shards of 20: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 11200 by the busiest device (the least possible is 11200), 89600 in all.
 Bytes sent: 11200 by the busiest device (the least possible is 11200).
 
@@ -52,10 +51,11 @@ from jax.sharding import PartitionSpec as P
 from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
-from .._support.pallas_routed import Routed, Schedule, Slot
+from .._support.pallas_routed import Routed, Schedule
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -77,8 +77,7 @@ LOCAL_TARGET_SHAPE = (160, 20)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 24576
+WIRE_BYTES = 24576  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 32421
 
 
@@ -154,15 +153,15 @@ SCHEDULE = Schedule(DIGITS, OFFSETS, ARRIVES, ROUNDS, MOVES, PARTNERS, slots=11)
 _PROGRAM = Routed(
     PEERS,
     SCHEDULE,
-    Slot((4, 1, 128), (20, 20), dense=True),
-    window=(20, 20),
+    Slot((4, 1, 128), (20, 20), dense=True),  # ceil(400 / 128) granules of 512 bytes
+    window=(20, 20),  # the largest tile
     collective_id=COLLECTIVE_ID,
-    slot_bytes=2048,
+    slot_bytes=2048,  # as memory is tiled
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

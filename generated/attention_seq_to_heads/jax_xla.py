@@ -7,7 +7,6 @@ Target: [{}, {"sp"}, {}] on <["sp"=8]>, shards of 4096 x 8 x 128.
 
 Along dimension 0, shards of 512 meet shards of 4096: 8 of the source for one of the target.
 Along dimension 1, shards of 64 meet shards of 8: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 7340032 by the busiest device (the least possible is 7340032), 58720256 in all.
 Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
 
@@ -47,7 +46,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -69,8 +68,7 @@ LOCAL_TARGET_SHAPE = (4096, 8, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 7340032
+WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = "sp"
 
@@ -102,8 +100,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, "jax_xla_backward")
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -7,7 +7,6 @@ Target: [{"sp"}, {}, {}] on <["sp"=8]>, shards of 512 x 64 x 128.
 
 Along dimension 0, shards of 4096 meet shards of 512: one of the source for one of the target.
 Along dimension 1, shards of 8 meet shards of 64: 8 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 7340032 by the busiest device (the least possible is 7340032), 58720256 in all.
 Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
 
@@ -52,7 +51,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, each_peer, meet
 from .._support.pallas_index import LOGICAL, rem
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -74,8 +73,7 @@ LOCAL_TARGET_SHAPE = (512, 64, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 7340032
+WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 16148
 
 
@@ -107,33 +105,34 @@ PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 8)
 
 
 def _kernel(x, y, copied, sent, received):
-    """Push this device's tiles into their receivers' target shards.
-
-    x, y: its source and target shard; copied, sent, received: DMA semaphores.
-    """
+    """Push this device's tiles of x, its source shard, into y, receivers' target shards."""
     me = lax.axis_index("sp")
     meet(me, sender, receiver, 8)
-    place = y.at[:, pl.ds(pl.multiple_of(me * 8, 8), 8), :]
+
+    def part0_of(receiver):  # what it takes of its senders' shards
+        return pl.ds(receiver * 512, 512)
+
+    def part1_of(sender):  # what it fills of its receivers' shards
+        return pl.ds(pl.multiple_of(sender * 8, 8), 8)
 
     def push(peer):
-        part = x.at[pl.ds(peer * 512, 512), :, :]
+        read, write = x.at[part0_of(peer), :, :], y.at[:, part1_of(me), :]
         return pltpu.make_async_remote_copy(
-            part, place, sent, received, device_id=peer, device_id_type=LOGICAL
+            read, write, sent, received, device_id=peer, device_id_type=LOGICAL
         )
 
     each_peer(me, receiver, 8, lambda peer: push(peer).start())
-    keep = pltpu.make_async_copy(x.at[pl.ds(me * 512, 512), :, :], place, copied)
+    keep = pltpu.make_async_copy(x.at[part0_of(me), :, :], y.at[:, part1_of(me), :], copied)
     keep.start()
     keep.wait()
-    # What leaves has left, and as many bytes have come.
-    each_peer(me, receiver, 8, lambda peer: push(peer).wait())
+    each_peer(me, receiver, 8, lambda peer: push(peer).wait())  # has left, and as much has come
 
 
 _PROGRAM = Direct(_kernel, 3, PEERS, (0, 1, 2), collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, "pallas_tpu")
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

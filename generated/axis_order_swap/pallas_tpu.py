@@ -42,7 +42,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, meet_one
 from .._support.pallas_index import LOGICAL, div, rem
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -63,8 +63,7 @@ LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (128, 512)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 262144
+WIRE_BYTES = 262144  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 12507
 
 
@@ -96,10 +95,7 @@ PEERS = Permuted(_SOURCE, _TARGET, sender_to, receiver_of)
 
 
 def _kernel(x, y, copied, sent, received):
-    """Push this device's shard to its receiver.
-
-    x, y: its source and target shard; copied, sent, received: DMA semaphores.
-    """
+    """Push x, this device's source shard, into y, its receiver's target shard."""
     me = lax.axis_index(("x", "y"))
 
     @pl.when(receiver_of(me) == me)
@@ -121,8 +117,8 @@ def _kernel(x, y, copied, sent, received):
 _PROGRAM = Direct(_kernel, 3, PEERS, (0, 1), collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

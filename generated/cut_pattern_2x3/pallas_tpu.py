@@ -7,7 +7,6 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 6.
 
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 6: up to 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 96 by the busiest device (the least possible is 96), 416 in all.
 Bytes sent: 96 by the busiest device (the least possible is 96).
 
@@ -50,7 +49,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -72,8 +71,7 @@ LOCAL_TARGET_SHAPE = (4, 6)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 12288
+WIRE_BYTES = 12288  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 7481
 
 
@@ -164,21 +162,21 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(8, 128),
-    chunk=(8, 128),
-    window=(16, 256),
-    blocks=(1, 1),
-    meet=(2, 2),
-    chunks=(1, 1),
-    stage=(16, 256),
-    step=(8, 128),
-    rolled=(0, 1),
+    unit=(8, 128),  # as memory is tiled
+    chunk=(8, 128),  # in whole units, of the widest tile, 4 x 4, or a part of it
+    window=(16, 256),  # a unit more where a chunk may begin within one
+    blocks=(1, 1),  # ceil(target shard, 4 x 6 / chunk)
+    meet=(2, 2),  # source shards that a block meets at most
+    chunks=(1, 1),  # ceil(widest tile, 4 x 4 / chunk)
+    stage=(16, 256),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(8, 128),  # and so much further for each tile before it: no two share a unit
+    rolled=(0, 1),  # the dimensions along which chunks are shifted
 )
 _PROGRAM = Windows(PEERS, (0, 1), TILING, source_at, collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -47,7 +47,7 @@ from .._support.pallas_index import div, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -69,8 +69,7 @@ LOCAL_TARGET_SHAPE = (6,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 4096
+WIRE_BYTES = 4096  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 7638
 
 
@@ -137,21 +136,21 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(1024,),
-    chunk=(1024,),
-    window=(2048,),
-    blocks=(1,),
-    meet=(2,),
-    chunks=(1,),
-    stage=(2048,),
-    step=(1024,),
-    rolled=(0,),
+    unit=(1024,),  # as memory is tiled
+    chunk=(1024,),  # in whole units, of the widest tile, 3, or a part of it
+    window=(2048,),  # a unit more where a chunk may begin within one
+    blocks=(1,),  # ceil(target shard, 6 / chunk)
+    meet=(2,),  # source shards that a block meets at most
+    chunks=(1,),  # ceil(widest tile, 3 / chunk)
+    stage=(2048,),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(1024,),  # and so much further for each tile before it: no two share a unit
+    rolled=(0,),  # the dimensions along which chunks are shifted
 )
 _PROGRAM = Windows(PEERS, (0,), TILING, source_at, collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -6,7 +6,6 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
     d2(x, y)[k0] -> t[y * 2 + k0]
 
 Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 8 by the busiest device (the least possible is 8), 40 in all.
 Bytes sent: 8 by the busiest device (the least possible is 8).
 
@@ -43,10 +42,11 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_index import div, maximum, minimum, rem
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -68,8 +68,7 @@ LOCAL_TARGET_SHAPE = (2,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1024
+WIRE_BYTES = 1024  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 26993
 
 
@@ -131,12 +130,17 @@ PEERS = Peers(
     replicas=2,
 )
 _PROGRAM = Slots(
-    PEERS, window=(1,), slot=(1, 1, 128), outgoing=1, incoming=2, collective_id=COLLECTIVE_ID
+    PEERS,
+    Slot((1, 1, 128), (1,), dense=True),  # ceil(1 / 128) granules of 512 bytes
+    window=(1,),  # the largest tile
+    outgoing=1,  # up to 1 tiles of a device
+    incoming=2,  # up to 2 tiles of a device
+    collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -6,7 +6,6 @@ Target: [{}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 3.
     d2(x, y)[k0, k1] -> t[k0, x * 3 + k1]
 
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 32 by the busiest device (the least possible is 32), 192 in all.
 Bytes sent: 32 by the busiest device (the least possible is 32).
 
@@ -43,10 +42,11 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_index import div, maximum, minimum
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -68,8 +68,7 @@ LOCAL_TARGET_SHAPE = (4, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1024
+WIRE_BYTES = 1024  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 14157
 
 
@@ -131,12 +130,17 @@ PEERS = Peers(
     replicas=3,
 )
 _PROGRAM = Slots(
-    PEERS, window=(4, 1), slot=(1, 1, 128), outgoing=1, incoming=3, collective_id=COLLECTIVE_ID
+    PEERS,
+    Slot((1, 1, 128), (4, 1), dense=True),  # ceil(4 / 128) granules of 512 bytes
+    window=(4, 1),  # the largest tile
+    outgoing=1,  # up to 1 x 1 tiles of a device
+    incoming=3,  # up to 1 x 3 tiles of a device
+    collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -9,7 +9,6 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
 
 Along dimension 0, shards of 6283 meet shards of 12565: up to 3 of the source for one of the target.
 Along dimension 1, shards of 768 meet shards of 384: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 19299840 by the busiest device (the least possible is 19299840), 135097344 in all.
 Bytes sent: 19301376 by the busiest device (the least possible is 19301376).
 
@@ -61,7 +60,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import in_rounds, rounds_of
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -85,8 +84,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (50264, 768)
 PADDED_TARGET_SHAPE = (50260, 768)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 19299840
+WIRE_BYTES = 19299840  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("x", "y")
 
@@ -140,8 +138,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES, moves=MOVES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

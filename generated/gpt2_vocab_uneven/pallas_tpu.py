@@ -9,7 +9,6 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
 
 Along dimension 0, shards of 6283 meet shards of 12565: up to 3 of the source for one of the target.
 Along dimension 1, shards of 768 meet shards of 384: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 19299840 by the busiest device (the least possible is 19299840), 135097344 in all.
 Bytes sent: 19301376 by the busiest device (the least possible is 19301376).
 
@@ -63,7 +62,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -87,8 +86,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (50264, 768)
 PADDED_TARGET_SHAPE = (50260, 768)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 19329024
+WIRE_BYTES = 19329024  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 18753
 
 
@@ -170,21 +168,21 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(8, 128),
-    chunk=(208, 384),
-    window=(216, 384),
-    blocks=(61, 1),
-    meet=(2, 1),
-    chunks=(31, 1),
-    stage=(12584, 384),
-    step=(8, 0),
-    rolled=(0,),
+    unit=(8, 128),  # as memory is tiled
+    chunk=(208, 384),  # in whole units, of the widest tile, 6283 x 384, or a part of it
+    window=(216, 384),  # a unit more where a chunk may begin within one
+    blocks=(61, 1),  # ceil(target shard, 12565 x 384 / chunk)
+    meet=(2, 1),  # source shards that a block meets at most
+    chunks=(31, 1),  # ceil(widest tile, 6283 x 384 / chunk)
+    stage=(12584, 384),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(8, 0),  # and so much further for each tile before it: no two share a unit
+    rolled=(0,),  # the dimensions along which chunks are shifted
 )
 _PROGRAM = Windows(PEERS, (0, 1), TILING, source_at, collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

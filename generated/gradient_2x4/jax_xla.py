@@ -51,7 +51,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import Terms, XlaProgram
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -75,8 +75,7 @@ SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 4608
+WIRE_BYTES = 4608  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("data", "model")
 
@@ -112,8 +111,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES, reduces=True, terms=Terms("sum", "sum"))
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

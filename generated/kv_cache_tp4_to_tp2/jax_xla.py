@@ -8,7 +8,6 @@ Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 12
 
 Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
 Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 16777216 by the busiest device (the least possible is 16777216), 67108864 in all.
 Bytes sent: 16777216 by the busiest device (the least possible is 16777216).
 
@@ -43,7 +42,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -65,8 +64,7 @@ LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 16777216
+WIRE_BYTES = 16777216  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("a", "b")
 
@@ -101,8 +99,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -8,7 +8,6 @@ Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 12
 
 Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
 Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 16777216 by the busiest device (the least possible is 16777216), 67108864 in all.
 Bytes sent: 16777216 by the busiest device (the least possible is 16777216).
 
@@ -49,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, each_peer, meet
 from .._support.pallas_index import LOGICAL, div, rem
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -71,8 +70,7 @@ LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 16777216
+WIRE_BYTES = 16777216  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 15673
 
 
@@ -107,33 +105,34 @@ PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
 def _kernel(x, y, copied, sent, received):
-    """Push this device's tiles into their receivers' target shards.
-
-    x, y: its source and target shard; copied, sent, received: DMA semaphores.
-    """
+    """Push this device's tiles of x, its source shard, into y, receivers' target shards."""
     me = lax.axis_index(("a", "b"))
     meet(me, sender, receiver, 2)
-    place = y.at[:, pl.ds(rem(me, 2) * 2, 2), :, :]
+
+    def part0_of(receiver):  # what it takes of its senders' shards
+        return pl.ds(rem(receiver, 2) * 16, 16)
+
+    def part2_of(sender):  # what it fills of its receivers' shards
+        return pl.ds(rem(sender, 2) * 2, 2)
 
     def push(peer):
-        part = x.at[pl.ds(rem(peer, 2) * 16, 16), :, :, :]
+        read, write = x.at[part0_of(peer), :, :, :], y.at[:, part2_of(me), :, :]
         return pltpu.make_async_remote_copy(
-            part, place, sent, received, device_id=peer, device_id_type=LOGICAL
+            read, write, sent, received, device_id=peer, device_id_type=LOGICAL
         )
 
     each_peer(me, receiver, 2, lambda peer: push(peer).start())
-    keep = pltpu.make_async_copy(x.at[pl.ds(rem(me, 2) * 16, 16), :, :, :], place, copied)
+    keep = pltpu.make_async_copy(x.at[part0_of(me), :, :, :], y.at[:, part2_of(me), :, :], copied)
     keep.start()
     keep.wait()
-    # What leaves has left, and as many bytes have come.
-    each_peer(me, receiver, 2, lambda peer: push(peer).wait())
+    each_peer(me, receiver, 2, lambda peer: push(peer).wait())  # has left, and as much has come
 
 
 _PROGRAM = Direct(_kernel, 3, PEERS, (0, 2, 1, 3), collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

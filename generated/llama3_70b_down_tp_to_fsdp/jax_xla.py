@@ -7,7 +7,6 @@ Target: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 3584 x 819
 
 Along dimension 0, shards of 7168 meet shards of 3584: one of the source for one of the target.
 Along dimension 1, shards of 4096 meet shards of 8192: 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 58720256 by the busiest device (the least possible is 58720256), 411041792 in all.
 Bytes sent: 58720256 by the busiest device (the least possible is 58720256).
 
@@ -55,7 +54,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import in_rounds, rounds_of
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -77,8 +76,7 @@ LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 58720256
+WIRE_BYTES = 58720256  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("data", "model")
 
@@ -129,8 +127,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES, moves=MOVES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -7,7 +7,6 @@ Target: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 3584 x 819
 
 Along dimension 0, shards of 7168 meet shards of 3584: one of the source for one of the target.
 Along dimension 1, shards of 4096 meet shards of 8192: 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 58720256 by the busiest device (the least possible is 58720256), 411041792 in all.
 Bytes sent: 58720256 by the busiest device (the least possible is 58720256).
 
@@ -59,7 +58,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, each_peer, meet
 from .._support.pallas_index import LOGICAL, div, rem
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -81,8 +80,7 @@ LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 58720256
+WIRE_BYTES = 58720256  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 16752
 
 
@@ -117,36 +115,35 @@ PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
 def _kernel(x, y, copied, sent, received):
-    """Push this device's tiles into their receivers' target shards.
-
-    x, y: its source and target shard; copied, sent, received: DMA semaphores.
-    """
+    """Push this device's tiles of x, its source shard, into y, receivers' target shards."""
     me = lax.axis_index(("data", "model"))
     meet(me, sender, receiver, 2)
-    place = y.at[:, pl.ds(pl.multiple_of(div(me, 4) * 4096, 4096), 4096)]
+
+    def rows_of(receiver):  # what it takes of its senders' shards
+        return pl.ds(pl.multiple_of(rem(receiver, 2) * 3584, 3584), 3584)
+
+    def columns_of(sender):  # what it fills of its receivers' shards
+        return pl.ds(pl.multiple_of(div(sender, 4) * 4096, 4096), 4096)
 
     def push(peer):
-        part = x.at[pl.ds(pl.multiple_of(rem(peer, 2) * 3584, 3584), 3584), :]
+        read, write = x.at[rows_of(peer), :], y.at[:, columns_of(me)]
         return pltpu.make_async_remote_copy(
-            part, place, sent, received, device_id=peer, device_id_type=LOGICAL
+            read, write, sent, received, device_id=peer, device_id_type=LOGICAL
         )
 
     each_peer(me, receiver, 2, lambda peer: push(peer).start())
     some = rem(me, 4) == div(me, 2)  # whether it holds a tile of its own
-    keep = pltpu.make_async_copy(
-        x.at[pl.ds(pl.multiple_of(rem(me, 2) * 3584, 3584), 3584), :], place, copied
-    )
+    keep = pltpu.make_async_copy(x.at[rows_of(me), :], y.at[:, columns_of(me)], copied)
     pl.when(some)(keep.start)
     pl.when(some)(keep.wait)
-    # What leaves has left, and as many bytes have come.
-    each_peer(me, receiver, 2, lambda peer: push(peer).wait())
+    each_peer(me, receiver, 2, lambda peer: push(peer).wait())  # has left, and as much has come
 
 
 _PROGRAM = Direct(_kernel, 3, PEERS, (0, 1), collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -7,7 +7,6 @@ Target: [{}, {"model"}] on <["data"=2, "model"=4]>, shards of 8192 x 2048.
 
 Along dimension 0, shards of 1024 meet shards of 8192: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 2048: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 29360128 by the busiest device (the least possible is 29360128), 234881024 in all.
 Bytes sent: 29360128 by the busiest device (the least possible is 29360128).
 
@@ -48,7 +47,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import among_groups
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -70,8 +69,7 @@ LOCAL_TARGET_SHAPE = (8192, 2048)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 29360128
+WIRE_BYTES = 29360128  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("data", "model")
 
@@ -115,8 +113,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES, moves=MOVES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -8,7 +8,6 @@ Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
 
 Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
 Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 117440512 by the busiest device (the least possible is 117440512), 939524096 in all.
 Bytes sent: 117440512 by the busiest device (the least possible is 117440512).
 
@@ -47,7 +46,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -69,8 +68,7 @@ LOCAL_TARGET_SHAPE = (64, 2048, 896)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 117440512
+WIRE_BYTES = 117440512  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("ep", "tp")
 
@@ -105,8 +103,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -8,7 +8,6 @@ Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
 
 Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
 Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 117440512 by the busiest device (the least possible is 117440512), 939524096 in all.
 Bytes sent: 117440512 by the busiest device (the least possible is 117440512).
 
@@ -52,7 +51,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, each_peer, meet
 from .._support.pallas_index import LOGICAL, div, rem
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -74,8 +73,7 @@ LOCAL_TARGET_SHAPE = (64, 2048, 896)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 117440512
+WIRE_BYTES = 117440512  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 9489
 
 
@@ -110,35 +108,34 @@ PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
 def _kernel(x, y, copied, sent, received):
-    """Push this device's tiles into their receivers' target shards.
-
-    x, y: its source and target shard; copied, sent, received: DMA semaphores.
-    """
+    """Push this device's tiles of x, its source shard, into y, receivers' target shards."""
     me = lax.axis_index(("ep", "tp"))
     meet(me, sender, receiver, 2)
-    place = y.at[pl.ds(rem(me, 2) * 32, 32), :, :]
+
+    def part0_of(sender):  # what it fills of its receivers' shards
+        return pl.ds(rem(sender, 2) * 32, 32)
+
+    def part2_of(receiver):  # what it takes of its senders' shards
+        return pl.ds(pl.multiple_of(rem(receiver, 2) * 896, 896), 896)
 
     def push(peer):
-        part = x.at[:, :, pl.ds(pl.multiple_of(rem(peer, 2) * 896, 896), 896)]
+        read, write = x.at[:, :, part2_of(peer)], y.at[part0_of(me), :, :]
         return pltpu.make_async_remote_copy(
-            part, place, sent, received, device_id=peer, device_id_type=LOGICAL
+            read, write, sent, received, device_id=peer, device_id_type=LOGICAL
         )
 
     each_peer(me, receiver, 2, lambda peer: push(peer).start())
-    keep = pltpu.make_async_copy(
-        x.at[:, :, pl.ds(pl.multiple_of(rem(me, 2) * 896, 896), 896)], place, copied
-    )
+    keep = pltpu.make_async_copy(x.at[:, :, part2_of(me)], y.at[part0_of(me), :, :], copied)
     keep.start()
     keep.wait()
-    # What leaves has left, and as many bytes have come.
-    each_peer(me, receiver, 2, lambda peer: push(peer).wait())
+    each_peer(me, receiver, 2, lambda peer: push(peer).wait())  # has left, and as much has come
 
 
 _PROGRAM = Direct(_kernel, 3, PEERS, (0, 1, 2), collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

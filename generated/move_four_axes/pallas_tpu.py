@@ -8,7 +8,6 @@ Target: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2, "w"=2]>, shards of 2 x
 Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 1: one of the source for one of the target.
 Along dimension 2, shards of 1 meet shards of 4: 4 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 32 by the busiest device (the least possible is 32), 480 in all.
 Bytes sent: 32 by the busiest device (the least possible is 32).
 
@@ -56,10 +55,11 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_index import div, maximum, minimum, rem
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -81,8 +81,7 @@ LOCAL_TARGET_SHAPE = (2, 1, 4)
 SOURCE_IDS = TARGET_IDS = range(16)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2), ("w", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 4096
+WIRE_BYTES = 4096  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 11348
 
 
@@ -151,12 +150,17 @@ PEERS = Peers(
     replicas=2,
 )
 _PROGRAM = Slots(
-    PEERS, window=(1, 1, 1), slot=(1, 1, 128), outgoing=4, incoming=8, collective_id=COLLECTIVE_ID
+    PEERS,
+    Slot((1, 1, 128), (1, 1, 1), dense=True),  # ceil(1 / 128) granules of 512 bytes
+    window=(1, 1, 1),  # the largest tile
+    outgoing=4,  # up to 1 x 4 x 1 tiles of a device
+    incoming=8,  # up to 2 x 1 x 4 tiles of a device
+    collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

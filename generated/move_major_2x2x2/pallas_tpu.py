@@ -7,7 +7,6 @@ Target: [{"x", "y"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 1 x 2.
 
 Along dimension 0, shards of 2 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 2: 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 2 by the busiest device (the least possible is 2), 12 in all.
 Bytes sent: 2 by the busiest device (the least possible is 2).
 
@@ -49,7 +48,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -71,8 +70,7 @@ LOCAL_TARGET_SHAPE = (1, 2)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2048
+WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 2325
 
 
@@ -151,22 +149,22 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(8, 128),
-    chunk=(32, 128),
-    window=(64, 256),
-    blocks=(1, 1),
-    meet=(1, 2),
-    chunks=(1, 1),
-    stage=(8, 256),
-    step=(0, 128),
-    rolled=(0, 1),
-    more_rows=6,
+    unit=(8, 128),  # as memory is tiled
+    chunk=(32, 128),  # in whole units, of the widest tile, 1 x 1, or a part of it
+    window=(64, 256),  # a unit more where a chunk may begin within one
+    blocks=(1, 1),  # ceil(target shard, 1 x 2 / chunk)
+    meet=(1, 2),  # source shards that a block meets at most
+    chunks=(1, 1),  # ceil(widest tile, 1 x 1 / chunk)
+    stage=(8, 256),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(0, 128),  # and so much further for each tile before it: no two share a unit
+    rolled=(0, 1),  # the dimensions along which chunks are shifted
+    more_rows=6,  # memory of fewer rows is tiled otherwise
 )
 _PROGRAM = Windows(PEERS, (0, 1), TILING, source_at, collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -40,7 +40,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -64,8 +64,7 @@ SOURCE_IDS = range(4)
 TARGET_IDS = (3, 2, 1, 0)
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2048
+WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 25496
 
 
@@ -147,21 +146,21 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(8, 128),
-    chunk=(16, 128),
-    window=(16, 128),
-    blocks=(1, 1),
-    meet=(1, 1),
-    chunks=(1, 1),
-    stage=(8, 128),
-    step=(0, 0),
-    more_rows=4,
+    unit=(8, 128),  # as memory is tiled
+    chunk=(16, 128),  # in whole units, of the widest tile, 4 x 3, or a part of it
+    window=(16, 128),  # a unit more where a chunk may begin within one
+    blocks=(1, 1),  # ceil(target shard, 4 x 3 / chunk)
+    meet=(1, 1),  # source shards that a block meets at most
+    chunks=(1, 1),  # ceil(widest tile, 4 x 3 / chunk)
+    stage=(8, 128),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(0, 0),  # and so much further for each tile before it: no two share a unit
+    more_rows=4,  # memory of fewer rows is tiled otherwise
 )
 _PROGRAM = Windows(PEERS, (0, 1), TILING, source_at, collective_id=COLLECTIVE_ID)
 _HOST = TwoOrders(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

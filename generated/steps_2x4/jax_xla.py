@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_steps import moved_by_boxes
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -72,8 +72,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
 TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 672
+WIRE_BYTES = 672  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("x", "y:(1)2", "y:(2)2")
 # Steps by boxes, by their number: see `moved_by_boxes`.
@@ -115,8 +114,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -51,7 +51,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -75,8 +75,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = (("x", 4), ("y", 2))
 TARGET_AXES = (("x:(1)2", 2), ("x:(2)2", 2), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2048
+WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 11985
 
 
@@ -155,21 +154,21 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(8, 128),
-    chunk=(32, 128),
-    window=(64, 256),
-    blocks=(1, 1),
-    meet=(2, 1),
-    chunks=(1, 1),
-    stage=(40, 128),
-    step=(0, 0),
-    rolled=(0, 1),
+    unit=(8, 128),  # as memory is tiled
+    chunk=(32, 128),  # in whole units, of the widest tile, 16 x 24, or a part of it
+    window=(64, 256),  # a unit more where a chunk may begin within one
+    blocks=(1, 1),  # ceil(target shard, 32 x 24 / chunk)
+    meet=(2, 1),  # source shards that a block meets at most
+    chunks=(1, 1),  # ceil(widest tile, 16 x 24 / chunk)
+    stage=(40, 128),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(0, 0),  # and so much further for each tile before it: no two share a unit
+    rolled=(0, 1),  # the dimensions along which chunks are shifted
 )
 _PROGRAM = Windows(PEERS, (0, 1), TILING, source_at, collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

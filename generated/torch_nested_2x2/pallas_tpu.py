@@ -8,7 +8,6 @@ Target: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
     The last shards are short or empty along dimension 0, padded at the end to 2 x 3.
 
 Along dimension 0, shards of 2 meet shards of 2: up to 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 12 by the busiest device (the least possible is 12), 24 in all.
 Bytes sent: 12 by the busiest device (the least possible is 12).
 
@@ -46,7 +45,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -68,8 +67,7 @@ SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = (8, 3)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 4096
+WIRE_BYTES = 4096  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 19452
 
 
@@ -177,24 +175,24 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(8, 128),
-    chunk=(8, 128),
-    window=(16, 128),
-    blocks=(1, 1),
-    meet=(2, 1),
-    chunks=(1, 1),
-    stage=(16, 128),
-    step=(8, 0),
-    rolled=(0,),
-    more_rows=6,
+    unit=(8, 128),  # as memory is tiled
+    chunk=(8, 128),  # in whole units, of the widest tile, 2 x 3, or a part of it
+    window=(16, 128),  # a unit more where a chunk may begin within one
+    blocks=(1, 1),  # ceil(target shard, 2 x 3 / chunk)
+    meet=(2, 1),  # source shards that a block meets at most
+    chunks=(1, 1),  # ceil(widest tile, 2 x 3 / chunk)
+    stage=(16, 128),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(8, 0),  # and so much further for each tile before it: no two share a unit
+    rolled=(0,),  # the dimensions along which chunks are shifted
+    more_rows=6,  # memory of fewer rows is tiled otherwise
 )
 _PROGRAM = Windows(
     PEERS, (0, 1), TILING, source_at, collective_id=COLLECTIVE_ID, source_parts={0: 4}
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

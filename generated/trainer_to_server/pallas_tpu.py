@@ -8,7 +8,6 @@ Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
 
 Along dimension 0, shards of 3 meet shards of 10: up to 4 of the source for one of the target.
 Along dimension 1, shards of 9 meet shards of 3: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 60 by the busiest device (the least possible is 60), 180 in all.
 Bytes sent: 54 by the busiest device (the least possible is 54).
 
@@ -53,7 +52,7 @@ from .._support.pallas_index import div, minimum
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -81,8 +80,7 @@ TARGET_AXES = (("tp", 3),)
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (12, 9)
 PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 8192
+WIRE_BYTES = 8192  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 28778
 
 
@@ -153,22 +151,22 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(8, 128),
-    chunk=(16, 128),
-    window=(32, 256),
-    blocks=(1, 1),
-    meet=(4, 1),
-    chunks=(1, 1),
-    stage=(40, 128),
-    step=(8, 0),
-    rolled=(0, 1),
-    more_rows=5,
+    unit=(8, 128),  # as memory is tiled
+    chunk=(16, 128),  # in whole units, of the widest tile, 3 x 3, or a part of it
+    window=(32, 256),  # a unit more where a chunk may begin within one
+    blocks=(1, 1),  # ceil(target shard, 10 x 3 / chunk)
+    meet=(4, 1),  # source shards that a block meets at most
+    chunks=(1, 1),  # ceil(widest tile, 3 x 3 / chunk)
+    stage=(40, 128),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(8, 0),  # and so much further for each tile before it: no two share a unit
+    rolled=(0, 1),  # the dimensions along which chunks are shifted
+    more_rows=5,  # memory of fewer rows is tiled otherwise
 )
 _PROGRAM = Windows(PEERS, (0, 1), TILING, source_at, collective_id=COLLECTIVE_ID)
 _HOST = TwoOrders(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -7,7 +7,6 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
 
 Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 3: up to 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 24 by the busiest device (the least possible is 24), 104 in all.
 Bytes sent: 24 by the busiest device (the least possible is 24).
 
@@ -46,7 +45,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import in_rounds, listed, listed_rounds
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -68,8 +67,7 @@ LOCAL_TARGET_SHAPE = (2, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 24
+WIRE_BYTES = 24  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("x", "y")
 # For each round the rank that every rank sends a whole tile to, -1 for none.
@@ -110,8 +108,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES, moves=MOVES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

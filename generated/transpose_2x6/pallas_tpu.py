@@ -7,7 +7,6 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
 
 Along dimension 0, shards of 3 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 12 by the busiest device (the least possible is 12), 120 in all.
 Bytes sent: 12 by the busiest device (the least possible is 12).
 
@@ -56,10 +55,11 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_index import div, maximum, minimum, rem
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -81,8 +81,7 @@ LOCAL_TARGET_SHAPE = (1, 3)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 6))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1536
+WIRE_BYTES = 1536  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 30880
 
 
@@ -154,12 +153,17 @@ PEERS = Peers(
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
 _PROGRAM = Slots(
-    PEERS, window=(1, 1), slot=(1, 1, 128), outgoing=3, incoming=3, collective_id=COLLECTIVE_ID
+    PEERS,
+    Slot((1, 1, 128), (1, 1), dense=True),  # ceil(1 / 128) granules of 512 bytes
+    window=(1, 1),  # the largest tile
+    outgoing=3,  # up to 3 x 1 tiles of a device
+    incoming=3,  # up to 1 x 3 tiles of a device
+    collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -9,7 +9,6 @@ Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
 
 Along dimension 0, shards of 6 meet shards of 14: up to 3 of the source for one of the target.
 Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 168 by the busiest device (the least possible is 168), 1232 in all.
 Bytes sent: 168 by the busiest device (the least possible is 168).
 
@@ -66,7 +65,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -90,8 +89,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 5), ("y", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (30, 14)
 PADDED_TARGET_SHAPE = (28, 15)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 20480
+WIRE_BYTES = 20480  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 23403
 
 
@@ -177,21 +175,21 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
-    unit=(8, 128),
-    chunk=(8, 128),
-    window=(16, 256),
-    blocks=(1, 1),
-    meet=(3, 2),
-    chunks=(1, 1),
-    stage=(16, 384),
-    step=(8, 128),
-    rolled=(0, 1),
+    unit=(8, 128),  # as memory is tiled
+    chunk=(8, 128),  # in whole units, of the widest tile, 3 x 6, or a part of it
+    window=(16, 256),  # a unit more where a chunk may begin within one
+    blocks=(1, 1),  # ceil(target shard, 3 x 14 / chunk)
+    meet=(3, 2),  # source shards that a block meets at most
+    chunks=(1, 1),  # ceil(widest tile, 3 x 6 / chunk)
+    stage=(16, 384),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(8, 128),  # and so much further for each tile before it: no two share a unit
+    rolled=(0, 1),  # the dimensions along which chunks are shifted
 )
 _PROGRAM = Windows(PEERS, (1, 0), TILING, source_at, collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -10,7 +10,6 @@ Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
 Along dimension 0, shards of 4 meet shards of 7: up to 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
 Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 1568 by the busiest device (the least possible is 1568), 9248 in all.
 Bytes sent: 1856 by the busiest device (the least possible is 1856).
 
@@ -69,7 +68,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import in_rounds, listed, listed_rounds
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "1cae81d14f4dc18c", __name__)
+require("jax_xla", "aa5b63b98359a7b5", __name__)
 
 __all__ = [
     "pad",
@@ -93,8 +92,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)
 PADDED_TARGET_SHAPE = (7, 14, 32)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1568
+WIRE_BYTES = 1568  # that arrive at the busiest device, padding included
 # The axes over which devices are ranked for the exchange.
 AXES = ("x", "y", "z")
 # For each round the rank that every rank sends a whole tile to, -1 for none.
@@ -149,8 +147,8 @@ def _exchange(x):
 _PROGRAM = XlaProgram(_exchange, AXES, moves=MOVES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -10,7 +10,6 @@ Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
 Along dimension 0, shards of 4 meet shards of 7: up to 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
 Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 1568 by the busiest device (the least possible is 1568), 9248 in all.
 Bytes sent: 1856 by the busiest device (the least possible is 1856).
 
@@ -69,10 +68,11 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_index import div, maximum, minimum, rem
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -96,8 +96,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)
 PADDED_TARGET_SHAPE = (7, 14, 32)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2560
+WIRE_BYTES = 2560  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 24977
 
 
@@ -176,18 +175,18 @@ PEERS = Peers(
 )
 _PROGRAM = Slots(
     PEERS,
-    window=(4, 4, 8),
-    slot=(1, 1, 128),
-    outgoing=8,
-    incoming=6,
-    padding=[(0, 0), (0, 3), (0, 3)],
-    reached=(8, 9, 8),
+    Slot((1, 1, 128), (4, 4, 8), dense=True),  # ceil(128 / 128) granules of 512 bytes
+    window=(4, 4, 8),  # the largest tile
+    outgoing=8,  # up to 1 x 2 x 4 tiles of a device
+    incoming=6,  # up to 2 x 3 x 1 tiles of a device
+    source_reach=(4, 7, 32),  # of windows at the last tiles in a shard of 4 x 4 x 29
+    target_reach=(8, 9, 8),  # of windows at the last tiles in a shard of 7 x 7 x 8
     collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

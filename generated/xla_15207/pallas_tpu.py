@@ -8,7 +8,6 @@ Target: [{}, {"x"}, {"y"}] on <["x"=4, "y"=2]>, shards of 16 x 4 x 8.
 Along dimension 0, shards of 4 meet shards of 16: 4 of the source for one of the target.
 Along dimension 1, shards of 8 meet shards of 4: one of the source for one of the target.
 Along dimension 2, shards of 16 meet shards of 8: one of the source for one of the target.
-Each tile has one holder, which sends it.
 Bytes received: 2048 by the busiest device (the least possible is 2048), 14336 in all.
 Bytes sent: 2048 by the busiest device (the least possible is 2048).
 
@@ -63,10 +62,11 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_index import div, maximum, minimum, rem
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
+require("pallas_tpu", "d239004066f6230b", __name__)
 
 __all__ = [
     "pad",
@@ -88,8 +88,7 @@ LOCAL_TARGET_SHAPE = (16, 4, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 4), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2048
+WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 19350
 
 
@@ -163,12 +162,17 @@ PEERS = Peers(
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
 _PROGRAM = Slots(
-    PEERS, window=(4, 4, 8), slot=(1, 1, 128), outgoing=4, incoming=4, collective_id=COLLECTIVE_ID
+    PEERS,
+    Slot((1, 1, 128), (4, 4, 8), dense=True),  # ceil(128 / 128) granules of 512 bytes
+    window=(4, 4, 8),  # the largest tile
+    outgoing=4,  # up to 1 x 2 x 2 tiles of a device
+    incoming=4,  # up to 4 x 1 x 1 tiles of a device
+    collective_id=COLLECTIVE_ID,
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-source_sharding, target_sharding = _HOST.source_sharding, _HOST.target_sharding
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

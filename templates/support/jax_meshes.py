@@ -76,6 +76,11 @@ class Sharded:
         names, sizes = zip(*self.axes, strict=True)
         return Mesh(np.array(devices).reshape(sizes), names)
 
+    def on(self, mesh):
+        """Return how `reshard` takes its argument, or returns its result: the i-th id is that of
+        mesh.devices.flat[i]."""
+        return self.sharding(self.mesh(mesh))
+
     def sharding(self, mesh, batch=0):
         """Return how the global array is sharded, with so many dimensions of a batch before its
         own."""

@@ -2,14 +2,12 @@
 
 import functools
 
-import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import Exchange
-from .pallas_index import LOGICAL, each
+from .pallas_index import LOGICAL, each, meet_all
 from .pallas_program import PallasProgram
 
 
@@ -40,14 +38,6 @@ class Permuted:
         rank = lax.axis_index(self.axes)
         return rank, rank
 
-    def pairs(self):
-        """Return the ranks of senders and receivers, of everything that is sent, as arrays."""
-        me = np.arange(len(self._source.ids))
-        found = [self._receiver(me, *number) + 0 * me for number in self._numbers]
-        sender, receiver = np.tile(me, len(found)), np.concatenate(found)
-        sends = sender != receiver
-        return np.unique([sender[sends], receiver[sends]], axis=1)
-
 
 class Direct(PallasProgram):
     """Every tile starts and ends at the tiling of memory, or spans the dimension: it goes straight
@@ -55,9 +45,14 @@ class Direct(PallasProgram):
 
     form = "direct"
 
-    def __init__(self, kernel, semaphores, peers, view, collective_id=None, reach=False):
-        super().__init__(peers, view, collective_id, reach)
+    def __init__(self, kernel, semaphores, peers, view, **settings):
+        super().__init__(peers, view, **settings)
         self.kernel, self._semaphores = kernel, semaphores
+
+    def met(self, receiver):
+        """Return the pieces for which a target position waits."""
+        permuted = isinstance(self.peers, Permuted)  # what it sends is as much as what it gets
+        return self.moves.outgoing(receiver) if permuted else super().met(receiver)
 
     def moved(self, x, order, interpret, collective_id):
         """Return the target shard, its padding left unwritten."""
@@ -78,27 +73,14 @@ def meet_one(sender):
 
 def meet(me, sender, receiver, count):
     """Tell those who send to this device that it has entered the kernel, and hear it of those it
-    sends to: peers may be written to from then on. `sender`, `receiver`: of a position and a
-    number below `count`, perhaps this device itself.
+    sends to: see `meet_all`. `sender`, `receiver`: of a position and a number below `count`,
+    perhaps this device itself."""
 
-    A device tells again only after all data of the call before have arrived, so that a sender never
-    holds two signals of one receiver.
-    """
-    barrier = pltpu.get_barrier_semaphore()
-
-    def tell(number):
+    def tells(number):
         peer = sender(me, number)
+        return peer != me, peer
 
-        @pl.when(peer != me)
-        def signal():
-            pl.semaphore_signal(barrier, 1, device_id=peer, device_id_type=LOGICAL)
-
-    def add(number, expected):
-        return expected + jnp.int32(receiver(me, number) != me)
-
-    each(count, tell)
-    expected = lax.fori_loop(np.int32(0), jnp.int32(count), add, np.int32(0))
-    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+    meet_all(count, tells, count, lambda number: receiver(me, number) != me)
 
 
 def each_peer(me, receiver, count, visit):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 LOGICAL = pl.DeviceIdType.LOGICAL
 
@@ -66,6 +67,31 @@ def same(shard, other):
 def multiple(index, divisor):
     """Return an index, known to the compiler to be a multiple of the divisor."""
     return index if isinstance(index, int) else pl.multiple_of(index, divisor)
+
+
+def meet_all(coming, tells, going, hears):
+    """Tell all senders that this device has entered the kernel, and hear it of all receivers: they
+    may be written to from then on. tells(number), below `coming`: whether a sender is told, and its
+    rank; hears(number), below `going`: whether a receiver is heard.
+
+    A device tells again only after all data of the call before have arrived, so that a sender never
+    holds two signals of one receiver.
+    """
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(number):
+        told, device = tells(number)
+
+        @pl.when(told)
+        def signal():
+            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+
+    def add(number, expected):
+        return expected + jnp.int32(hears(number))
+
+    each(coming, tell)
+    expected = lax.fori_loop(np.int32(0), jnp.int32(going), add, np.int32(0))
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
 
 
 def each(count, visit, first=0):

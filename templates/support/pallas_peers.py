@@ -10,22 +10,16 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import Cut, Exchange, ranges
 from .pallas_index import (
-    LOGICAL,
     div,
-    each,
     is_full,
     maximum,
+    meet_all,
     negated,
-    numpy_of,
     rem,
     same,
 )
@@ -84,65 +78,44 @@ class Peers:
         self.order = None if self.offsets is not None else self._order()
 
     def _offsets(self):
-        """Return rank minus position on either side; None where ids are not consecutive."""
+        """Return by how much the tables of `_order` are more than what they are looked up for; None
+        where ids are not consecutive."""
         sides = self.source.ids, self.target.ids
         if self.one_order:
-            return 0, 0
+            return 0, 0, 0, 0
         if not all(isinstance(ids, range) for ids in sides):
             return None
-        return tuple(self.devices.index(ids.start) for ids in sides)
+        source, target = (self.devices.index(ids.start) for ids in sides)
+        return source, target, -source, -target
 
     def _order(self):
-        """Return ranks by source position, by target position; positions by rank, -1 for none."""
+        """Return ranks by source position, by target position; positions in the source mesh by
+        rank, and in the target mesh, -1 for none."""
         rank = {device_id: number for number, device_id in enumerate(self.devices)}
         sides = self.source.ids, self.target.ids
         ranks = [rank[device_id] for ids in sides for device_id in ids]
         places = [{device_id: k for k, device_id in enumerate(ids)} for ids in sides]
         return (*ranks, *(place.get(each, -1) for place in places for each in self.devices))
 
+    def _looked_up(self, table, number, order):
+        if order is None:
+            return number + self.offsets[table]
+        sizes = len(self.source.ids), len(self.target.ids), len(self.devices)
+        return order[sum(sizes[:table]) + number]
+
     def source_rank(self, position, order=None):
         """Return the rank of the device at a source position."""
-        return position + self.offsets[0] if order is None else order[position]
+        return self._looked_up(0, position, order)
 
     def target_rank(self, position, order=None):
         """Return the rank of the device at a target position."""
-        if order is None:
-            return position + self.offsets[1]
-        return order[len(self.source.ids) + position]
+        return self._looked_up(1, position, order)
 
-    def source_position(self, rank, order=None):
-        """Return the position in the source mesh, none of it for a rank outside."""
-        if order is None:
-            return rank - self.offsets[0]
-        return order[len(self.source.ids) + len(self.target.ids) + rank]
-
-    def target_position(self, rank, order=None):
-        """Return the position in the target mesh, none of it for a rank outside."""
-        if order is None:
-            return rank - self.offsets[1]
-        ends = len(self.source.ids) + len(self.target.ids)
-        return order[ends + len(self.devices) + rank]
-
-    def here(self, order=None):
-        """Return where this device stands in the source mesh, and in the target mesh."""
-        return self.places(lax.axis_index(self.axes), order)
-
-    def places(self, rank, order=None):
-        """Return where a rank stands in the source mesh, and in the target mesh."""
-        if self.one_order:
-            return rank, rank
-        return self.source_position(rank, order), self.target_position(rank, order)
-
-    def clipped(self, order=None, rank=None):
-        """Return where a rank, by default this device, stands; any place if it stands in none."""
+    def here(self, order=None, rank=None):
+        """Return where a rank, by default this device, stands in the source mesh, and in the target
+        mesh: no position of a mesh that it is not in."""
         rank = lax.axis_index(self.axes) if rank is None else rank
-        if self.one_order:
-            return rank, rank
-        me, receiver = self.places(rank, order)
-        return (
-            jnp.clip(me, 0, len(self.source.ids) - 1),
-            jnp.clip(receiver, 0, len(self.target.ids) - 1),
-        )
+        return self._looked_up(2, rank, order), self._looked_up(3, rank, order)
 
     def within(self, position, side):
         """Return whether a position is one of a mesh; True where all are."""
@@ -150,9 +123,8 @@ class Peers:
 
     def holds(self, position, shard):
         """Return whether a source position, which may be none, holds a source shard."""
-        return both(
-            self.within(position, self.source), same(self.forms.source_shard(position), shard)
-        )
+        alike = same(self.forms.source_shard(position), shard)
+        return alike if self.one_order else self.within(position, self.source) & alike
 
     def tile(self, own, other, piece):
         """Return the box of a source shard and a target shard, or the piece of it."""
@@ -182,9 +154,7 @@ class Peers:
         if self.one_order:
             return count
         inside = self.within(position, side)
-        if isinstance(inside, bool):
-            return count if inside else 0
-        return numpy_of(inside).where(inside, jnp.int32(count), np.int32(0))
+        return count * (inside if isinstance(inside, bool) else jnp.int32(inside))
 
     def incoming(self, receiver, me, number):
         """Return the piece of a number of a target shard, and whether it comes from elsewhere.
@@ -218,45 +188,22 @@ class Peers:
         if self.kept:
             position = receiver
             if not self.one_order:
-                position = self.source_position(self.target_rank(receiver, order), order)
+                position, _ = self.here(order, self.target_rank(receiver, order))
             sends = sends & negated(self.holds(position, own))
         return PeerPiece(sends, receiver, shard, piece, box)
 
     def meet(self, me, receiver, order=None):
-        """Tell every sender that this device has entered the kernel, and hear it of every receiver.
+        """Tell every sender that this device has entered the kernel, and hear it of every receiver:
+        see `meet_all`."""
 
-        A peer may be written to from then on. A device tells again only after all data of the call
-        before have arrived, so that a sender never holds two signals of one receiver.
-        """
-        barrier = pltpu.get_barrier_semaphore()
-
-        def tell(number):
+        def tells(number):
             comes, sender, *_ = self.incoming(receiver, me, number)
+            return comes, jnp.int32(self.source_rank(sender, order))
 
-            @pl.when(comes)
-            def signal():
-                device = jnp.int32(self.source_rank(sender, order))
-                pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+        def hears(number):
+            return self.outgoing(me, number, order).moves
 
-        each(self.incoming_count(receiver), tell)
-
-        def add(number, expected):
-            sends, *_ = self.outgoing(me, number, order)
-            return expected + jnp.int32(sends)
-
-        expected = lax.fori_loop(np.int32(0), jnp.int32(self.outgoing_count(me)), add, np.int32(0))
-        pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
-
-    def pairs(self):
-        """Return the ranks of senders and receivers, of everything that is sent, as arrays."""
-        me = np.arange(len(self.source.ids))[:, None]
-        with jax.ensure_compile_time_eval():
-            order = None if self.order is None else np.array(self.order)
-            numbers = np.arange(int(np.max(self.outgoing_count(me))))
-            sends, receiver, *_ = self.outgoing(me, numbers, order)
-            ranks = self.source_rank(me, order), self.target_rank(receiver, order)
-        sends, sender, receiver = np.broadcast_arrays(sends, *ranks)
-        return np.unique([sender[sends], receiver[sends]], axis=1)
+        meet_all(self.incoming_count(receiver), tells, self.outgoing_count(me), hears)
 
     @functools.cached_property
     def exchange(self):
@@ -265,34 +212,25 @@ class Peers:
         return Exchange(self.source.side, self.target.side, self._senders, self._receivers, cut)
 
     def _senders(self, receiver):
-        """Yield the positions that parts of a target shard come from, its own included, with the
-        numbers of pieces where tiles are cut."""
-        device = self.target.ids[receiver]
-        me = self.source.ids.index(device) if device in self.source.ids else -1
+        """Yield the positions that parts of a target shard come from, its own included, each with
+        the number of its piece, None for all of a tile."""
+        me = self.exchange.source_position(self.target.ids[receiver])
         for number in range(self.incoming_count(receiver)):
             found = self.incoming(receiver, me, number)
             if found.moves:
-                yield (found.peer, found.piece) if self.pieces else found.peer
+                yield found.peer, found.piece
             elif self.kept and number % self.count == 0 and self.holds(me, found.shard):
-                yield (me, None) if self.pieces else me
+                yield me, None
 
     def _receivers(self, sender):
         """Yield the positions that parts of a source shard go to, as `_senders`."""
-        own, device = self.forms.source_shard(sender), self.source.ids[sender]
-        if self.kept and device in self.target.ids:
-            receiver = self.target.ids.index(device)
-            box = self.forms.tile(*own, *self.forms.target_shard(receiver))
-            if is_full(ranges(box)):
-                yield (receiver, None) if self.pieces else receiver
+        receiver = self.exchange.target_position(self.source.ids[sender])
+        if self.kept and receiver >= 0:
+            yield receiver, None
         for number in range(self.outgoing_count(sender)):
             found = self.outgoing(sender, number, self.order)
             if found.moves:
-                yield (found.peer, found.piece) if self.pieces else found.peer
-
-
-def both(condition, other):
-    """Return whether two conditions hold, of which the first may be known."""
-    return other if condition is True else condition & other
+                yield found.peer, found.piece
 
 
 def shard_at(number, counted, near):

@@ -8,6 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from .boxes import spread, volume
 from .jax_program import Program
 
 # Floats with which XLA on CPU computes as float32, which changes NaNs.
@@ -16,8 +17,9 @@ WIDENED = ("bfloat16", "float8_e5m2")
 
 class PallasProgram(Program):
     """What the forms of kernels have in common. `view`: the tensor's dimensions in the order in
-    which kernels take them, of which TPU memory is tiled over the last two; `reach`: whether the
-    module is for a v5e, whose devices reach others at a power of two of hops along one axis only.
+    which kernels take them, of which TPU memory is tiled over the last two; `powers_of_two`:
+    whether the module is for a v5e, whose devices reach others at a power of two of hops along one
+    axis only.
 
     A device may enter the next kernel while its peers are still in this one. That is safe after the
     same kernel on the same mesh, and after kernels of other ids. The id is a hash of the
@@ -26,12 +28,13 @@ class PallasProgram(Program):
     """
 
     form = ""
+    proved = "what is sent is what is expected, waits equal starts; "
     packed = False  # whether XLA packs elements, so that they are integers there too
     leaves_padding = True  # whether what kernels do not write has to be made zero
 
-    def __init__(self, peers, view, collective_id=None, reach=False):
+    def __init__(self, peers, view, collective_id=None, powers_of_two=False):
         self.peers, self.view, self.collective_id = peers, view, collective_id
-        self._reach, self.moves, self.order = reach, peers.exchange, peers.order
+        self._powers_of_two, self.moves, self.order = powers_of_two, peers.exchange, peers.order
 
     def attach(self, host):
         """Get to know what is moved."""
@@ -128,9 +131,44 @@ class PallasProgram(Program):
             **more,
         )(*tables, in_hbm(x, interpret))
 
+    def started(self, piece):
+        """Return by how much a sender raises the semaphore of the receiver of a piece."""
+        return volume(piece.box)
+
+    def awaited(self, piece):
+        """Return how much of it the receiver waits for."""
+        return volume(piece.box)
+
+    def met(self, receiver):
+        """Return the pieces for which a target position waits."""
+        return self.moves.incoming(receiver)
+
+    def fault(self):
+        """Return where a device waits for other than what is started on its semaphores, found
+        without data; "" if nowhere. What is sent, and told at the barrier, is `moves`'s."""
+        ids = self.moves.source.ids, self.moves.target.ids
+        for receiver in spread(len(ids[1])):
+            starts, waits = (
+                sum(count(p) for p in pieces if ids[0][p.sender] != ids[1][p.receiver])
+                for count, pieces in (
+                    (self.started, self.moves.incoming(receiver)),
+                    (self.awaited, self.met(receiver)),
+                )
+            )
+            if starts != waits:
+                return f"device {ids[1][receiver]}: waits for {waits} of {starts} elements"
+        return ""
+
     def pairs(self):
         """Return the ranks of senders and of receivers, as arrays."""
-        return self.peers.pairs()
+        exchange = self.peers.exchange
+        senders, receivers = exchange.end_ranks()
+        ends = (
+            (senders[piece.sender], receivers[piece.receiver])
+            for sender in range(len(senders))
+            for piece in exchange.outgoing(sender)
+        )
+        return np.array([pair for pair in ends if pair[0] != pair[1]], int).reshape(-1, 2).T
 
     def check_routes(self, devices):
         """Raise ValueError where devices send farther than a v5e does directly: over a power of two
@@ -148,7 +186,7 @@ class PallasProgram(Program):
         direct = ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
         if direct.all():
             return
-        if not self._reach:
+        if not self._powers_of_two:
             warnings.warn(
                 f"{(~direct).sum()} of {direct.size} pairs of devices are at offsets that a v5e "
                 "does not send over directly: emit the module with --topology, as v5e:2x4, and "

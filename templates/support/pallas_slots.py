@@ -5,40 +5,24 @@ slot of granules of 512 bytes, slots are pushed, and XLA unpacks them.
 import math
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_index import LOGICAL, each, is_full, operand
-from .pallas_peers import count_of
-from .pallas_program import PallasProgram
+from .pallas_index import LOGICAL, div, each, is_full, operand
+from .pallas_packed import Packed
 
 
-class Slots(PallasProgram):
-    """`window`: what a tile fits; `slot`: the shape of a slot, (granules, packed, 128); `outgoing`,
-    `incoming`: slots of a device; `padding`: what windows that start at the last tile need beyond
-    the source shard; `reach`: what they reach of the target shard."""
+class Slots(Packed):
+    """`outgoing`, `incoming`: slots of a device, each for the piece whose row-major number among
+    those that the device may send, or get, it has."""
 
     form = "slots"
-    packed = True
 
-    def __init__(
-        self,
-        peers,
-        window,
-        slot,
-        outgoing,
-        incoming,
-        padding=None,
-        reached=None,
-        collective_id=None,
-        reach=False,
-    ):
-        super().__init__(peers, tuple(range(len(window))), collective_id, reach)
-        self.window, self.slot, self.outgoing, self.incoming = window, slot, outgoing, incoming
-        self._padding, self._reached = padding, reached
+    def __init__(self, *given, outgoing, incoming, **settings):
+        super().__init__(*given, **settings)
+        self.outgoing, self.incoming = outgoing, incoming
 
     def kernel(self, order, x, y, copied, sent, received):
         """Push this device's tiles into slots of their receivers.
@@ -107,79 +91,35 @@ class Slots(PallasProgram):
             number = number * count + index - first
         return number * self.peers.count + piece
 
-    def _slot_of(self, number, counted):
-        """Return the shard and piece of a slot: the inverse of `_number`."""
-        count, shard = self.peers.count, []
-        piece, number = number % count, number // count
-        for first, extent in reversed([*ranges(counted)]):
-            shard.append(first + number % extent)
-            number = number // extent
-        return tuple(reversed(shard)), piece
-
     def _filled(self, ref, number, box):
         """Return the granules of a slot that a tile takes."""
-        size, granule = (box[1] - box[0]) * math.prod(self.window[1:]), math.prod(self.slot[1:])
+        size, granule = (
+            (box[1] - box[0]) * math.prod(self.window[1:]),
+            math.prod(self.slot.shape[1:]),
+        )
         return ref.at[operand(number), pl.ds(0, (size + granule - 1) // granule), :, :]
-
-    def _pack(self, x, me):
-        """Return each tile of the source shard, as row after row of a window, in a slot."""
-        forms, within = self.peers.forms, self.host.source.box(me)
-        own, counted = forms.source_shard(me), forms.receivers(me)
-        if self._padding:
-            x = jnp.pad(x, self._padding)
-
-        def one(number, slots):
-            shard, piece = self._slot_of(number, counted)
-            box = self.peers.tile(own, shard, piece)
-            window = lax.dynamic_slice(x, starts(box, within), self.window).reshape(-1)
-            more = math.prod(self.slot) - window.size
-            slot = jnp.pad(window, (0, more)).reshape(self.slot)
-            return lax.dynamic_update_index_in_dim(slots, slot, number, 0)
-
-        slots = jnp.zeros((self.outgoing, *self.slot), x.dtype)
-        count = jnp.int32(count_of(counted) * self.peers.count)
-        return lax.fori_loop(np.int32(0), count, one, slots)
-
-    def _unpack(self, slots, receiver):
-        """Return the target shard from the slots of its tiles.
-
-        Tiles come in row-major order and a window reaches beyond its tile only to higher indices,
-        so that what a window writes too much is written over by the tiles that follow.
-        """
-        forms, within = self.peers.forms, self.host.target.box(receiver)
-        own, counted = forms.target_shard(receiver), forms.senders(receiver)
-
-        def one(number, y):
-            shard, piece = self._slot_of(number, counted)
-            box = self.peers.tile(shard, own, piece)
-            slot = lax.dynamic_index_in_dim(slots, number, 0, keepdims=False)
-            window = slot.reshape(-1)[: math.prod(self.window)].reshape(self.window)
-            return lax.dynamic_update_slice(y, window, starts(box, within))
-
-        y = jnp.zeros(self._reached or self.target_shape, slots.dtype)
-        count = jnp.int32(count_of(counted) * self.peers.count)
-        return trimmed(lax.fori_loop(np.int32(0), count, one, y), self.target_shape)
 
     def buffers(self):
         """Return the shapes of the slots that leave, and of those that come."""
-        return (self.outgoing, *self.slot), (self.incoming, *self.slot)
+        return (self.outgoing, *self.slot.shape), (self.incoming, *self.slot.shape)
 
     def moved(self, x, order, interpret, collective_id):
         """Return the target shard, its padding left as it comes."""
-        me, receiver = self.peers.clipped(order)
-        scratch = [pltpu.SemaphoreType.DMA] * 3
+        peers, (me, receiver) = self.peers, self.peers.here(order)
+        x, within = self.padded(x), self.host.source.box(me)
+
+        def tile(number):
+            _, _, shard, piece, box = peers.outgoing(me, number * peers.replicas, order)
+            place = self._number(shard, peers.forms.receivers(me), piece)
+            return place, self.window_at(x, box, within)
+
+        def window(number, piece):
+            del piece
+            return self.slot.unpacked(lax.dynamic_index_in_dim(y, number, 0, keepdims=False))
+
+        count = div(peers.outgoing_count(me), peers.replicas)
+        slots = self.filled(self.outgoing, count, tile, x.dtype)
         kernel, (_, shape) = self.seen(self.kernel), self.buffers()
-        x = self._pack(x, me)
-        y = self.pushed(kernel, x, shape, scratch, order, interpret, collective_id)
-        return self._unpack(y, receiver)
-
-
-def starts(box, within):
-    """Return where a tensor box starts in the shard that covers the range `within`."""
-    pairs = zip(box[::2], within[::2], strict=True)
-    return [jnp.int32(low - start) for low, start in pairs]
-
-
-def trimmed(y, shape):
-    """Return the start of an array."""
-    return y if y.shape == tuple(shape) else lax.slice(y, (0,) * y.ndim, shape)
+        scratch = [pltpu.SemaphoreType.DMA] * 3
+        y = self.pushed(kernel, slots, shape, scratch, order, interpret, collective_id)
+        return self.put_together(me, receiver, window, x.dtype)

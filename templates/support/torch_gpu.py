@@ -6,7 +6,6 @@ out of the source shards. Processes of a group (`reshard`): `torch_processes.py`
 
 import functools
 import importlib
-import itertools
 import math
 from typing import NamedTuple
 
@@ -22,11 +21,8 @@ from .torch_tensors import (
     check_out,
     has_kernels,
     is_aligned,
-    join_streams,
-    let_read,
     on,
     overlap,
-    part,
     plain,
     requires_grad,
     table,
@@ -89,7 +85,7 @@ class Reshard:
         self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
         self._package, self._backward, self._knows_me = package, backward, knows_me
         self.source_bytes = self.itemsize * volume(exchange.source.box(0))  # no shard is larger
-        self.processes = Processes((self,), f"plan {plan} ({said})", self._pull_one)
+        self.processes = Processes((self,), f"plan {plan} ({said})", self.pull)
 
     def source_shape(self, device_id):
         """Return the exact shape of the source shard on a device."""
@@ -135,23 +131,8 @@ class Reshard:
             raise ValueError(NO_GRADIENT)
         return list(_Local.apply(self, *shards))
 
-    @torch.no_grad()
     def _reshard_local(self, shards, out):
-        held = self.by_position(shards)
-        homes = {shard.device for shard in held}
-        results = self.results(held, out, homes)
-        for reader, owner in itertools.permutations(homes, 2):
-            let_read(reader, owner)
-        join_streams(homes)
-        for device_id, result in zip(sorted(self.exchange.target.ids), results, strict=True):
-            receiver = self.exchange.target_position(device_id)
-            if has_kernels(result, self.kernel):
-                me = self.exchange.source_position(device_id)
-                self.pull([shard.data_ptr() for shard in held], result, receiver, me)
-            else:
-                self.copy_parts(held, result, receiver)
-        join_streams(homes)
-        return results
+        return self.processes.local([shards], [out])[0]
 
     def by_position(self, shards):
         """Return source shards, which come sorted by device id, in the order of the source mesh."""
@@ -191,29 +172,23 @@ class Reshard:
         check(out, self.target_shape(device_id), self.dtype, what)
         check_out(out, home, shards, what)
 
-    def pull(self, addresses, out, receiver, me):
-        """Fill the target shard at a position from source shards at these addresses: one launch."""
-        if not out.numel():
-            return
-        aligned = is_aligned((*addresses, out.data_ptr()))
-        constants = self.tiles.constants(aligned)
-        units = out.view(-1).view(UNITS[constants[0] * self.itemsize])
-        places = (receiver, me) if self._knows_me else (receiver,)
-        with on(out.device):
-            self.kernel[(self.tiles.programs(aligned),)](
-                table(addresses, out.device), units, *places, *constants
-            )
-
-    def _pull_one(self, addresses, outs, device_id):
-        receiver = self.exchange.target_position(device_id)
-        self.pull(addresses[0], outs[0], receiver, self.exchange.source_position(device_id))
-
-    def copy_parts(self, held, out, receiver):
-        """Fill a target shard on a CPU outside Triton's interpreter: torch copies of the same
-        tiles, by `senders` and boxes. The kernel plays no part, and is not proved by it."""
-        for piece in self.exchange.incoming(receiver):
-            read = part(held[piece.sender], self.exchange.source.box(piece.sender), piece.box)
-            part(out, self.exchange.target.box(receiver), piece.box).copy_(read)
+    def pull(self, addresses, outs, device_id):
+        """Fill the target shard of a device from source shards at these addresses: one launch. On a
+        CPU outside Triton's interpreter the kernel plays no part, and is not proved by it."""
+        out = outs[0]
+        if not has_kernels(out, self.kernel):
+            self.processes.pull_listed(addresses, outs, device_id)
+        elif out.numel():
+            places = [self.exchange.target_position(device_id)]
+            if self._knows_me:
+                places.append(self.exchange.source_position(device_id))
+            aligned = is_aligned((*addresses[0], out.data_ptr()))
+            constants = self.tiles.constants(aligned)
+            units = out.view(-1).view(UNITS[constants[0] * self.itemsize])
+            programs = self.tiles.programs(aligned)
+            with on(out.device):
+                peers = table(addresses[0], out.device)
+                self.kernel[(programs,)](peers, units, *places, *constants)
 
     def reshard(self, shard, group=None, *, out=None, transport=None, check=False):
         """Return this device's target shard, exchanged with the other processes of a group.

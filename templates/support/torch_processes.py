@@ -1,4 +1,5 @@
-"""Reshards among the processes of a group: what they agree on, and two ways for tiles to go.
+"""Reshards in one address space, and among the processes of a group: what these agree on, and two
+ways for tiles to go.
 
 One tensor or many, all on the same devices, move at once. Rank r is the r-th id of the sorted union
 of both meshes.
@@ -14,9 +15,9 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
-from .boxes import rows_of, volume
-from .torch_tensors import LINE, has_kernels, part, stream
-from .triton_listed import Listed, copy_kernel, entries_of
+from .boxes import volume
+from .torch_tensors import LINE, join_streams, let_read, stream
+from .triton_listed import Listed, entries_of
 
 # How long ranks wait for each other at a barrier of symmetric memory.
 BARRIER_MS = 600_000
@@ -24,16 +25,61 @@ BARRIER_MS = 600_000
 
 class Processes:
     """The `moves` of some tensors, each of its own reshard. `plan` is what all ranks must have;
-    `pull` fills the target shards of a device from the addresses of all source shards; `names`:
-    what messages call the tensors."""
+    `pull` fills the target shards of a device from the addresses of all source shards, by default
+    by listed rows; `names`: what messages call the tensors."""
 
-    def __init__(self, moves, plan, pull, names=("",)):
-        self.moves, self.plan, self.pull, self.names = moves, plan, pull, names
-        self.exchange = moves[0].exchange
+    def __init__(self, moves, plan, pull=None, names=("",)):
+        self.moves, self.plan, self.names = moves, plan, names
+        self.pull, self.exchange = pull or self.pull_listed, moves[0].exchange
+        self.listed = functools.cache(lambda *given: Listed(self._pulled(given[0]), given[1]))
         # By group: the transport taken by that asked for; `symmetric_buffer`.
         self._agreed: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._symmetric: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
+
+    @torch.no_grad()
+    def local(self, shards, outs):
+        """Return the target shards of each tensor from its source shards, all in one address space:
+        one launch a device."""
+        held = self._each(lambda move, given: move.by_position(given), shards)
+        homes = {shard.device for each in held for shard in each}
+        results = self._each(lambda move, *given: move.results(*given, homes), held, outs)
+        for reader, owner in itertools.permutations(homes, 2):
+            let_read(reader, owner)
+        join_streams(homes)
+        addresses = [[shard.data_ptr() for shard in each] for each in held]
+        for number, device_id in enumerate(sorted(self.exchange.target.ids)):
+            self.pull(addresses, [each[number] for each in results], device_id)
+        join_streams(homes)
+        return results
+
+    def _each(self, function, *given):
+        """Return what a function of each move, and of what is given for it, returns."""
+        found = []
+        for name, *arguments in zip(self.names, self.moves, *given, strict=True):
+            with said_of(name):
+                found.append(function(*arguments))
+        return found
+
+    def _pulled(self, device_id):
+        """Yield the entries of a device's target shards out of shards: a memory a tensor and source
+        position, and one a tensor."""
+        positions = len(self.exchange.source.ids)
+        receiver = self.exchange.target_position(device_id)
+        for number, move in enumerate(self.moves):
+            into = move.exchange.target.box(receiver)
+            for piece in move.exchange.incoming(receiver):
+                held, memory = (
+                    move.exchange.source.box(piece.sender),
+                    number * positions + piece.sender,
+                )
+                yield from entries_of(piece.box, held, into, move.itemsize, memory, number)
+
+    def pull_listed(self, addresses, outs, device_id):
+        """Fill the target shards of a device, by `senders`, `receivers` and boxes alone."""
+        listed = self.listed(device_id, outs[0].device)
+        sources = itertools.chain.from_iterable(addresses)
+        listed.copy(sources, (out.data_ptr() for out in outs))
 
     @torch.no_grad()
     def reshard(self, shards, group, outs, transport, check, *, wants_gradient=False, fault=""):
@@ -70,10 +116,9 @@ class Processes:
         if transport not in (None, "symmetric", "exchange"):
             raise ValueError(f"transport {transport!r}: expected 'symmetric', 'exchange' or None")
         device_id = ranks[dist.get_rank(group)]
-        homes, wanted = set(), outs or [None] * len(self.moves)
-        for name, move, *given in zip(self.names, self.moves, shards, wanted, strict=True):
-            with said_of(name):
-                homes.add(move.check_rank(*given, device_id, group, wants_gradient))
+        rank = device_id, group, wants_gradient
+        wanted = outs or [None] * len(self.moves)
+        homes = {*self._each(lambda move, *given: move.check_rank(*given, *rank), shards, wanted)}
         if len(homes) > 1:
             listed = sorted(map(str, homes))
             raise ValueError(f"source shards on {listed}, expected all on one device")
@@ -196,7 +241,7 @@ class Wire:
                 entry
                 for start, number, box in self.leaving
                 for entry in entries_of(
-                    rows_of(box, self._held(number), box), self._size(number), number, 0, 0, start
+                    box, self._held(number), box, self._size(number), number, 0, 0, start
                 )
             ),
             self.packed.device,
@@ -207,11 +252,11 @@ class Wire:
         """The entries that unpack: the memories of the shards and, last, that of the buffer."""
         arrived, found = len(self.moves), []
         for number, box in self.local:
-            rows = rows_of(box, self._held(number), self._wanted(number))
-            found += entries_of(rows, self._size(number), number, number)
+            held, into, size = self._held(number), self._wanted(number), self._size(number)
+            found += entries_of(box, held, into, size, number, number)
         for start, number, box in self.arriving:
-            rows = rows_of(box, box, self._wanted(number))
-            found += entries_of(rows, self._size(number), arrived, number, start)
+            into, size = self._wanted(number), self._size(number)
+            found += entries_of(box, box, into, size, arrived, number, start)
         return Listed(found, self.arrived.device)
 
     def _held(self, number):
@@ -225,30 +270,12 @@ class Wire:
 
     def pack(self, shards):
         """Copy what leaves out of the shards: one launch."""
-        if has_kernels(self.packed, copy_kernel):
-            held = (0 if shard is None else shard.data_ptr() for shard in shards)
-            self._leave.copy(held, [self.packed.data_ptr()])
-            return
-        for start, number, box in self.leaving:
-            piece = part(shards[number], self._held(number), box).contiguous()
-            flat = piece.view(-1).view(torch.uint8)
-            self.packed[start : start + flat.numel()].copy_(flat)
+        held = (0 if shard is None else shard.data_ptr() for shard in shards)
+        self._leave.copy(held, [self.packed.data_ptr()])
 
     def unpack(self, shards, outs):
         """Copy what has arrived, and what was here already, to its place: one launch."""
-        if self.receiver < 0:
-            return
-        if has_kernels(self.arrived, copy_kernel):
+        if self.receiver >= 0:
             held = (0 if shard is None else shard.data_ptr() for shard in shards)
             places = (out.data_ptr() for out in outs)
             self._arrive.copy([*held, self.arrived.data_ptr()], places)
-            return
-        for number, box in self.local:
-            place = part(outs[number], self._wanted(number), box)
-            place.copy_(part(shards[number], self._held(number), box))
-        for start, number, box in self.arriving:
-            place = part(outs[number], self._wanted(number), box)
-            move = self.moves[number]
-            flat = self.arrived[start : start + volume(box) * move.itemsize]
-            flat = flat if start % move.itemsize == 0 else flat.clone()
-            place.copy_(flat.view(move.dtype).view(place.shape))

@@ -1,5 +1,7 @@
 """Copies of listed rows between any memories, in one launch: packing, unpacking, many tensors."""
 
+import ctypes
+import itertools
 import math
 from typing import NamedTuple
 
@@ -7,7 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .torch_tensors import on, table
+from .boxes import ranges
+from .torch_tensors import has_kernels, on, table
 
 # A program copies so many rows, and bytes of a row.
 ROWS, COLUMNS = 4, 2048
@@ -21,8 +24,7 @@ def copy_block(
     write_row,
     columns,
     rows,
-    first_row,  # where the block begins: in rows, and in bytes of a row
-    first_column,
+    block,  # which block of the rows to copy
     INTEGER: tl.constexpr,  # what is moved as one, and how many bytes it has
     UNIT: tl.constexpr,
     LINE: tl.constexpr,  # what divides all of these but `rows`, in bytes
@@ -30,6 +32,9 @@ def copy_block(
     COLUMNS: tl.constexpr,
 ):
     """Copy a block of rows, by lines of LINE bytes."""
+    column_blocks = tl.cdiv(columns, COLUMNS).to(tl.int32)
+    first_row = (block // column_blocks).to(tl.int64) * ROWS
+    first_column = (block % column_blocks).to(tl.int64) * COLUMNS
     source = tl.multiple_of(read.to(tl.pointer_type(INTEGER)), LINE)
     target = tl.multiple_of(write.to(tl.pointer_type(INTEGER)), LINE)
     row = first_row + tl.arange(0, ROWS)[:, None]
@@ -58,42 +63,11 @@ def copy_kernel(
     read = tl.load(sources + tl.load(entry)) + tl.load(entry + 2)
     write = tl.load(targets + tl.load(entry + 1)) + tl.load(entry + 3)
     columns, rows = tl.load(entry + 4), tl.load(entry + 5)
-    read_row, write_row = tl.load(entry + 6), tl.load(entry + 7)
-    column_blocks = tl.cdiv(columns, COLUMNS).to(tl.int32)
-    first_row = (block // column_blocks).to(tl.int64) * ROWS
-    first_column = (block % column_blocks).to(tl.int64) * COLUMNS
-    if (read | write | read_row | write_row | columns) % 16 == 0:
-        copy_block(
-            read,
-            write,
-            read_row,
-            write_row,
-            columns,
-            rows,
-            first_row,
-            first_column,
-            tl.int64,
-            8,
-            16,
-            ROWS,
-            COLUMNS,
-        )
+    at, to = tl.load(entry + 6), tl.load(entry + 7)
+    if (read | write | at | to | columns) % 16 == 0:
+        copy_block(read, write, at, to, columns, rows, block, tl.int64, 8, 16, ROWS, COLUMNS)
     else:
-        copy_block(
-            read,
-            write,
-            read_row,
-            write_row,
-            columns,
-            rows,
-            first_row,
-            first_column,
-            INTEGER,
-            UNIT,
-            UNIT,
-            ROWS,
-            COLUMNS,
-        )
+        copy_block(read, write, at, to, columns, rows, block, INTEGER, UNIT, UNIT, ROWS, COLUMNS)
 
 
 TYPES = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
@@ -112,15 +86,33 @@ class Entry(NamedTuple):
     write_row: int
 
 
-def entries_of(rows, size, source, target, read=0, write=0):
-    """Yield the entries of rows of elements of `size` bytes, from one memory, from byte `read` on,
-    to another. A single row is cut into rows of COLUMNS bytes, so that its blocks are full."""
-    for row in rows:
-        at, to, columns = (size * n for n in (row.read, row.write, row.columns))
-        at, to = at + read, to + write
-        if row.rows > 1:
-            apart = size * row.read_row, size * row.write_row
-            yield Entry(source, target, at, to, columns, row.rows, *apart)
+def entries_of(box, within, into, size, source, target, read=0, write=0):
+    """Yield the entries that copy a box of elements of `size` bytes between memories, in which
+    contiguous arrays that cover the boxes `within` and `into` begin at the bytes `read` and
+    `write`. A single row is cut into rows of COLUMNS bytes, so that its blocks are full."""
+    # (extent, read stride, write stride) in bytes, minor to major, contiguous ones together.
+    groups = [(size, 1, 1)]
+    read_stride = write_stride = size
+    for (low, high), (from_low, from_high), (to_low, to_high) in zip(
+        *(reversed([*ranges(each)]) for each in (box, within, into)), strict=True
+    ):
+        read += (low - from_low) * read_stride
+        write += (low - to_low) * write_stride
+        if high - low > 1:
+            extent, *steps = groups[-1]
+            if [read_stride, write_stride] == [extent * step for step in steps]:
+                groups[-1] = (extent * (high - low), *steps)
+            else:
+                groups.append((high - low, read_stride, write_stride))
+        read_stride *= from_high - from_low
+        write_stride *= to_high - to_low
+    columns = groups.pop(0)[0]
+    rows, *apart = groups.pop(0) if groups else (1, 0, 0)
+    for index in itertools.product(*(range(group[0]) for group in groups)):
+        at = read + sum(k * group[1] for k, group in zip(index, groups, strict=True))
+        to = write + sum(k * group[2] for k, group in zip(index, groups, strict=True))
+        if rows > 1:
+            yield Entry(source, target, at, to, columns, rows, *apart)
             continue
         whole = columns // COLUMNS * COLUMNS
         if whole:
@@ -148,15 +140,31 @@ class Listed:
         self.programs = len(number)
 
     def copy(self, sources, targets):
-        """Copy, in one launch if there is anything, between memories at these addresses."""
+        """Copy, in one launch if there is anything, between memories at these addresses. On a CPU
+        outside Triton's interpreter torch copies the same rows."""
         if not self.entries:
             return
         sources, targets = tuple(sources), tuple(targets)
+        if not has_kernels(self._entries, copy_kernel):
+            for entry in self.entries:
+                read, write = (
+                    sources[entry.source] + entry.read,
+                    targets[entry.target] + entry.write,
+                )
+                _rows(write, entry.write_row, entry).copy_(_rows(read, entry.read_row, entry))
+            return
         given = constants(math.gcd(self.divisor, *sources, *targets)).values()
         device = self._entries.device
         tables = table(sources, device), table(targets, device)
         with on(device):
             copy_kernel[(self.programs,)](self._blocks, self._entries, *tables, *given)
+
+
+def _rows(address, apart, entry):
+    """Return the rows of an entry, bytes of this process, as a tensor."""
+    memory = (ctypes.c_uint8 * (apart * (entry.rows - 1) + entry.columns)).from_address(address)
+    rows = torch.frombuffer(memory, dtype=torch.uint8)
+    return rows.as_strided((entry.rows, entry.columns), (apart, 1))
 
 
 def constants(divisor):

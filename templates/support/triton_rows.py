@@ -32,6 +32,13 @@ def move(source, target, inside):
 
 
 @triton.jit
+def places_of(block, ROWS: tl.constexpr, COLUMNS: tl.constexpr, COLUMN_BLOCKS: tl.constexpr):
+    """Return the rows and columns of a block, in units."""
+    row = block // COLUMN_BLOCKS * ROWS + tl.arange(0, ROWS)[:, None]
+    return row, block % COLUMN_BLOCKS * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+
+
+@triton.jit
 def copy_rows(
     source,
     target,
@@ -49,8 +56,7 @@ def copy_rows(
     COLUMN_BLOCKS: tl.constexpr,
 ):
     """Copy one block of rows: no division a unit. LANES divides all offsets and lengths."""
-    row = block // COLUMN_BLOCKS * ROWS + tl.arange(0, ROWS)[:, None]
-    column = block % COLUMN_BLOCKS * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    row, column = places_of(block, ROWS, COLUMNS, COLUMN_BLOCKS)
     inside = (row < rows) & (column < in_units(columns, block, WIDTH, LANES))
     at = row * in_units(read_row, block, WIDTH, LANES) + column
     to = row * in_units(write_row, block, WIDTH, LANES) + column
@@ -77,82 +83,33 @@ def copy_some_lines(
     COLUMN_BLOCKS: tl.constexpr,
 ):
     """Copy one block of rows, in lines of 16 bytes where these lie alike in both shards."""
-    read_units = in_units(read, block, WIDTH, 1)
-    write_units = in_units(write, block, WIDTH, 1)
-    read_step = in_units(read_row, block, WIDTH, 1)
-    write_step = in_units(write_row, block, WIDTH, 1)
-    if (
-        (read_step % LANES == 0)
-        & (write_step % LANES == 0)
-        & ((read_units - write_units) % LANES == 0)
-    ):
-        copy_lines(
-            source,
-            target,
-            read_units,
-            write_units,
-            read_step,
-            write_step,
-            rows,
-            in_units(columns, block, WIDTH, 1),
-            block,
-            LANES,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
-        )
+    row, column = places_of(block, ROWS, COLUMNS, COLUMN_BLOCKS)
+    read = in_units(read, block, WIDTH, 1)
+    write = in_units(write, block, WIDTH, 1)
+    read_row = in_units(read_row, block, WIDTH, 1)
+    write_row = in_units(write_row, block, WIDTH, 1)
+    columns = in_units(columns, block, WIDTH, 1)
+    if (read_row % LANES == 0) & (write_row % LANES == 0) & ((read - write) % LANES == 0):
+        # Whole lines, then the ends of rows.
+        skew = read % LANES
+        end = skew + columns
+        first = tl.cdiv(skew, LANES) * LANES
+        last = tl.maximum(end // LANES * LANES, first)
+        source += read // LANES * LANES
+        target += write // LANES * LANES
+        held = row * (read_row // LANES * LANES)
+        wanted = row * (write_row // LANES * LANES)
+        lines = (row < rows) & (column >= first) & (column < last)
+        move(source + (held + column), target + (wanted + column), lines)
+        if block % COLUMN_BLOCKS == 0:
+            edge = tl.arange(0, LANES)[None, :]
+            head = (row < rows) & (edge >= skew) & (edge < tl.minimum(first, end))
+            move(source + (held + edge), target + (wanted + edge), head)
+            tail = (row < rows) & (edge < end - last)
+            edge += last
+            move(source + (held + edge), target + (wanted + edge), tail)
     else:
-        copy_rows(
-            source,
-            target,
-            read,
-            write,
-            read_row,
-            write_row,
-            rows,
-            columns,
-            block,
-            WIDTH,
-            1,
-            ROWS,
-            COLUMNS,
-            COLUMN_BLOCKS,
-        )
-
-
-@triton.jit
-def copy_lines(
-    source,
-    target,
-    read,
-    write,
-    read_row,
-    write_row,
-    rows,
-    columns,
-    block,
-    LANES: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    COLUMN_BLOCKS: tl.constexpr,
-):
-    """Copy one block of rows that lie alike, all in units: whole lines, then the ends of rows."""
-    row = block // COLUMN_BLOCKS * ROWS + tl.arange(0, ROWS)[:, None]
-    column = block % COLUMN_BLOCKS * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    skew = read % LANES
-    end = skew + columns
-    first = tl.cdiv(skew, LANES) * LANES
-    last = tl.maximum(end // LANES * LANES, first)
-    source += read // LANES * LANES
-    target += write // LANES * LANES
-    read_row = read_row // LANES * LANES
-    write_row = write_row // LANES * LANES
-    lines = (row < rows) & (column >= first) & (column < last)
-    move(source + (row * read_row + column), target + (row * write_row + column), lines)
-    if block % COLUMN_BLOCKS == 0:
-        edge = tl.arange(0, LANES)[None, :]
-        head = (row < rows) & (edge >= skew) & (edge < tl.minimum(first, end))
-        move(source + (row * read_row + edge), target + (row * write_row + edge), head)
-        tail = (row < rows) & (edge < end - last)
-        edge += last
-        move(source + (row * read_row + edge), target + (row * write_row + edge), tail)
+        inside = (row < rows) & (column < columns)
+        at = row * read_row + column
+        to = row * write_row + column
+        move(source + (read + at), target + (write + to), inside)

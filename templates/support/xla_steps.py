@@ -118,7 +118,7 @@ def _side(ids, dims):
 def _rounds(devices, *step):
     """Return the rounds of a step, boxes of one shape each."""
     rounds: list[tuple] = []
-    boxes = (box for box, *_ in boxes_of(_moves(devices, *step), by_id=True))
+    boxes = boxes_of(_moves(devices, *step), by_id=True)
     for box in sorted(boxes, key=lambda box: (box.receiver - box.sender) % devices):
         for shape, sent, taken in rounds:
             if shape == box.shape and box.sender not in sent and box.receiver not in taken:

@@ -295,7 +295,7 @@ def test_verify_runs_the_backward_and_the_derivative(tmp_path: Path) -> None:
             r"pallas_tpu_backward\.py: device \d: \d+ of \d+ elements are wrong; .*",
         ),
         (
-            "source_shape, target_shape = _HOST.source_shape, ",
+            "source_shape, target_shape = _SOURCE.shape, ",
             "source_shape, target_shape = lambda device: (), ",
             r"pallas_tpu_backward\.py: source_shape\(0\): got: \(\), expected: \(13, 4\)",
         ),

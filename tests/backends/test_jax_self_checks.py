@@ -54,6 +54,27 @@ FAULTS = {
         "def tile(a0, a1, b0, b1):\n    return 0, 0, 0, 0\n",
         SENT,
     ),
+    "windows, chunks that are no whole units": (
+        "pallas_tpu",
+        UNEVEN,
+        "    chunk=(8, 128),",
+        "    chunk=(1, 128),",
+        r"device \d: waits for \d+ of \d+ elements",
+    ),
+    "windows, the staging area": (
+        "pallas_tpu",
+        UNEVEN,
+        "    stage=(8, 384),",
+        "    stage=(8, 128),",
+        r"Piece\(.*\): outside the staging area",
+    ),
+    "fetches": (
+        "jax_xla",
+        between((8, 8), '[{"x"}, {"y"}]', '[{}, {"x"}]', Mesh({"x": 2, "y": 2})),
+        "MOVES = fetches(FETCHES,",
+        "MOVES = fetches(FETCHES[::-1],",
+        SENT,
+    ),
     "rounds": (
         "jax_xla",
         between((12, 12), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),

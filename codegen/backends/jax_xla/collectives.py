@@ -34,10 +34,12 @@ class AxisChange:
 
 @dataclass(frozen=True)
 class Collectives:
-    """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds."""
+    """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds;
+    `libraries`: those that they use."""
 
     lines: tuple[str, ...]
     wire: tuple[int, int]
+    libraries: frozenset[str] = frozenset()
 
 
 def collectives_of(
@@ -65,7 +67,8 @@ def collectives_of(
     program.cut(exchange.target.local_shape)
     *first, last = program.lines or ["x = x"]
     wire = program.wire, program.wire * reshard.source.mesh.size
-    return Collectives((*first, last.replace("x = ", "y = ", 1)), wire)
+    libraries = frozenset(("lax",) if program.lines else ())
+    return Collectives((*first, last.replace("x = ", "y = ", 1)), wire, libraries)
 
 
 def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:

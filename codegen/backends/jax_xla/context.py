@@ -25,7 +25,6 @@ from shardwright.codegen.backends.jax_host import (
     facts_of,
     host_text,
     imports_of,
-    libraries_of,
     library_lines,
     quoted_names,
     short_dims,
@@ -215,13 +214,12 @@ def _text(
     calls |= {host.home: [host.class_name], "jax_meshes": ["Sharded"], "xla_program": names}
     if transport.moves:
         program.append(f"moves={MOVES}")
-    body = transport.libraries | libraries_of(transport.constants)
     return XlaText(
         backend=NAME,
         support=version(NAME),
         module=host.module,
         host=host,
-        libraries=library_lines(body),
+        libraries=library_lines(transport.libraries),
         support_lines=imports_of(calls),
         wire_bytes=wire,
         constants=(

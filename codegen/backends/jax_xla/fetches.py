@@ -59,6 +59,11 @@ class Fetches:
         return self.permutes + len(self.dimensions)
 
     @property
+    def libraries(self) -> frozenset[str]:
+        """What the statements use."""
+        return frozenset(("lax",) if self.dimensions else ())
+
+    @property
     def gathers(self) -> tuple[str, ...]:
         """Statements that make the shard `y` of the own box `y`."""
         lines, shape = [], list(self.join.window)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import sympy
 
-from shardwright.codegen.backends.jax_host import called, libraries_of
+from shardwright.codegen.backends.jax_host import called
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
@@ -51,7 +51,7 @@ def transport_of(how: How, exchange: Exchange, some_local: bool) -> Transport:
     shape = repr(exchange.target.local_shape)
     match how:
         case Collectives(lines=lines):
-            return Transport(lines, libraries=libraries_of(lines))
+            return Transport(lines, libraries=how.libraries)
         case Groups(join=join):
             lines = (f"y = among_groups(x, {MOVES}, AXES)", *join.lines_of_rows)
             return _by_rule(exchange, some_local, lines, ("among_groups",))
@@ -59,7 +59,8 @@ def transport_of(how: How, exchange: Exchange, some_local: bool) -> Transport:
             more = [f"unit={unit}"] if unit > 1 else []
             given = ["x", MOVES, "AXES", repr(how.target_rows), str(axis), *more]
             lines = (*how.lines_before, *called("y = ragged", given, indents=1), *how.lines_after)
-            return _by_rule(exchange, some_local, lines, ("ragged",))
+            ragged = _by_rule(exchange, some_local, lines, ("ragged",))
+            return replace(ragged, libraries=how.libraries)
         case Fetches():
             return _fetches(how)
         case Rounds(table=table) if table:
@@ -74,7 +75,7 @@ def transport_of(how: How, exchange: Exchange, some_local: bool) -> Transport:
             return Transport(
                 lines,
                 {"xla_steps": how.calls} if how.calls else {},
-                libraries_of((*lines, *how.constant_lines)),
+                how.libraries,
                 how.constant_lines,
             )
         case _:
@@ -103,10 +104,8 @@ def _by_rule(
     return Transport(
         lines,
         {"boxes": names, "xla_boxes": calls},
-        libraries_of(lines),
-        (),
-        functions,
-        tuple(called(f"{MOVES} = Exchange", ends)),
+        functions=functions,
+        moves=tuple(called(f"{MOVES} = Exchange", ends)),
     )
 
 
@@ -155,16 +154,18 @@ def _fetches(how: Fetches) -> Transport:
     elif how.is_whole:
         lines.append("y = x")
     several = len(how.dimensions) > 1
+    groups = "GROUPS" if how.members > 1 else "()"
     return Transport(
         (*lines, *how.gathers),
-        {"xla_boxes": tuple(sorted([*calls, *(["along"] if several else [])]))},
-        libraries_of(how.gathers),
+        {"xla_boxes": tuple(sorted([*calls, "fetches", *(["along"] if several else [])]))},
+        how.libraries,
         (
             "# The rank whose box every rank fetches, and who then gather one another's.",
             *constant_lines("FETCHES", [str(rank) for rank in how.senders]),
             *(_rows("GROUPS", how.groups) if how.members > 1 else ()),
             *_grid(how),
         ),
+        moves=(f"{MOVES} = fetches(FETCHES, {groups}, _SOURCE.side, _TARGET.side)",),
     )
 
 

@@ -58,6 +58,7 @@ class PallasTpu(Backend):
         "jax_program",
         "pallas_direct",
         "pallas_index",
+        "pallas_packed",
         "pallas_peers",
         "pallas_program",
         "pallas_routed",

@@ -14,7 +14,7 @@ from shardwright.codegen.backends.jax_host import (
     imports_of,
     library_lines,
 )
-from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
+from shardwright.codegen.backends.pallas_tpu.program import kernel_text
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.grid import refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.strategy import (
@@ -42,7 +42,6 @@ from shardwright.ir.plan import DirectPlan, Plan, direct_of
 NAME = "pallas_tpu"
 # Collective ids are 16-bit signed numbers in the interpreter.
 COLLECTIVE_IDS = 2**15
-ARITHMETIC = ("div", "maximum", "minimum", "rem")
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
 
 
@@ -115,11 +114,10 @@ def pallas_text(request: Request, choice: FormChoice) -> PallasText:
     host = host_text(plan, boxes)
     text = kernel_text(exchange, choice.form, host, reach)
     module = text_of(plan, request.command, PALLAS, text.functions, said, plan.exchange)
-    arithmetic = module.calls | {name for name in ARITHMETIC if _calls(name, text)}
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {host.home: {host.class_name}, "jax_meshes": {"Sharded"}}
-    if arithmetic:
-        calls["pallas_index"] = {*calls.get("pallas_index", ()), *arithmetic}
+    if module.calls:
+        calls["pallas_index"] = {*calls.get("pallas_index", ()), *module.calls}
     sends = host.communicates
     return PallasText(
         backend=NAME,
@@ -135,12 +133,6 @@ def pallas_text(request: Request, choice: FormChoice) -> PallasText:
         kernels=text.kernels,
         host_lines=(*text.made, *host.host_lines(request, NAME)),
     )
-
-
-def _calls(name: str, text: KernelText) -> bool:
-    """Return whether functions of positions, or a kernel, call a function of integers."""
-    functions = (*text.positions, *text.kernels)
-    return any(f"{name}(" in line for lines in functions for line in lines)
 
 
 def collective_id(plan: DirectPlan) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from shardwright.codegen.backends.jax_host import HostText, called, libraries_of
+from shardwright.codegen.backends.jax_host import HostText, called
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import Form
@@ -14,6 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)
@@ -38,36 +42,44 @@ class KernelText:
     positions: tuple[tuple[str, ...], ...] = field(default=())
 
 
-def kernel_text(exchange: Exchange, form: Form, host: HostText, reach: bool) -> KernelText:
-    """Return the text of a form; `reach`: whether it is for a topology of powers of two."""
+def kernel_text(exchange: Exchange, form: Form, host: HostText, powers_of_two: bool) -> KernelText:
+    """Return the text of a form; `powers_of_two`: whether it is for a
+    topology of those."""
     if isinstance(form, Direct):
         uniform = Uniform.of(exchange, form.view, host.program_axes)
         if uniform is not None:
-            return _uniform(exchange, form, uniform, reach)
+            return _uniform(exchange, form, uniform, powers_of_two)
     functions = exchange.once(index_functions)
     used = (*(f for f in functions if f.name not in UNUSED), *form.functions(exchange))
-    calls, made, before, kernels = _form(form, exchange, host, reach)
+    calls, made, before, kernels = _form(form, exchange, host, powers_of_two)
     peers = _peers(exchange, host)
     names = ["Forms", "Peers", *(["Pieces"] if exchange.rule.pieces > 1 else [])]
     return KernelText(
         functions=used,
         calls={"pallas_peers": tuple(names), **calls},
-        libraries=libraries_of(line for lines in kernels for line in lines),
+        libraries=_libraries(form, host),
         made=made,
         moves=(*peers, *before),
         kernels=kernels,
     )
 
 
-def _settings(host: HostText, reach: bool) -> list[str]:
+def _libraries(form: Form, host: HostText) -> frozenset[str]:
+    """Return the libraries that the kernel of a form uses, where it stands in the module."""
+    if not isinstance(form, Direct):
+        return frozenset()
+    return frozenset(("pl", "pltpu", *(("jnp",) if host.communicates else ())))
+
+
+def _settings(host: HostText, powers_of_two: bool) -> list[str]:
     """Return what every program is given of the mesh."""
     found = ["collective_id=COLLECTIVE_ID"] if host.communicates else []
-    return [*found, *(["reach=True"] if reach else [])]
+    return [*found, *(["powers_of_two=True"] if powers_of_two else [])]
 
 
-def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, reach: bool) -> KernelText:
+def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: bool) -> KernelText:
     settings = ["collective_id=COLLECTIVE_ID"] if uniform.sends else []
-    settings += ["reach=True"] if reach else []
+    settings += ["powers_of_two=True"] if powers_of_two else []
     given = ["_kernel", str(len(uniform.semaphores)), PEERS, repr(form.view)]
     several = uniform.count > 1
     met = ("each_peer", "meet") if several else ("meet_one",)
@@ -75,9 +87,9 @@ def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, reach: bool) ->
         functions=exchange.once(box_functions),
         calls={
             "pallas_direct": ("Direct", "Permuted", *(met if uniform.sends else ())),
-            "pallas_index": ("LOGICAL",) if uniform.sends else (),
+            "pallas_index": (*uniform.arithmetic, *(("LOGICAL",) if uniform.sends else ())),
         },
-        libraries=libraries_of(uniform.kernel),
+        libraries=uniform.libraries,
         made=tuple(called("_PROGRAM = Direct", [*given, *settings])),
         moves=tuple(uniform.peers_lines),
         positions=uniform.functions,
@@ -104,8 +116,8 @@ Made = tuple[
 """What is called, the object that runs kernels, constants, and functions."""
 
 
-def _form(form: Form, exchange: Exchange, host: HostText, reach: bool) -> Made:
-    settings = _settings(host, reach)
+def _form(form: Form, exchange: Exchange, host: HostText, powers_of_two: bool) -> Made:
+    settings = _settings(host, powers_of_two)
     match form:
         case Direct():
             return _direct(form, exchange, host, settings)
@@ -215,15 +227,28 @@ def _waiting() -> list[str]:
 
 
 def _windows(form: Windows, exchange: Exchange, host: HostText, settings: list[str]) -> Made:
-    tiling = [f"{n}={getattr(form, n)!r}" for n in ("unit", "chunk", "window", "blocks", "meet")]
+    tile, shard = _by(form.tile), _by([exchange.target.local_shape[axis] for axis in form.view])
+    explained = {
+        "unit": "as memory is tiled",
+        "chunk": f"in whole units, of the widest tile, {tile}, or a part of it",
+        "window": "a unit more where a chunk may begin within one",
+        "blocks": f"ceil(target shard, {shard} / chunk)",
+        "meet": "source shards that a block meets at most",
+    }
     if host.communicates:
-        tiling += [f"{name}={getattr(form, name)!r}" for name in ("chunks", "stage", "step")]
-    tiling += [f"rolled={form.rolled!r}"] if form.rolled else []
-    tiling += [f"more_rows={form.few_rows}"] if form.few_rows else []
+        explained |= {
+            "chunks": f"ceil(widest tile, {tile} / chunk)",
+            "stage": "tiles lie as in the target shard, each from a whole unit on,",
+            "step": "and so much further for each tile before it: no two share a unit",
+        }
+    explained |= {"rolled": "the dimensions along which chunks are shifted"} if form.rolled else {}
+    tiling = [(f"{name}={getattr(form, name)!r}", said) for name, said in explained.items()]
+    if form.few_rows:
+        tiling.append((f"more_rows={form.few_rows}", "memory of fewer rows is tiled otherwise"))
     parts = {axis: dim.parts for axis, dim in enumerate(exchange.source.dims) if not dim.is_flat}
     given = [PEERS, repr(form.view), "TILING", "source_at", *settings]
     given += [f"source_parts={parts!r}"] if parts else []
-    before = (*ABOUT_WINDOWS, *called("TILING = Tiling", tiling))
+    before = (*ABOUT_WINDOWS, *_explained("TILING = Tiling", tiling))
     made = tuple(called("_PROGRAM = Windows", given))
     return {"pallas_windows": ("Tiling", "Windows")}, made, before, ()
 
@@ -233,21 +258,54 @@ ABOUT_WINDOWS = (
     "# From there every block of the target shard is put together.",
 )
 
+Explained = list[tuple[str, str]]
+"""Arguments, each with why it is what it is; empty where its name says it."""
+
+
+def _explained(function: str, arguments: Explained) -> tuple[str, ...]:
+    """Return a call with an argument a line, and why it is what it is where there is room."""
+    lines = [f"{function}("]
+    for argument, said in arguments:
+        line = f"{INDENT}{argument},  # {said}"
+        lines.append(line if said and len(line) <= WIDTH else f"{INDENT}{argument},")
+    return (*lines, ")")
+
 
 def _slots(form: Slots, exchange: Exchange, settings: list[str]) -> Made:
-    reached = form.unpack_shape != exchange.target.local_shape
+    shape = form.granules, form.packed, LANES
     given = [
-        PEERS,
-        f"window={form.window!r}",
-        f"slot=({form.granules}, {form.packed}, 128)",
-        f"outgoing={form.outgoing}",
-        f"incoming={form.incoming}",
-        *([f"padding={form.pack_padding}"] if form.pack_padding else []),
-        *([f"reached={form.unpack_shape!r}"] if reached else []),
-        *settings,
+        (PEERS, ""),
+        (f"Slot({shape}, {form.window!r}, dense=True)", _granules(form.window, shape)),
+        (f"window={form.window!r}", "the largest tile"),
+        (f"outgoing={math.prod(form.outgoing)}", f"up to {_by(form.outgoing)} tiles of a device"),
+        (f"incoming={math.prod(form.incoming)}", f"up to {_by(form.incoming)} tiles of a device"),
+        *_reaches(form, exchange),
+        *((setting, "") for setting in settings),
     ]
-    made = tuple(called("_PROGRAM = Slots", given))
-    return {"pallas_slots": ("Slots",)}, made, (), ()
+    calls: dict[str, tuple[str, ...]] = {"pallas_packed": ("Slot",), "pallas_slots": ("Slots",)}
+    return calls, _explained("_PROGRAM = Slots", given), (), ()
+
+
+def _granules(held: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """Return why a slot has as many granules as it has."""
+    return f"ceil({math.prod(held)} / {math.prod(shape[1:])}) granules of 512 bytes"
+
+
+def _reaches(form: Slots | Routed, exchange: Exchange) -> Explained:
+    """Return how far windows reach, where that is beyond the ends of shards."""
+    sides = (
+        ("source", form.source_reach, exchange.source.local_shape),
+        ("target", form.target_reach, exchange.target.local_shape),
+    )
+    return [
+        (f"{side}_reach={reach!r}", f"of windows at the last tiles in a shard of {_by(shape)}")
+        for side, reach, shape in sides
+        if reach != shape
+    ]
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return " x ".join(map(str, sizes))
 
 
 def _routed(form: Routed, exchange: Exchange) -> Made:
@@ -256,22 +314,27 @@ def _routed(form: Routed, exchange: Exchange) -> Made:
     held += [f"order={slot.order!r}"] if slot.turned else []
     sized = tuple((axis, slot.units[axis]) for axis in slot.sized)
     held += [f"sized={sized!r}"] if sized else []
-    reached = form.unpack_shape != exchange.target.local_shape
+    what = "the source shard as far as windows reach" if form.spreads else "the largest tile"
+    if slot.dense:
+        what = _granules(slot.held, slot.shape)
     given = [
-        PEERS,
-        "SCHEDULE",
-        f"Slot({', '.join(held)})",
-        f"window={form.window!r}",
-        "collective_id=COLLECTIVE_ID",
-        f"slot_bytes={form.itemsize * slot.elements}",
-        *([f"padding={form.pack_padding}"] if form.pack_padding else []),
-        *([f"reached={form.unpack_shape!r}"] if reached else []),
+        (PEERS, ""),
+        ("SCHEDULE", ""),
+        (f"Slot({', '.join(held)})", what),
+        (f"window={form.window!r}", "the largest tile"),
+        ("collective_id=COLLECTIVE_ID", ""),
+        (f"slot_bytes={form.itemsize * slot.elements}", "as memory is tiled"),
+        *_reaches(form, exchange),
     ]
     tables = ["DIGITS", "OFFSETS", "ARRIVES", "ROUNDS", "MOVES", "PARTNERS"]
     tables.append(f"slots={form.schedule.places}")
-    before = (*_route_lines(form), *called("SCHEDULE = Schedule", tables))
-    made = tuple(called(f"_PROGRAM = {name}", given))
-    return {"pallas_routed": ("Schedule", "Slot", name)}, made, before, ()
+    before = (
+        *_route_lines(form),
+        *called("SCHEDULE = Schedule", tables),
+    )
+    made = _explained(f"_PROGRAM = {name}", given)
+    calls: dict[str, tuple[str, ...]] = {"pallas_packed": ("Slot",)}
+    return calls | {"pallas_routed": ("Schedule", name)}, made, before, ()
 
 
 def _route_lines(form: Routed) -> tuple[str, ...]:

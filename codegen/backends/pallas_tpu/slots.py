@@ -28,8 +28,8 @@ class Slots:
 
     Granules stand along a dimension that is not tiled, so that a slot takes no more than it must.
 
-    `outgoing`, `incoming`: slots of a device; `pack_padding`: what windows need beyond the source
-    shard; `unpack_shape`: what they reach of the target shard.
+    `outgoing`, `incoming`: slots of a device, the most along each dimension; `source_reach`,
+    `target_reach`: how far windows reach into shards, at least to their ends.
     """
 
     view: View
@@ -37,10 +37,11 @@ class Slots:
     window: tuple[int, ...]
     packed: int
     granules: int
-    outgoing: int
-    incoming: int
-    pack_padding: str
-    unpack_shape: tuple[int, ...]
+    outgoing: tuple[int, ...]
+    incoming: tuple[int, ...]
+    source_reach: tuple[int, ...]
+    target_reach: tuple[int, ...]
+    pads: bool
     name: str = "slots"
 
     @staticmethod
@@ -48,11 +49,8 @@ class Slots:
         """Return the form of an exchange."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
-        pieces = exchange.rule.pieces
-        ends = [reach(exchange, axis, window[axis]) for axis in axes]
-        over = [
-            max(end - dim.size, 0) for (end, _), dim in zip(ends, exchange.source.dims, strict=True)
-        ]
+        source_reach, target_reach = reaches(exchange, window)
+        pieces = [exchange.rule.pieces if _is_cut(exchange, axis) else 1 for axis in axes]
         packed = 4 // min(itemsize, 4)
         return Slots(
             view=tuple(axes),
@@ -60,12 +58,11 @@ class Slots:
             window=window,
             packed=packed,
             granules=-(-math.prod(window) // (packed * LANES)),
-            outgoing=math.prod(tiles.max_peers_of_source for tiles in exchange.dims) * pieces,
-            incoming=math.prod(tiles.max_peers_of_target for tiles in exchange.dims) * pieces,
-            pack_padding=f"[{', '.join(f'(0, {more})' for more in over)}]" if any(over) else "",
-            unpack_shape=tuple(
-                max(end, dim.size) for (_, end), dim in zip(ends, exchange.target.dims, strict=True)
-            ),
+            outgoing=tuple(exchange.dims[a].max_peers_of_source * pieces[a] for a in axes),
+            incoming=tuple(exchange.dims[a].max_peers_of_target * pieces[a] for a in axes),
+            source_reach=source_reach,
+            target_reach=target_reach,
+            pads=source_reach != exchange.source.local_shape,
         )
 
     @property
@@ -84,10 +81,11 @@ class Slots:
         into = sums.received(self._sent)
         slot, window = self.granules * self.packed * LANES, self._padded(self.window)
         source, target = exchange.source, exchange.target
-        packed = self.outgoing * (window + 2 * slot) * source.mesh.size
-        unpacked = self.incoming * (slot + 2 * window) * target.mesh.size
-        shards = self._padded(source.local_shape) * source.mesh.size if self.pack_padding else 0
-        shards += 2 * self._padded(self.unpack_shape) * target.mesh.size
+        outgoing, incoming = math.prod(self.outgoing), math.prod(self.incoming)
+        packed = outgoing * (window + 2 * slot) * source.mesh.size
+        unpacked = incoming * (slot + 2 * window) * target.mesh.size
+        shards = self._padded(source.local_shape) * source.mesh.size if self.pads else 0
+        shards += 2 * self._padded(self.target_reach) * target.mesh.size
         moved = packed + unpacked + shards + 2 * (int(into.sum()) + sums.local(self._sent))
         return Figures(
             wire_bytes=itemsize * int(into.sum()),
@@ -95,8 +93,8 @@ class Slots:
             exact_bytes=itemsize * sums.remote(width),
             hbm_bytes=itemsize * moved,
             hbm_least=least_traffic(sums, itemsize),
-            staging_bytes=itemsize * slot * (self.outgoing + self.incoming),
-            chunks=2 * (self.outgoing * source.mesh.size + self.incoming * target.mesh.size),
+            staging_bytes=itemsize * slot * (outgoing + incoming),
+            chunks=2 * (outgoing * source.mesh.size + incoming * target.mesh.size),
         )
 
     def _sent(self, pieces: Pieces, axis: int) -> Integers:
@@ -122,7 +120,19 @@ def widest(exchange: Exchange, axis: int) -> int:
     return int(end)
 
 
-def reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
+def reaches(exchange: Exchange, window: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how far windows reach into the source shard and into the target shard, at least to
+    their ends."""
+    ends = [_reach(exchange, axis, extent) for axis, extent in enumerate(window)]
+    shapes = exchange.source.local_shape, exchange.target.local_shape
+    source, target = (
+        tuple(map(max, far, shape))
+        for far, shape in zip(zip(*ends, strict=True), shapes, strict=True)
+    )
+    return source, target
+
+
+def _reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
     """Return how far windows reach from the start of the source and of the target shard."""
     tiles = exchange.dims[axis]
     pairs = tiles.pairs

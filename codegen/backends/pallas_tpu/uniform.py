@@ -19,12 +19,13 @@ import numpy as np
 from shardwright.codegen.backends.jax_host import called
 from shardwright.codegen.backends.lines import length, printed, pruned
 from shardwright.codegen.backends.pallas_tpu.memory import View
-from shardwright.codegen.emit.index_functions import FunctionBody
+from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
 from shardwright.codegen.emit.python_text import INDENT
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, floor_div, mod
 from shardwright.ir.algebra.printers import PALLAS
 from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import DimLayout
 from shardwright.ir.tiles import DimTiles
 
 
@@ -89,20 +90,41 @@ class Uniform:
         return "receiver" if self.count > 1 else "receiver_of"
 
     @property
+    def libraries(self) -> frozenset[str]:
+        """The libraries that the kernel uses."""
+        tests = self.count == 1 and self.held[0] and self.sends
+        uses_pl = tests or self.count > 1 or any(map(self._owner, self.view))
+        return frozenset(("lax", "pltpu", *(("pl",) if uses_pl else ())))
+
+    @property
+    def arithmetic(self) -> frozenset[str]:
+        """The functions of integers that the kernel and the functions of positions call."""
+        values = [value for function in self._positions for value in function.values]
+        values += [self._start(axis) for axis in self.view if self._owner(axis)]
+        if self.count > 1 and self.held[0] and not self.held[1]:
+            values += [end for ends in self._alike for end in ends]
+        calls = frozenset[str]().union(*map(PALLAS.calls, values))
+        return frozenset(name.lstrip("_") for name in calls)
+
+    @property
     def functions(self) -> tuple[tuple[str, ...], ...]:
         """The functions that say who sends to whom."""
+        return tuple(function.lines for function in self._positions)
+
+    @cached_property
+    def _positions(self) -> tuple[_Function, ...]:
         size, number = self.exchange.source.mesh.size, Index("number", self.count)
         if self.count == 1:
             device = Index("device", size)
             return (
-                _function("receiver_of(device)", ONE_RECEIVER, *self._receiver(device, number)),
-                _function("sender_to(device)", ONE_SENDER, *self._sender(device, number)),
+                _Function("receiver_of(device)", ONE_RECEIVER, *self._receiver(device, number)),
+                _Function("sender_to(device)", ONE_SENDER, *self._sender(device, number)),
             )
         found = self._receiver(Index("sender", size), number)
         back = self._sender(Index("receiver", size), number)
         return (
-            _function("receiver(sender, number)", RECEIVER, *found),
-            _function("sender(receiver, number)", SENDER, *back),
+            _Function("receiver(sender, number)", RECEIVER, *found),
+            _Function("sender(receiver, number)", SENDER, *back),
         )
 
     def _receiver(self, sender: Index, number: Value) -> tuple[FunctionBody, Value]:
@@ -130,23 +152,53 @@ class Uniform:
             number = floor_div(number, count)
         return _in_words(shards, "a", lambda found: source.position(found, 0))
 
-    def _part(self, ref: str, position: str) -> str:
-        """Return the part of a shard where a tile begins: of the source shard as its receiver says,
-        of the target shard as its sender does."""
-        slices = []
+    def _owner(self, axis: int) -> str:
+        """Return whose own extent along a dimension tiles have less of than the other end: its
+        place says where in the other's shard a tile begins. Empty where both have the same."""
+        source, target = (side.size for side in self._sides(axis))
+        return "" if source == target else "receiver" if source > target else "sender"
+
+    def _sides(self, axis: int) -> tuple[DimLayout, DimLayout]:
+        return self.exchange.dims[axis].source, self.exchange.dims[axis].target
+
+    def _helper(self, axis: int) -> str:
+        """Return the name of the function that gives the range of tiles along a dimension."""
+        rank = len(self.view)
+        return {1: "part", 2: ("rows", "columns")[axis % 2]}.get(rank, f"part{axis}") + "_of"
+
+    def _start(self, axis: int) -> Value:
+        """Return where, along a dimension, a tile begins in the shard of the other end."""
+        owner, (source, target) = self._owner(axis), self._sides(axis)
+        small, large = (target, source) if owner == "receiver" else (source, target)
+        position = Index(owner, self.exchange.source.mesh.size)
+        return simplify(mod(small.index(position), large.size // small.size) * small.size)
+
+    def _helpers(self) -> list[str]:
+        """Return functions of the owner of what tiles have all of: their range in the shard of the
+        other end."""
+        lines = []
         for place, axis in enumerate(self.view):
-            tiles, size = self.exchange.dims[axis], self.exchange.source.mesh.size
-            own, other = tiles.source, tiles.target
-            if ref == "y":
-                own, other = other, own
-            if own.size <= other.size:
-                slices.append(":")
+            owner, (source, target) = self._owner(axis), self._sides(axis)
+            if not owner:
                 continue
-            index = mod(other.index(Index(position, size)), own.size // other.size)
-            start = PALLAS.text(simplify(index * other.size))
-            tiled = place >= len(self.view) - 2 and not start.isdigit()
-            start = f"pl.multiple_of({start}, {other.size})" if tiled else start
-            slices.append(f"pl.ds({start}, {other.size})")
+            size, text = min(source.size, target.size), PALLAS.text(self._start(axis))
+            tiled = place >= len(self.view) - 2 and not text.isdigit()
+            text = f"pl.multiple_of({text}, {size})" if tiled else text
+            said = "takes of its senders'" if owner == "receiver" else "fills of its receivers'"
+            lines += [
+                f"def {self._helper(axis)}({owner}):  # what it {said} shards",
+                f"{INDENT}return pl.ds({text}, {size})",
+                "",
+            ]
+        return lines
+
+    def _part(self, ref: str, peer: str) -> str:
+        """Return the part of a shard that a tile takes; the sender is this device."""
+        owner, device = ("receiver", peer) if ref == "x" else ("sender", "me")
+        slices = [
+            f"{self._helper(axis)}({device})" if self._owner(axis) == owner else ":"
+            for axis in self.view
+        ]
         return ref if set(slices) == {":"} else f"{ref}.at[{', '.join(slices)}]"
 
     @property
@@ -154,21 +206,17 @@ class Uniform:
         """The lines of the kernel."""
         return (
             f"def _kernel(x, y, {', '.join(self.semaphores)}):",
-            f'{INDENT}"""{self._doc}',
-            "",
-            f"{INDENT}x, y: its source and target shard; {', '.join(self.semaphores)}: DMA "
-            "semaphores.",
-            f'{INDENT}"""',
+            f'{INDENT}"""{self._doc}"""',
             *(INDENT + line if line else "" for line in self._lines()),
         )
 
     @property
     def _doc(self) -> str:
         if not self.sends:
-            return "Copy what this device's target shard has of its source shard."
+            return "Copy what y, this device's target shard, has of x, its source shard."
         if self.count == 1:
-            return "Push this device's shard to its receiver."
-        return "Push this device's tiles into their receivers' target shards."
+            return "Push x, this device's source shard, into y, its receiver's target shard."
+        return "Push this device's tiles of x, its source shard, into y, receivers' target shards."
 
     def _lines(self) -> list[str]:
         place = [f"me = lax.axis_index({self.axes})"]
@@ -177,12 +225,11 @@ class Uniform:
         return [*place, *(self._one() if self.count == 1 else self._several())]
 
     def _keep(self) -> list[str]:
+        return [*self._helpers(), *self._kept(), "keep.start()", "keep.wait()"]
+
+    def _kept(self) -> list[str]:
         given = [self._part("x", "me"), self._part("y", "me"), "copied"]
-        return [
-            *called("keep = pltpu.make_async_copy", given, indents=1),
-            "keep.start()",
-            "keep.wait()",
-        ]
+        return called("keep = pltpu.make_async_copy", given, indents=1)
 
     def _one(self) -> list[str]:
         """Return the lines of a permutation of whole shards."""
@@ -212,47 +259,44 @@ class Uniform:
         return called(f"{name} pltpu.make_async_remote_copy", given, indents=2)
 
     def _several(self) -> list[str]:
-        place, (kept, all_kept) = self._part("y", "me"), self.held
-        write = "y" if place == "y" else "place"
-        keep = self._keep_of(write) if all_kept else self._keep_some(write) if kept else []
+        kept, all_kept = self.held
+        keep = self._keep_some() if kept else []
+        if all_kept:
+            keep = [*self._kept(), "keep.start()", "keep.wait()"]
         each = f"each_peer(me, receiver, {self.count}, lambda peer: push(peer)"
         return [
             f"meet(me, sender, receiver, {self.count})",
-            *([f"place = {place}"] if write != "y" else []),
             "",
+            *self._helpers(),
             "def push(peer):",
-            f"{INDENT}part = {self._part('x', 'peer')}",
-            *(INDENT + line for line in self._copy("return", "part", write, "peer")),
+            f"{INDENT}read, write = {self._part('x', 'peer')}, {self._part('y', 'peer')}",
+            *(INDENT + line for line in self._copy("return", "read", "write", "peer")),
             "",
             f"{each}.start())",
             *keep,
-            "# What leaves has left, and as many bytes have come.",
-            f"{each}.wait())",
+            f"{each}.wait())  # has left, and as much has come",
         ]
 
-    def _keep_of(self, write: str) -> list[str]:
-        given = [self._part("x", "me"), write, "copied"]
-        made = called("keep = pltpu.make_async_copy", given, indents=1)
-        return [*made, "keep.start()", "keep.wait()"]
-
-    def _keep_some(self, write: str) -> list[str]:
-        """Return the lines that copy a device's own tile where it has one."""
-        tests = []
-        size = self.exchange.source.mesh.size
-        for tiles in self.exchange.dims:
-            a, b = (side.index(Index("me", size)) for side in (tiles.source, tiles.target))
-            larger = max(tiles.source.size, tiles.target.size)
+    @property
+    def _alike(self) -> list[list[Value]]:
+        """What is the same where a device holds a tile of its own, by dimension."""
+        found, position = [], Index("me", self.exchange.source.mesh.size)
+        for axis in range(len(self.view)):
+            sides = self._sides(axis)
+            larger = max(side.size for side in sides)
             ends = [
-                simplify(floor_div(index, larger // side.size))
-                for index, side in ((a, tiles.source), (b, tiles.target))
+                simplify(floor_div(side.index(position), larger // side.size)) for side in sides
             ]
-            if ends[0] != ends[1]:
-                tests.append(" == ".join(PALLAS.text(end) for end in ends))
+            found += [ends] if ends[0] != ends[1] else []
+        return found
+
+    def _keep_some(self) -> list[str]:
+        """Return the lines that copy a device's own tile where it has one."""
+        tests = [" == ".join(map(PALLAS.text, ends)) for ends in self._alike]
         some = tests[0] if len(tests) == 1 else " & ".join(f"({test})" for test in tests)
-        given = [self._part("x", "me"), write, "copied"]
         return [
             f"some = {some}  # whether it holds a tile of its own",
-            *called("keep = pltpu.make_async_copy", given, indents=1),
+            *self._kept(),
             "pl.when(some)(keep.start)",
             "pl.when(some)(keep.wait)",
         ]
@@ -290,8 +334,27 @@ def _met(tiles: DimTiles) -> tuple[int, int]:
     return max(target // source, 1), max(source // target, 1)
 
 
-def _function(signature: str, doc: str, body: FunctionBody, result: Value) -> tuple[str, ...]:
-    """Return the lines of a function of one result."""
-    last = f"return {PALLAS.text(result)}"
-    lines = [*printed(PALLAS, pruned(body.lines, [last])), last]
-    return (f"def {signature}:", f'{INDENT}"""{doc}"""', *(INDENT + line for line in lines))
+@dataclass(frozen=True)
+class _Function:
+    """A function of one result."""
+
+    signature: str
+    doc: str
+    body: FunctionBody
+    result: Value
+
+    @cached_property
+    def _assignments(self) -> list[Assignment]:
+        return pruned(self.body.lines, [PALLAS.text(self.result)])
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All expressions, of assignments and the result."""
+        return (*(each.value for each in self._assignments), self.result)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The function as text."""
+        lines = [*printed(PALLAS, self._assignments), f"return {PALLAS.text(self.result)}"]
+        head = (f"def {self.signature}:", f'{INDENT}"""{self.doc}"""')
+        return (*head, *(INDENT + line for line in lines))

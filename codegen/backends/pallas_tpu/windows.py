@@ -193,6 +193,11 @@ class Windows:
         return tuple(dim.chunk for dim in self.dims)
 
     @property
+    def tile(self) -> tuple[int, ...]:
+        """Extents of the widest tile."""
+        return tuple(int(dim.pieces.width.max()) for dim in self.dims)
+
+    @property
     def window(self) -> tuple[int, ...]:
         """Extents of a window."""
         return tuple(dim.window for dim in self.dims)

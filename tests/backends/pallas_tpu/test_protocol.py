@@ -117,7 +117,7 @@ def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
 
 
 def test_a_signal_to_a_wrong_peer_is_found(tmp_path: Path) -> None:
-    wrong = ("signal(barrier, 1, device_id=peer,", "signal(barrier, 1, device_id=(peer + 1) % 8,")
+    wrong = ("return peer != me, peer\n", "return peer != me, (peer + 1) % 8\n")
     assert "which has not told it that it may" in fault(ALIGNED, tmp_path, wrong)
 
 

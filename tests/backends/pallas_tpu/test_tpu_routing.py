@@ -308,7 +308,7 @@ def test_where_all_are_in_reach_tiles_go_straight(tmp_path: Path) -> None:
     made = planned(MESH_8, (512, 256), "float32", '[{"x"}, {}]', '[{}, {"x"}]')
     assert pallas_tpu.choice_of(made).form.name == "direct"
     text = written(made, tmp_path / "module.py").read_text()
-    assert "reach=True" in text
+    assert "powers_of_two=True" in text
 
 
 def test_devices_that_hops_do_not_lead_to() -> None:

@@ -84,7 +84,7 @@ moved = torch.empty(shards["q_proj"][0].numel() + 1, dtype=torch.bfloat16)[1:]
 shards["q_proj"][0] = moved.view(shards["q_proj"][0].shape).copy_(shards["q_proj"][0])
 with quick_launches():
     results = m.reshard_local(shards)
-assert len(launches) in (0, len(own.exchange.target.ids)), len(launches)
+assert len(launches) == len(own.exchange.target.ids), len(launches)
 for name, (_, wanted) in given.items():
     for device, result in zip(sorted(own.exchange.target.ids), results[name], strict=True):
         found = bytes(result.reshape(-1).view(torch.uint8).tolist()).hex()
@@ -109,7 +109,7 @@ def test_one_launch_a_device(refits: Refits, which: str, interpreted: str, tmp_p
         timeout=120,
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    assert run.stdout == ("8\n" if interpreted == "1" else "0\n")
+    assert run.stdout == "8\n"
 
 
 def test_it_checks_itself(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_one_exchange_a_rank(refits: Refits, which: str, interpreted: str, tmp_p
         assert rank["results"] == wanted
         assert rank["kept"]
         assert len(rank["sent"]) == 1
-        assert rank["launches"] <= 2 * int(interpreted)
+        assert rank["launches"] <= 2
         assert rank["said"].startswith("ValueError: rank 1: norm1: source shard of device 1: got")
     total = sum(plan(reshard).traffic.received_total for reshard in reshards.values())
     assert sum(rank["sent"][0] for rank in ranks) == total

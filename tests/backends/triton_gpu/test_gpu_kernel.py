@@ -80,8 +80,8 @@ def shifted(shape, dtype):
 for path in sys.argv[1:]:
     m = load(Path(path))
     own, launches = m._HOST, []
-    pull = own.pull
-    own.pull = lambda *given: (launches.append(given), pull(*given))[1]
+    pull = own.processes.pull
+    own.processes.pull = lambda *given: (launches.append(given), pull(*given))[1]
     sources, targets = sorted(m.SOURCE_IDS), sorted(m.TARGET_IDS)
     for move_inputs, move_outputs in ((True, False), (False, True)):
         shards = []
@@ -95,7 +95,8 @@ for path in sys.argv[1:]:
         expected = []
         for device in targets:
             mine = torch.empty(m.target_shape(device), dtype=own.dtype)
-            own.copy_parts(by_position, mine, m.TARGET_IDS.index(device))
+            addresses = [[shard.data_ptr() for shard in by_position]]
+            own.processes.pull_listed(addresses, [mine], device)
             expected.append(mine)
         if move_outputs:
             out = [shifted(o.shape, o.dtype) for o in out]
@@ -255,7 +256,7 @@ orders = []
 for device in range(4):
     seen.clear()
     out = torch.empty(m.target_shape(device), dtype=torch.float32)
-    m._HOST.pull([shard.data_ptr() for shard in shards], out, device, device)
+    m._HOST.pull([[shard.data_ptr() for shard in shards]], [out], device)
     orders.append(list(dict.fromkeys(seen)))
 print(orders)
 """

@@ -32,7 +32,19 @@ from shardwright.ir.steps import ReduceStep, Step
 
 _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
 
-OwnName = Literal["number_of", "groups_along", "moved_by_boxes", "EMPTY"]
+OwnName = Literal["number_of", "groups_along", "moved_by_boxes", "EMPTY", "jnp", "lax"]
+"""Functions of support, constants of the module, and libraries."""
+
+
+@dataclass(frozen=True)
+class PythonValue:
+    """A Python expression, and what it uses."""
+
+    text: str
+    uses: tuple[OwnName, ...] = ()
+
+
+ZERO = PythonValue("0")
 
 
 @dataclass(frozen=True)
@@ -72,8 +84,8 @@ class StepBoxes:
 
 @dataclass(frozen=True)
 class Statement:
-    """`x = function(arguments)`, or `x = x` without a function; `uses`: functions of support
-    and constants of the module that it needs."""
+    """`x = function(arguments)`, or `x = x` without a function; `uses`: what
+    its arguments need, and the function where that is one of support or a library."""
 
     function: str
     arguments: tuple[str, ...]
@@ -97,7 +109,7 @@ class Block:
 
     @property
     def uses(self) -> frozenset[OwnName]:
-        """The functions of support and constants of the module that it needs."""
+        """What the statements need."""
         return frozenset(name for statement in self.statements for name in statement.uses)
 
     def lines(self, result: str = "x") -> Iterator[str]:
@@ -117,8 +129,8 @@ class Blocks:
     itemsize: int
     ids: Integers  # by rank
     axes: ProgramAxes | None
-    started: str = "0"  # what a reduction starts from, as a Python expression
-    empty: str = "0"  # what terms hold that have no value, as a Python expression
+    started: PythonValue = ZERO  # what a reduction starts from
+    empty: PythonValue = ZERO  # what terms hold that have no value
 
     def of(self, number: int, step: Step) -> Block:
         """Return the block of a plan's step, which is the number-th."""
@@ -138,15 +150,15 @@ class Blocks:
         """Make terms of replicas: that of coordinate 0 keeps what it holds."""
         digits = pairs_of(tuple(digit for dim in _new(before, after) for digit in dim.digits))
         index, uses = self._index(digits)
-        arguments = (f"{index} == 0", "x", self.empty)
-        return Statement("jnp.where", arguments, (*uses, *_empty_of(self.empty)))
+        arguments = (f"{index} == 0", "x", self.empty.text)
+        return Statement("jnp.where", arguments, ("jnp", *uses, *self.empty.uses))
 
     def _index(self, digits: Digits) -> tuple[str, tuple[OwnName, ...]]:
         """Return the number that digits of this device's position make, and what it uses."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is None:
-            return f"number_of({digits}, lax.axis_index(AXES))", ("number_of",)
-        return f"lax.axis_index({quoted(names)})", ()
+            return f"number_of({digits}, lax.axis_index(AXES))", ("number_of", "lax")
+        return f"lax.axis_index({quoted(names)})", ("lax",)
 
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
@@ -170,24 +182,24 @@ class Blocks:
         for axis, size in enumerate(after.local_shape):
             if shape[axis] > size:
                 cut = ("x", "0", str(size), f"axis={axis}")
-                made.append(Statement("lax.slice_in_dim", cut))
+                made.append(Statement("lax.slice_in_dim", cut, ("lax",)))
         return made, received
 
     def _slice(self, change: StepChange, size: int) -> Statement:
         index, uses = self._index(change.digits)
         how = ("x", f"{index} * {size}", str(size), f"axis={change.axis}")
-        return Statement("lax.dynamic_slice_in_dim", how, uses)
+        return Statement("lax.dynamic_slice_in_dim", how, ("lax", *uses))
 
     def _collective(self, op: str, digits: Digits, how: list[str]) -> Statement:
         """Return `lax.op` over the axes that digits are, or among the groups that they make."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
-            return Statement(f"lax.{op}", ("x", quoted(names), *how))
+            return Statement(f"lax.{op}", ("x", quoted(names), *how), ("lax",))
         inside = [str(self.ids.size), *map(str, digits)]
         if self.axes is None:
             inside.append("ids=SOURCE_IDS")
         groups = f"axis_index_groups=groups_along({', '.join(inside)})"
-        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("groups_along",))
+        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("lax", "groups_along"))
 
     def _summed(self, number: int, step: ReduceStep) -> Block:
         before, after = step.reduction.before, step.reduction.after
@@ -217,7 +229,7 @@ class Blocks:
         return [
             Statement("x.reshape", extents),
             self._collective("all_to_all", change.digits, how),
-            Statement(f"jnp.{reduction.operator}", ("x", f"axis={axis}")),
+            Statement(f"jnp.{reduction.operator}", ("x", f"axis={axis}"), ("jnp",)),
         ]
 
     def _tight(
@@ -246,20 +258,16 @@ class Blocks:
         named += [f"BEFORE_{number}", f"AFTER_{number}", f"SENDERS_{number}"]
         boxes = boxes_of(step, self.source)
         named += [f"ids=({', '.join(boxes.ids)})"] if self.axes is None else []
-        empty = "0"
+        empty, uses = ZERO, list[OwnName](["moved_by_boxes"])
         if isinstance(step, ReduceStep):
+            uses.append("jnp")
             named += [f"reduce=jnp.{_BINARY[step.reduction.operator]}"]
             empty = self.started
         elif _new(step.exchange.source, step.exchange.target):
             empty = self.empty
-        named += [f"empty={empty}"] if empty != "0" else []
-        moved = Statement("moved_by_boxes", tuple(named), ("moved_by_boxes", *_empty_of(empty)))
-        return Block((moved,), self._received(step), boxes, empty == "0")
-
-
-def _empty_of(value: str) -> tuple[OwnName, ...]:
-    """Return the constant that a value is, if it is one."""
-    return ("EMPTY",) if value == "EMPTY" else ()
+        named += [f"empty={empty.text}"] if empty != ZERO else []
+        moved = Statement("moved_by_boxes", tuple(named), (*uses, *empty.uses))
+        return Block((moved,), self._received(step), boxes, empty == ZERO)
 
 
 def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:

@@ -15,11 +15,14 @@ from functools import cached_property
 import numpy as np
 
 from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
-from shardwright.codegen.backends.jax_host import HostText, host_text, short_dims
+from shardwright.codegen.backends.jax_host import LIBRARIES, HostText, host_text, short_dims
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.backends.jax_xla.steps.blocks import (
+    ZERO,
     Block,
     Blocks,
+    OwnName,
+    PythonValue,
     layouts_of,
     pairs_of,
     quoted,
@@ -57,7 +60,7 @@ class Steps:
 
     `takes_term`, `gives_term`: whether the shards of the source, of the target, have a dimension of
     terms. `axes`: None where the meshes list their devices in different orders. `empty`: the value
-    of the constant EMPTY, which terms without a value hold; "" where there is none.
+    of the constant EMPTY, which terms without a value hold; None where there is none.
     """
 
     blocks: tuple[Block, ...]
@@ -66,13 +69,23 @@ class Steps:
     axes: ProgramAxes | None
     takes_term: bool
     gives_term: bool
-    empty: str
+    empty: PythonValue | None
+
+    @property
+    def _uses(self) -> frozenset[OwnName]:
+        own = frozenset(self.empty.uses if self.empty else ())
+        return own.union(*(block.uses for block in self.blocks))
 
     @property
     def calls(self) -> tuple[str, ...]:
         """The functions of support that the module calls."""
-        used = {name for block in self.blocks for name in block.uses}
+        used = self._uses - LIBRARIES.keys()
         return tuple(sorted({"bits_from" if name == "EMPTY" else name for name in used}))
+
+    @property
+    def libraries(self) -> frozenset[str]:
+        """The libraries that the module uses."""
+        return self._uses & LIBRARIES.keys()
 
     @property
     def boxes(self) -> bool:
@@ -99,7 +112,7 @@ class Steps:
         found: list[str] = []
         if self.empty:
             found += ["# What a term without the value holds, as bits."]
-            found += [f"EMPTY = bits_from({self.empty}, DTYPE)"]
+            found += [f"EMPTY = bits_from({self.empty.text}, DTYPE)"]
         if self.boxes:
             found += ["# Steps by boxes, by their number: see `moved_by_boxes`."]
         for number, block in enumerate(self.blocks, 1):
@@ -117,8 +130,8 @@ def steps_of(plan: Plan) -> Steps:
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
-    started = identity_text(reshard.source.operator, reshard.dtype, as_bits=False)
-    empty = identity_text(operator, reshard.dtype, as_bits=not reshard.adds)
+    started = identity(reshard.source.operator, reshard.dtype, as_bits=False)
+    empty = identity(operator, reshard.dtype, as_bits=not reshard.adds)
     make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, started, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
     uses_empty = any("EMPTY" in block.uses for block in blocks)
@@ -130,25 +143,25 @@ def steps_of(plan: Plan) -> Steps:
         axes,
         bool(reshard.source.unreduced),
         bool(reshard.target.unreduced),
-        identity_text(operator, reshard.dtype, as_bits=False) if uses_empty else "",
+        identity(operator, reshard.dtype, as_bits=False) if uses_empty else None,
     )
 
 
-def identity_text(operator: Operator, dtype: str, as_bits: bool) -> str:
-    """Return what changes nothing under an operator, as a Python expression; `as_bits`: where
-    elements are integers of the dtype's width, the constant EMPTY."""
+def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
+    """Return what changes nothing under an operator; `as_bits`: where elements are integers of the
+    dtype's width, the constant EMPTY."""
     if operator == "sum":
-        return "0"
+        return ZERO
     lowest = operator == "max"
     if dtype == "bool":
-        return str(not lowest)
+        return PythonValue(str(not lowest))
     if not is_floating(dtype):
-        return f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}"
+        return PythonValue(f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
     if as_bits:
-        return "EMPTY"
+        return PythonValue("EMPTY", ("EMPTY",))
     if dtype == "float8_e4m3fn":  # it has no infinity
-        return f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}"
-    return "-jnp.inf" if lowest else "jnp.inf"
+        return PythonValue(f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
+    return PythonValue("-jnp.inf" if lowest else "jnp.inf", ("jnp",))
 
 
 def _digits(step: Step) -> Digits:

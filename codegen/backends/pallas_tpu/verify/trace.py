@@ -127,9 +127,6 @@ def _arguments(module: ModuleType, kernel: Callable[..., None], sends: bool) -> 
         given["order"] = program.order
     if "moves" in given:
         given["moves"] = np.array(program.schedule.moves, dtype=np.int32).ravel()
-    if kernel.__name__ == "unpack_kernel":
-        given["x"] = given["x"] if program.peers.kept else None
-        given["stage"] = given["stage"] if program.peers.sends else None
     return given
 
 
@@ -151,7 +148,7 @@ def _shapes(module: ModuleType, sends: bool) -> dict[str, tuple[int, ...]]:
     return {
         "x": tuple(-(-extent // unit) * unit for extent, unit in units),
         "y": tiling.chunk,
-        "stage": tiling.stage if sends else (),
+        "stage": tiling.stage if sends else x,
         "windows": _two(tiling.window),
         "chunks": _two(tiling.chunk),
     }

@@ -57,7 +57,7 @@ def _launches(module: ModuleType) -> list[dict[str, Any]]:
     """Return the launch of each device that holds something of a target shard, by device id."""
     found, host = [], module._HOST
     for device_id in sorted(host.exchange.target.ids):
-        listed = host.listed(device_id, "cpu")
+        listed = host.processes.listed(device_id, "cpu")
         if listed.entries:
             entries = [tuple(map(int, entry)) for entry in listed.entries]
             found.append({"device": device_id, "grid": [listed.programs, 1, 1], "entries": entries})
