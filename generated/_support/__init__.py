@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "51bee7b744c59350",
-    "pallas_tpu": "48effe0f9382e086",
-    "triton_gpu": "6eb745244906c19a",
+    "jax_xla": "02fd2455272e3a93",
+    "pallas_tpu": "de619d7983f9dae1",
+    "triton_gpu": "b35e09e575cca90c",
 }
 
 

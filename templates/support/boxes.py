@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-# Meshes of more devices are proved at a few of them.
-PROVED, SAMPLED = 512, 8
+# Meshes of more devices are proved at some of them.
+PROVED, SAMPLED = 512, 32
 
 
 class Side(NamedTuple):
@@ -106,14 +106,14 @@ class Exchange:
         that do not fill their target shard; the empty string if nothing is."""
         received = functools.cache(lambda receiver: Counter(self.incoming(receiver)))
         sent = functools.cache(lambda sender: Counter(self.outgoing(sender)))
-        for receiver in _spread(len(self.target.ids)):
+        for receiver in spread(len(self.target.ids)):
             for piece in _some([*received(receiver)]):
                 if sent(piece.sender)[piece] != 1 or received(receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is sent there"
             fault = _gap(self.target.box(receiver), [p.box for p in self.incoming(receiver)])
             if fault:
                 return f"device {self.target.ids[receiver]}: {fault}"
-        for sender in _spread(len(self.source.ids)):
+        for sender in spread(len(self.source.ids)):
             for piece in _some([*sent(sender)]):
                 if received(piece.receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is expected there"
@@ -158,10 +158,21 @@ def _gap(box, parts):
     return "pieces overlap" if any(volume(common(*pair)) for pair in pairs) else ""
 
 
-def _spread(count):
-    """Return the positions that are proved."""
-    return range(count) if count <= PROVED else range(0, count, -(-count // SAMPLED))
+def spread(count):
+    """Return the positions that are proved: all of a few; of more the ends and some whose
+    coordinates along every axis of the mesh differ."""
+    if count <= PROVED:
+        return range(count)
+    start = count * 377 // 610  # the golden section: multiples spread along every axis
+    step = next(step for step in itertools.count(start) if math.gcd(step, count) == 1)
+    return sorted({0, count - 1, *(number * step % count for number in range(SAMPLED))})
+
+
+def spread_text(count):
+    """Return at how many of so many devices something is proved, empty for all."""
+    proved = len(spread(count))
+    return "" if proved == count else f" at {proved} of {count} devices"
 
 
 def _some(pieces):
-    return pieces if len(pieces) <= PROVED else pieces[:: -(-len(pieces) // SAMPLED)]
+    return [pieces[number] for number in spread(len(pieces))]

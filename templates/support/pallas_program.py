@@ -27,6 +27,7 @@ class PallasProgram(Program):
     """
 
     form = ""
+    interpreted = pltpu.InterpretParams(detect_races=True)
     packed = False  # whether XLA packs elements, so that they are integers there too
     leaves_padding = True  # whether what kernels do not write has to be made zero
 
