@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "02fd2455272e3a93",
-    "pallas_tpu": "de619d7983f9dae1",
+    "jax_xla": "71c94a0f524e13e9",
+    "pallas_tpu": "606ecf1e1205369f",
     "triton_gpu": "b35e09e575cca90c",
 }
 

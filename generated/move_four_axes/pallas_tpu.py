@@ -60,7 +60,7 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "de619d7983f9dae1", __name__)
+require("pallas_tpu", "606ecf1e1205369f", __name__)
 
 __all__ = [
     "pad",

@@ -90,7 +90,7 @@ def _padding(padding, shape):
 
 
 def digits(host):
-    """Yield tensors of the digits of the elements' numbers, in a base whose digits the dtype has."""
+    """Yield tensors of the digits of the elements' numbers, in a base that the dtype has."""
     base, whole = _base(host.dtype), math.prod(host.shape)
     number = np.arange(whole, dtype=np.int32).reshape(host.shape)
     while True:
@@ -102,7 +102,7 @@ def digits(host):
 
 def _base(dtype):
     """Return a base whose digits, and the next number, a dtype has."""
-    if dtype == bool:
+    if dtype.name == "bool":
         return 2
     if dtype.itemsize == 1:
         return 100 if dtype.name in ("int8", "uint8") else 4
