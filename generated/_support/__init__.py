@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "aa5b63b98359a7b5",
-    "pallas_tpu": "d239004066f6230b",
-    "triton_gpu": "ae3c43a469880a8b",
+    "jax_xla": "71c94a0f524e13e9",
+    "pallas_tpu": "606ecf1e1205369f",
+    "triton_gpu": "b35e09e575cca90c",
 }
 
 

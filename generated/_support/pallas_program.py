@@ -28,7 +28,7 @@ class PallasProgram(Program):
     """
 
     form = ""
-    proved = "what is sent is what is expected, waits equal starts; "
+    interpreted = pltpu.InterpretParams(detect_races=True)
     packed = False  # whether XLA packs elements, so that they are integers there too
     leaves_padding = True  # whether what kernels do not write has to be made zero
 

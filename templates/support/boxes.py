@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-# Meshes of more devices are proved at a few of them.
-PROVED, SAMPLED = 512, 8
+# Meshes of more devices are proved at some of them.
+PROVED, SAMPLED = 512, 32
 
 
 class Side(NamedTuple):
@@ -159,9 +159,20 @@ def _gap(box, parts):
 
 
 def spread(count):
-    """Return the positions that are proved."""
-    return range(count) if count <= PROVED else range(0, count, -(-count // SAMPLED))
+    """Return the positions that are proved: all of a few; of more the ends and some whose
+    coordinates along every axis of the mesh differ."""
+    if count <= PROVED:
+        return range(count)
+    start = count * 377 // 610  # the golden section: multiples spread along every axis
+    step = next(step for step in itertools.count(start) if math.gcd(step, count) == 1)
+    return sorted({0, count - 1, *(number * step % count for number in range(SAMPLED))})
+
+
+def spread_text(count):
+    """Return at how many of so many devices something is proved, empty for all."""
+    proved = len(spread(count))
+    return "" if proved == count else f" at {proved} of {count} devices"
 
 
 def _some(pieces):
-    return pieces if len(pieces) <= PROVED else pieces[:: -(-len(pieces) // SAMPLED)]
+    return [pieces[number] for number in spread(len(pieces))]

@@ -9,10 +9,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .boxes import Side, extents
-
-# Positions at which two sides are compared.
-SOME = 64
+from .boxes import Side, extents, spread
 
 
 class Sharded:
@@ -43,7 +40,7 @@ class Sharded:
         """Return whether devices hold what they hold on another side."""
         if tuple(self.ids) != tuple(other.ids) or self.padded != other.padded:
             return False
-        places = range(0, len(self.ids), -(-len(self.ids) // SOME))
+        places = spread(len(self.ids))
         return all(tuple(self.box(place)) == tuple(other.box(place)) for place in places)
 
     def ranges(self, axis):
@@ -56,6 +53,33 @@ class Sharded:
             low, high = self.box(int(position))[2 * axis : 2 * axis + 2]
             found.append((min(low, high), high))  # an empty one may begin beyond the tensor
         return found
+
+    def fault(self, shape):
+        """Return what is wrong with the boxes of a tensor of a shape: that they do not tile it, or
+        that a device has another than its sharding gives it; "" if nothing is."""
+        for axis, size in enumerate(self.whole(shape)):
+            given = self.ranges(axis)
+            filled = [each for each in given if each[0] < each[1]]
+            if [0, *(high for _, high in filled)] != [*(low for low, _ in filled), size]:
+                return f"{self.name} shards do not tile dimension {axis}, 0 to {size}: {given}"
+            for position in spread(len(self.ids)):
+                low, high = self.box(position)[2 * axis : 2 * axis + 2]
+                wanted = given[self._slot(axis, position)]
+                if (min(low, high), high) != wanted:
+                    where = (
+                        f"device {self.ids[position]}, dimension {axis} of the {self.name} shard"
+                    )
+                    return f"{where}: {low} to {high}, by its sharding {wanted[0]} to {wanted[1]}"
+        return ""
+
+    def _slot(self, axis, position):
+        """Return which of the shards along a dimension a position has."""
+        sizes = dict(self.axes)
+        at = dict(zip(sizes, np.unravel_index(position, tuple(sizes.values())), strict=True))
+        names, slot = _names(self.spec[axis]), 0
+        for name in names:
+            slot = slot * sizes[name] + int(at[name])
+        return slot
 
     def mesh(self, mesh):
         """Return a mesh with the axes that shardings name; the given one where it has them."""

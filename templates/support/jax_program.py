@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 
 from .boxes import Exchange
-from .jax_check import numbered
 
 
 class Program:
@@ -12,6 +11,7 @@ class Program:
     `collective_id`: that of its kernels; each None where there is none."""
 
     moves: Exchange | None = None
+    interpreted: object = True  # as what kernels are interpreted to check them
     order: tuple[int, ...] | None = None
     collective_id: int | None = None
     proved = "what is sent is what is expected; "
@@ -37,9 +37,9 @@ class Program:
         """Return what is wrong with how shards are moved, found without data; "" if nothing is."""
         return ""
 
-    def numbered(self):
-        """Return numbered elements, as `pad` takes them, and as the result has them."""
-        tensor = numbered(self.host)
+    def numbered(self, tensor):
+        """Return a tensor of small numbers as `pad` takes it, and as the result has it."""
+        tensor = tensor.astype(self.host.dtype)
         return tensor, tensor
 
     def read(self, result):

@@ -8,7 +8,6 @@ import numpy as np
 from jax import lax
 
 from .boxes import extents
-from .jax_check import numbered
 from .jax_program import Program
 
 
@@ -58,23 +57,27 @@ class XlaProgram(Program):
             extent[ranks.index(device_id)] = extents(target.box(position))
         return extent
 
-    def numbered(self):
-        """Return numbered elements, as `pad` takes them, and as `read` has them of the result."""
-        host, tensor = self.host, numbered(self.host)
-        given = self._terms_of(tensor) if host.source.terms else tensor
+    def numbered(self, tensor):
+        """Return a tensor of small numbers as `pad` takes it, and as `read` has it of the result."""
+        host, dtype = self.host, self.host.dtype
+        given = self._terms_of(tensor).astype(dtype) if host.source.terms else tensor.astype(dtype)
+        tensor = tensor.astype(dtype)
         if host.target.terms and self._terms.transposed:
             return given, np.stack([tensor] * host.target.padded[0])
         return given, tensor
 
     def _terms_of(self, tensor):
-        count = self.host.source.padded[0]
+        """Return terms of a tensor of which its operator alone makes the tensor."""
+        count, operator = self.host.source.padded[0], self._terms.operator
         if self._terms.transposed:
-            return jnp.stack([tensor] * count)
-        # Every element of the tensor is in one term, and what counts for nothing in the others.
-        nothing = tensor.max() if self._terms.operator == "min" else 0
-        turn = jnp.arange(tensor.size).reshape(tensor.shape) % count
-        terms = [jnp.where(turn == i, tensor, nothing).astype(tensor.dtype) for i in range(count)]
-        return jnp.stack(terms)
+            return np.stack([tensor] * count)
+        # One of an element's terms has the element, the others less, more, or 1 and -1 in turn.
+        turn = (np.arange(count).reshape(-1, *[1] * tensor.ndim) - tensor) % count
+        others = {"min": tensor + 1, "max": np.maximum(tensor - 1, 0)}
+        if operator in others:
+            return np.where(turn == 0, tensor, others[operator])
+        own = tensor - (count - 1) % 2
+        return np.where(turn == 0, own, np.where(turn % 2, 1, -1))
 
     def read(self, result):
         """Return the tensor that an unpadded result stands for."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,20 @@ FAULTS = {
         "rem(device, 2) * 4",
         "rem(device + 1, 2) * 4",
         SENT,
+    ),
+    "boxes, all devices the same": (
+        "pallas_tpu",
+        COLUMNS,
+        "    lo1 = position * 128\n",
+        "    lo1 = 0\n",
+        r"target shards do not tile dimension 1, 0 to 512: \[\(0, 128\), .*",
+    ),
+    "boxes, another than that of the sharding": (
+        "pallas_tpu",
+        COLUMNS,
+        'SOURCE_AXES, P("x", None))',
+        'SOURCE_AXES, P(None, "x"))',
+        r"source shards do not tile dimension 0, 0 to 64: \[\(0, 16\)\]",
     ),
     "tiles, the receiver": (
         "pallas_tpu",
@@ -108,3 +125,78 @@ def test_a_slot_in_a_wrong_place(tmp_path: Path) -> None:
         SystemExit, match=r"^slot \d holds what left \(\d, \d\), expected \(\d, \d\)$"
     ):
         load(path)._HOST.self_check()
+
+
+def test_a_fault_at_few_of_many_devices(tmp_path: Path) -> None:
+    """Beyond 512 devices the check takes some of them, of all coordinates along an axis."""
+    pytest.importorskip("jax")
+    mesh = Mesh({"x": 32, "y": 32})
+    made = plan(between((320, 330), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', mesh), "direct")
+    path = tmp_path / "module.py"
+    path.write_text(alone(made, "pallas_tpu"))
+    exchange = load(path)._HOST.exchange
+    assert exchange.fault() == ""
+    senders = exchange._senders
+    exchange._senders = lambda position: [] if position % 2 else senders(position)
+    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), exchange.fault())
+    exchange._senders, receivers = senders, exchange._receivers
+    exchange._receivers = lambda position: [] if position % 4 == 1 else receivers(position)
+    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), exchange.fault())
+
+
+SUMMED = Reshard(
+    (12, 8),
+    "float32",
+    LINE.sharding('[{}, {}], unreduced={"x"}'),
+    LINE.sharding('[{"x"}, {}]'),
+)
+MOVED = {
+    "a maximum in place of a sum": (
+        plan(SUMMED),
+        "jax_xla",
+        'y = lax.psum_scatter(x, "x", scatter_dimension=0, tiled=True)',
+        'y = lax.pmax(x, "x")[:3]',
+        "wrong target shards",
+    ),
+    "what has left is not waited for": (
+        plan(COLUMNS, "direct"),
+        "pallas_tpu",
+        "push(peer).wait())",
+        "push(peer).wait_recv())",
+        r"Semaphore \d+ has non-zero count .*",
+    ),
+    "padding as it comes": (
+        plan(between((7, 13, 29), '[{"x"}, {"y"}, {}]', '[{}, {"x"}, {"y"}]'), "direct"),
+        "pallas_tpu",
+        "        y = self._zeroed(y, order)\n",
+        "",
+        "padding of target shards that is not zero",
+    ),
+    "all from one slot": (
+        plan(between((40, 40), '[{"x"}, {}]', '[{}, {"x"}]', LINE), "direct", topology="v5e:2x2"),
+        "pallas_tpu",
+        "            found[offset] = slot\n",
+        "            found[offset] = 2\n",
+        "wrong target shards",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *list(MOVED)[:2],
+        *(pytest.param(each, marks=pytest.mark.slow) for each in list(MOVED)[2:]),
+    ],
+)
+def test_planted_faults_that_elements_show(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    made, backend, right, wrong, said = MOVED[name]
+    text = alone(made, backend)
+    assert text.count(right) == 1
+    path = tmp_path / "module.py"
+    path.write_text(text.replace(right, wrong))
+    flags = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=flags)
+    assert ran.returncode == 1
+    assert re.fullmatch(said, ran.stderr.splitlines()[-1])
