@@ -145,10 +145,16 @@ def senders(exchange: Exchange) -> list[str]:
 def traffic_lines(plan: Plan) -> list[str]:
     """Return bytes received and sent beside the least possible, in words."""
     traffic = plan.traffic
+    received, sent = traffic.received_max, traffic.sent_max
+    if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):
+        return [
+            f"Bytes of the busiest device: {received} in, {sent} out, the least possible; "
+            f"{traffic.received_total} in all."
+        ]
     return [
-        f"Bytes received: {traffic.received_max} by the busiest device (the least possible is "
+        f"Bytes received: {received} by the busiest device (the least possible is "
         f"{traffic.bound_received_max}), {traffic.received_total} in all.",
-        f"Bytes sent: {traffic.sent_max} by the busiest device (the least possible is "
+        f"Bytes sent: {sent} by the busiest device (the least possible is "
         f"{traffic.bound_sent_max}).",
     ]
 

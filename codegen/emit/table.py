@@ -39,7 +39,7 @@ def transfer_table(plan: DirectPlan) -> list[str]:
     dims = cut_dims(exchange)
     table = _Table(held(exchange.source, dims), held(exchange.target, dims), exchange)
     full, brief = (_received(plan.transfers(), dims, brief) for brief in (False, True))
-    along = [f"{along_text(dims)}:", ""] if dims else []
+    along = [f"{along_text(dims)}:", ""] if are_some(dims, exchange) else []
     for rows in (table.beside(full), table.below(full)):
         if len(rows) - 1 <= LONGEST and _fit(rows):
             return ["", *along, *rows]
@@ -67,6 +67,11 @@ def permutation(plan: DirectPlan) -> list[str]:
 def along_text(dims: list[int]) -> str:
     """Return along which dimensions ranges are given."""
     return f"Ranges along dimension{'s' if len(dims) > 1 else ''} {', '.join(map(str, dims))}"
+
+
+def are_some(dims: list[int], exchange: Exchange) -> bool:
+    """Return whether these are some of the tensor's dimensions, and not all."""
+    return 0 < len(dims) < len(exchange.dims) - exchange.source.hidden
 
 
 def _pairs(moved: Transfers, exchange: Exchange) -> list[str]:

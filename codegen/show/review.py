@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from shardwright.codegen.emit.docstring import senders, side_lines, tile_lines, what_moves
 from shardwright.codegen.emit.python_text import wrapped
-from shardwright.codegen.emit.table import along_text, cut_dims, permutation
+from shardwright.codegen.emit.table import along_text, are_some, cut_dims, permutation
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
 from shardwright.codegen.show.tables import (
     DEVICE_HEADINGS,
@@ -40,7 +40,6 @@ def review_page(
         f"# {name}",
         f"{what_moves(plan)}.",
         _block(_form(plan)),
-        "## How much",
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
         *_cost(plan),
         *(_steps(plan) if isinstance(plan, SteppedPlan) else _exchanged(plan)),
@@ -48,15 +47,14 @@ def review_page(
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
         "## To make and to check it",
         *_backward(backward),
-        "In the folder above; `show`, with the flags of `emit`, proves the closed forms.",
         _block([command, *(line.format(name) for line in _COMMANDS)], "sh"),
     )
     return "\n\n".join(sections) + "\n"
 
 
 _COMMANDS = (
-    "shardwright verify {}  # against a naive oracle",
-    "shardwright check .  # against what would be emitted now",
+    "shardwright verify generated/{}  # against an oracle",
+    "shardwright check generated  # against what would be emitted now",
 )
 
 
@@ -134,7 +132,7 @@ def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
             _block(line.removeprefix("    ") for line in pairs),
         )
     dims = cut_dims(exchange)
-    if 0 < len(dims) < len(exchange.dims) - exchange.source.hidden:
+    if are_some(dims, exchange):
         said.append(f"{along_text(dims)}.")
     rows, count = device_rows(plan, dims)
     more = (more_text(count, len(rows), "devices"),) if count > len(rows) else ()

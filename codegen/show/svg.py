@@ -112,12 +112,10 @@ def svg(plan: Plan) -> str:
         *_shapes(canvas),
         "</defs>",
         box(0, 0, width, height, PAGE),
-        *text_lines([Span(MARGIN, 32, title(plan), 15).within(width - 2 * MARGIN)], anchor="start"),
+        *text_lines([_start(MARGIN, 32, title(plan), 15).within(width - 2 * MARGIN)]),
         *_panels(plan, canvas),
         *text_lines(
-            [Span(MARGIN, below + 18 * i, note, 12) for i, note in enumerate(notes)],
-            FAINT,
-            "start",
+            _start(MARGIN, below + 18 * i, note, 12, FAINT) for i, note in enumerate(notes)
         ),
         "</svg>",
     ]
@@ -189,15 +187,22 @@ def _headed(canvas: Canvas, number: int, first: str, second: str) -> Iterator[st
     there is room."""
     left, top = canvas.corner(number)
     picture, room = canvas.picture, canvas.across.length
-    yield from text_lines([Span(left, top - 42, first, 13).within(room)], anchor="start")
-    yield from text_lines([Span(left, top - 27, second, 11).within(room)], FAINT, "start")
+    lines = _start(left, top - 42, first, 13), _start(left, top - 27, second, 11, FAINT)
+    yield from text_lines(line.within(room) for line in lines)
+    marks: list[Span] = []
     if picture.across is not None:
-        marks = _marks(canvas.across, picture.columns, KEYS[number], _width_of_mark)
-        yield from text_lines([Span(left + x, top - 6, mark, 10) for x, mark in marks], FAINT)
+        listed = _marks(canvas.across, picture.columns, KEYS[number], _width_of_mark)
+        marks += (Span(left + x, top - 6, mark, 10, FAINT) for x, mark in listed)
     if picture.down is not None:
-        marks = _marks(canvas.down, picture.rows, KEYS[number], lambda _: 11)
-        spans = [Span(left - 5, top + y + 3.5, mark, 10).within(TICKS - 3) for y, mark in marks]
-        yield from text_lines(spans, FAINT, "end")
+        listed = _marks(canvas.down, picture.rows, KEYS[number], lambda _: 11)
+        down = (Span(left - 5, top + y + 3.5, mark, 10, FAINT, "end") for y, mark in listed)
+        marks += (mark.within(TICKS - 3) for mark in down)
+    yield from text_lines(marks)
+
+
+def _start(x: float, y: float, text: str, size: float, colour: str = INK) -> Span:
+    """Return text that begins at a place."""
+    return Span(x, y, text, size, colour, "start")
 
 
 def _width_of_mark(text: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
 FONT = "ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace"
@@ -14,19 +14,30 @@ INK, FAINT = "#1f2430", "#5b6270"
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of text at a place of its own."""
+    """A piece of text at a place of its own, which is where it begins, or its middle or end."""
 
     x: float
     y: float
     text: str
     size: float = SIZE
+    colour: str = INK
+    anchor: str = "middle"
 
     def within(self, room: float) -> Span:
         """Return it smaller where it is wider than `room`, cut short below a legible size."""
         size = max(min(self.size, room / (CHARACTER * max(len(self.text), 1))), 8)
         most = int(room / (CHARACTER * size) + 1e-6)
         text = self.text if len(self.text) <= most else self.text[: most - 1] + "…"
-        return Span(self.x, self.y, text, size)
+        return replace(self, text=text, size=size)
+
+    @property
+    def style(self) -> dict[str, str]:
+        """What it looks like, as attributes."""
+        return {
+            "font-size": in_pixels(self.size),
+            "fill": self.colour,
+            "text-anchor": self.anchor,
+        }
 
 
 def root(width: float, height: float) -> str:
@@ -45,28 +56,27 @@ def box(x: float, y: float, width: float, height: float, fill: str) -> str:
     return f'<rect {_place(x, y)} {size} fill="{fill}"/>'
 
 
-def text_lines(spans: Iterable[Span], colour: str = INK, anchor: str = "middle") -> Iterator[str]:
-    """Yield one element for all spans, if there are any; `anchor`: which end of a span is at its
-    place."""
+def text_lines(spans: Iterable[Span]) -> Iterator[str]:
+    """Yield one element for all spans, if there are any."""
     listed = tuple(spans)
     if not listed:
         return
-    size = in_pixels(listed[0].size)
-    said = {"font-size": size, "fill": colour, "text-anchor": anchor}
-    usual = {"font-size": in_pixels(SIZE), "fill": INK, "text-anchor": "middle"}
-    common = "".join(f' {name}="{value}"' for name, value in said.items() if value != usual[name])
+    common = listed[0].style
+    said = _differing(common, Span(0, 0, "").style)
     if len(listed) == 1:
         (span,) = listed
-        yield f"<text {_place(span.x, span.y)}{common}>{escape(span.text)}</text>"
+        yield f"<text {_place(span.x, span.y)}{said}>{escape(span.text)}</text>"
         return
-    parts = (_tspan(span, size) for span in listed)
-    yield f"<text{common}>{''.join(parts)}</text>"
+    parts = (
+        f"<tspan {_place(span.x, span.y)}{own}>{escape(span.text)}</tspan>"
+        for span, own in ((span, _differing(span.style, common)) for span in listed)
+    )
+    yield f"<text{said}>{''.join(parts)}</text>"
 
 
-def _tspan(span: Span, usual: str) -> str:
-    size = in_pixels(span.size)
-    own = "" if size == usual else f' font-size="{size}"'
-    return f"<tspan {_place(span.x, span.y)}{own}>{escape(span.text)}</tspan>"
+def _differing(style: dict[str, str], usual: dict[str, str]) -> str:
+    """Return the attributes of a style that are not as usual."""
+    return "".join(f' {name}="{value}"' for name, value in style.items() if value != usual[name])
 
 
 def _place(x: float, y: float) -> str:

@@ -8,10 +8,8 @@ Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 160 x 20.
 Along dimension 0, shards of 20 meet shards of 160: 8 of the source for one of the target.
 Along dimension 1, shards of 160 meet shards of 20: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 11200 by the busiest device (the least possible is 11200), 89600 in all.
-Bytes sent: 11200 by the busiest device (the least possible is 11200).
+Bytes of the busiest device: 11200 in, 11200 out, the least possible; 89600 in all.
 
-Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                 after                  receives
@@ -57,15 +55,8 @@ from .._support.pallas_routed import Routed, Schedule, Slot
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (160, 160)
 DTYPE = "float32"
@@ -77,8 +68,7 @@ LOCAL_TARGET_SHAPE = (160, 20)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 24576
+WIRE_BYTES = 24576  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 32421
 
 

@@ -8,8 +8,7 @@ Target: [{"sp"}, {}, {}] on <["sp"=8]>, shards of 512 x 64 x 128.
 Along dimension 0, shards of 4096 meet shards of 512: one of the source for one of the target.
 Along dimension 1, shards of 8 meet shards of 64: 8 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 7340032 by the busiest device (the least possible is 7340032), 58720256 in all.
-Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
+Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in all.
 
 Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
@@ -54,15 +53,8 @@ from .._support.pallas_index import LOGICAL, rem
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (4096, 64, 128)
 DTYPE = "bfloat16"
@@ -74,8 +66,7 @@ LOCAL_TARGET_SHAPE = (512, 64, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 7340032
+WIRE_BYTES = 7340032  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 16148
 
 

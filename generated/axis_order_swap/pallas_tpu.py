@@ -5,8 +5,7 @@ Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 128 x 512.
 Target: [{"y", "x"}, {}] on <["x"=2, "y"=4]>, shards of 128 x 512.
     d2(x, y)[k0, k1] -> t[y * 256 + x * 128 + k0, k1]
 
-Bytes received: 262144 by the busiest device (the least possible is 262144), 1572864 in all.
-Bytes sent: 262144 by the busiest device (the least possible is 262144).
+Bytes of the busiest device: 262144 in, 262144 out, the least possible; 1572864 in all.
 
 A permutation: every shard goes whole to one device.
 
@@ -44,15 +43,8 @@ from .._support.pallas_index import LOGICAL, div, rem
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (1024, 512)
 DTYPE = "float32"
@@ -63,8 +55,7 @@ LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (128, 512)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 262144
+WIRE_BYTES = 262144  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 12507
 
 

@@ -8,10 +8,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 6.
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 6: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 96 by the busiest device (the least possible is 96), 416 in all.
-Bytes sent: 96 by the busiest device (the least possible is 96).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 96 in, 96 out, the least possible; 416 in all.
 
     device  before             after              receives
     0       [0, 6) x [0, 4)    [0, 4) x [0, 6)    [0, 4) x [4, 6) from 1
@@ -52,15 +49,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (12, 12)
 DTYPE = "float32"
@@ -72,8 +62,7 @@ LOCAL_TARGET_SHAPE = (4, 6)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 12288
+WIRE_BYTES = 12288  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 7481
 
 

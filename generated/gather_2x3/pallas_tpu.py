@@ -8,10 +8,7 @@ Target: [{}] on <["x"=2, "y"=3]>, shards of 6.
 Along dimension 0, shards of 3 meet shards of 6: 2 of the source for one of the target.
 Of the 3 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes received: 12 by the busiest device (the least possible is 12), 72 in all.
-Bytes sent: 12 by the busiest device (the least possible is 12).
-
-Ranges along dimension 0:
+Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in all.
 
     device  before  after   receives
     0       [0, 3)  [0, 6)  [3, 6) from 3
@@ -49,15 +46,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6,)
 DTYPE = "int32"
@@ -69,8 +59,7 @@ LOCAL_TARGET_SHAPE = (6,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 4096
+WIRE_BYTES = 4096  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 7638
 
 

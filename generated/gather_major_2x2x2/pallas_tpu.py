@@ -8,10 +8,7 @@ Target: [{"x"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 4.
 Along dimension 0, shards of 2 meet shards of 2: one of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 4: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 32 by the busiest device (the least possible is 32), 192 in all.
-Bytes sent: 32 by the busiest device (the least possible is 32).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
 
     device  before           after            receives
     0       [0, 2) x [0, 2)  [0, 2) x [0, 4)  [0, 2) x [2, 4) from 1
@@ -51,15 +48,8 @@ from .._support.pallas_slots import Slots
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (4, 8)
 DTYPE = "int32"
@@ -71,8 +61,7 @@ LOCAL_TARGET_SHAPE = (2, 4)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1024
+WIRE_BYTES = 1024  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 27578
 
 

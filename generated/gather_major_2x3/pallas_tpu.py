@@ -7,10 +7,7 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
 
 Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 8 by the busiest device (the least possible is 8), 40 in all.
-Bytes sent: 8 by the busiest device (the least possible is 8).
-
-Ranges along dimension 0:
+Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in all.
 
     device  before  after   receives
     0       [0, 1)  [0, 2)  [1, 2) from 1
@@ -48,15 +45,8 @@ from .._support.pallas_slots import Slots
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6,)
 DTYPE = "int32"
@@ -68,8 +58,7 @@ LOCAL_TARGET_SHAPE = (2,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1024
+WIRE_BYTES = 1024  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 26993
 
 

@@ -7,8 +7,7 @@ Target: [{}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 3.
 
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 32 by the busiest device (the least possible is 32), 192 in all.
-Bytes sent: 32 by the busiest device (the least possible is 32).
+Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
 
 Ranges along dimension 1:
 
@@ -48,15 +47,8 @@ from .._support.pallas_slots import Slots
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (4, 6)
 DTYPE = "int32"
@@ -68,8 +60,7 @@ LOCAL_TARGET_SHAPE = (4, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1024
+WIRE_BYTES = 1024  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 14157
 
 

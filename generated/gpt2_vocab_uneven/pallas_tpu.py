@@ -10,10 +10,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
 Along dimension 0, shards of 6283 meet shards of 12565: up to 3 of the source for one of the target.
 Along dimension 1, shards of 768 meet shards of 384: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 19299840 by the busiest device (the least possible is 19299840), 135097344 in all.
-Bytes sent: 19301376 by the busiest device (the least possible is 19301376).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in all.
 
     device  before                     after
     0       [0, 6283) x [0, 768)       [0, 12565) x [0, 384)
@@ -65,15 +62,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (50257, 768)
 DTYPE = "float32"
@@ -87,8 +77,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (50264, 768)
 PADDED_TARGET_SHAPE = (50260, 768)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 19329024
+WIRE_BYTES = 19329024  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 18753
 
 

@@ -9,8 +9,7 @@ Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 12
 Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
 Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 16777216 by the busiest device (the least possible is 16777216), 67108864 in all.
-Bytes sent: 16777216 by the busiest device (the least possible is 16777216).
+Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in all.
 
 Ranges along dimensions 0, 2:
 
@@ -45,15 +44,8 @@ from .._support.xla_program import XlaProgram
 
 require("jax_xla", "1cae81d14f4dc18c", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (32, 2048, 8, 128)
 DTYPE = "bfloat16"
@@ -65,10 +57,8 @@ LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 16777216
-# The axes over which devices are ranked for the exchange.
-AXES = ("a", "b")
+WIRE_BYTES = 16777216  # what arrives at the busiest device, padding included
+AXES = ("a", "b")  # over which devices are ranked
 
 
 def source_box(position):

@@ -8,10 +8,7 @@ Target: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 3584 x 819
 Along dimension 0, shards of 7168 meet shards of 3584: one of the source for one of the target.
 Along dimension 1, shards of 4096 meet shards of 8192: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 58720256 by the busiest device (the least possible is 58720256), 411041792 in all.
-Bytes sent: 58720256 by the busiest device (the least possible is 58720256).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in all.
 
     device  before                         after
     0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)
@@ -57,15 +54,8 @@ from .._support.xla_program import XlaProgram
 
 require("jax_xla", "1cae81d14f4dc18c", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (28672, 8192)
 DTYPE = "bfloat16"
@@ -77,10 +67,8 @@ LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 58720256
-# The axes over which devices are ranked for the exchange.
-AXES = ("data", "model")
+WIRE_BYTES = 58720256  # what arrives at the busiest device, padding included
+AXES = ("data", "model")  # over which devices are ranked
 
 
 def source_box(position):

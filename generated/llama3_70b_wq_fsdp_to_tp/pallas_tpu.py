@@ -8,10 +8,8 @@ Target: [{}, {"model"}] on <["data"=2, "model"=4]>, shards of 8192 x 2048.
 Along dimension 0, shards of 1024 meet shards of 8192: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 2048: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 29360128 by the busiest device (the least possible is 29360128), 234881024 in all.
-Bytes sent: 29360128 by the busiest device (the least possible is 29360128).
+Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in all.
 
-Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                    after                     receives
@@ -54,15 +52,8 @@ from .._support.pallas_index import LOGICAL, div, rem
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (8192, 8192)
 DTYPE = "bfloat16"
@@ -74,8 +65,7 @@ LOCAL_TARGET_SHAPE = (8192, 2048)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 29360128
+WIRE_BYTES = 29360128  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 23385
 
 

@@ -8,11 +8,8 @@ Target: [{}, {"x"}] on <["x"=8]>, shards of 128256 x 1024.
 Along dimension 0, shards of 16032 meet shards of 128256: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 1024: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 229834752 by the busiest device (the least possible is 229834752), 1838678016 in
-    all.
-Bytes sent: 229834752 by the busiest device (the least possible is 229834752).
+Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in all.
 
-Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                        after                       receives
@@ -55,15 +52,8 @@ from .._support.pallas_index import LOGICAL, rem
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (128256, 8192)
 DTYPE = "bfloat16"
@@ -75,8 +65,7 @@ LOCAL_TARGET_SHAPE = (128256, 1024)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 229834752
+WIRE_BYTES = 229834752  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 12865
 
 

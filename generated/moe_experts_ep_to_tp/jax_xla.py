@@ -9,8 +9,7 @@ Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
 Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
 Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 117440512 by the busiest device (the least possible is 117440512), 939524096 in all.
-Bytes sent: 117440512 by the busiest device (the least possible is 117440512).
+Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in all.
 
 Ranges along dimensions 0, 2:
 
@@ -49,15 +48,8 @@ from .._support.xla_program import XlaProgram
 
 require("jax_xla", "1cae81d14f4dc18c", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (256, 2048, 1792)
 DTYPE = "bfloat16"
@@ -69,10 +61,8 @@ LOCAL_TARGET_SHAPE = (64, 2048, 896)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 117440512
-# The axes over which devices are ranked for the exchange.
-AXES = ("ep", "tp")
+WIRE_BYTES = 117440512  # what arrives at the busiest device, padding included
+AXES = ("ep", "tp")  # over which devices are ranked
 
 
 def source_box(position):

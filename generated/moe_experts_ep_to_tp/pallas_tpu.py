@@ -9,8 +9,7 @@ Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
 Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
 Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 117440512 by the busiest device (the least possible is 117440512), 939524096 in all.
-Bytes sent: 117440512 by the busiest device (the least possible is 117440512).
+Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in all.
 
 Ranges along dimensions 0, 2:
 
@@ -54,15 +53,8 @@ from .._support.pallas_index import LOGICAL, div, rem
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (256, 2048, 1792)
 DTYPE = "bfloat16"
@@ -74,8 +66,7 @@ LOCAL_TARGET_SHAPE = (64, 2048, 896)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 117440512
+WIRE_BYTES = 117440512  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 9489
 
 

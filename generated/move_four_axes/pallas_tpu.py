@@ -9,10 +9,8 @@ Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the 
 Along dimension 1, shards of 4 meet shards of 1: one of the source for one of the target.
 Along dimension 2, shards of 1 meet shards of 4: 4 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 32 by the busiest device (the least possible is 32), 480 in all.
-Bytes sent: 32 by the busiest device (the least possible is 32).
+Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in all.
 
-Ranges along dimensions 0, 1, 2:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                    after                     receives
@@ -61,15 +59,8 @@ from .._support.pallas_slots import Slots
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (4, 4, 4)
 DTYPE = "int32"
@@ -81,8 +72,7 @@ LOCAL_TARGET_SHAPE = (2, 1, 4)
 SOURCE_IDS = TARGET_IDS = range(16)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2), ("w", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 4096
+WIRE_BYTES = 4096  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 11348
 
 

@@ -5,8 +5,7 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=2]>, shards of 4 x 3.
 Target: [{"x"}, {"y"}] on <["x"=2, "y"=2]> (device ids below), shards of 4 x 3.
     d2(x, y)[k0, k1] -> t[x * 4 + k0, y * 3 + k1]
 
-Bytes received: 24 by the busiest device (the least possible is 24), 96 in all.
-Bytes sent: 24 by the busiest device (the least possible is 24).
+Bytes of the busiest device: 24 in, 24 out, the least possible; 96 in all.
 
 A permutation: every shard goes whole to one device.
 
@@ -42,15 +41,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (8, 6)
 DTYPE = "bfloat16"
@@ -64,8 +56,7 @@ SOURCE_IDS = range(4)
 TARGET_IDS = (3, 2, 1, 0)
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2048
+WIRE_BYTES = 2048  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 25496
 
 

@@ -8,10 +8,7 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
 Along dimension 0, shards of 6 meet shards of 2: one of the source for one of the target.
 Of the 6 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes received: 0 by the busiest device (the least possible is 0), 0 in all.
-Bytes sent: 0 by the busiest device (the least possible is 0).
-
-Ranges along dimension 0:
+Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in all.
 
     device  before  after   receives
     0       [0, 6)  [0, 2)  nothing
@@ -49,15 +46,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6,)
 DTYPE = "int32"
@@ -69,8 +59,7 @@ LOCAL_TARGET_SHAPE = (2,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 0
+WIRE_BYTES = 0  # what arrives at the busiest device, padding included
 
 
 def source_shard(position):

@@ -50,15 +50,8 @@ from .._support.xla_steps import moved_by_boxes
 
 require("jax_xla", "1cae81d14f4dc18c", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (16, 24)
 DTYPE = "float32"
@@ -72,10 +65,8 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
 TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 672
-# The axes over which devices are ranked for the exchange.
-AXES = ("x", "y:(1)2", "y:(2)2")
+WIRE_BYTES = 672  # what arrives at the busiest device, padding included
+AXES = ("x", "y:(1)2", "y:(2)2")  # over which devices are ranked
 # Steps by boxes, by their number: see `moved_by_boxes`.
 BEFORE_3 = ((16, (((4, 2), (1, 2)),)), (24, ((),)))
 AFTER_3 = ((16, (((1, 4),),)), (24, ((),)))

@@ -9,10 +9,7 @@ Along dimension 0, shards of 16 meet shards of 32: 2 of the source for one of th
 Along dimension 1, shards of 96 meet shards of 24: one of the source for one of the target.
 Of the 2 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes received: 384 by the busiest device (the least possible is 384), 3072 in all.
-Bytes sent: 384 by the busiest device (the least possible is 384).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in all.
 
     device  before              after                receives
     0       [0, 16) x [0, 96)   [0, 32) x [0, 24)    [16, 32) x [0, 24) from 2
@@ -53,15 +50,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (64, 96)
 DTYPE = "int8"
@@ -75,8 +65,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = (("x", 4), ("y", 2))
 TARGET_AXES = (("x:(1)2", 2), ("x:(2)2", 2), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2048
+WIRE_BYTES = 2048  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 11985
 
 

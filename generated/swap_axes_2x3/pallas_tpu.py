@@ -5,8 +5,7 @@ Source: [{"x", "y"}] on <["x"=2, "y"=3]>, shards of 1.
 Target: [{"y", "x"}] on <["x"=2, "y"=3]>, shards of 1.
     d2(x, y)[k0] -> t[y * 2 + k0 + x]
 
-Bytes received: 4 by the busiest device (the least possible is 4), 16 in all.
-Bytes sent: 4 by the busiest device (the least possible is 4).
+Bytes of the busiest device: 4 in, 4 out, the least possible; 16 in all.
 
 A permutation: every shard goes whole to one device.
 
@@ -42,15 +41,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6,)
 DTYPE = "int32"
@@ -61,8 +53,7 @@ LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (1,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 4096
+WIRE_BYTES = 4096  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 27113
 
 

@@ -9,8 +9,7 @@ Target: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
 
 Along dimension 0, shards of 2 meet shards of 2: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 12 by the busiest device (the least possible is 12), 24 in all.
-Bytes sent: 12 by the busiest device (the least possible is 12).
+Bytes of the busiest device: 12 in, 12 out, the least possible; 24 in all.
 
 Ranges along dimension 0:
 
@@ -48,15 +47,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (5, 3)
 DTYPE = "float32"
@@ -68,8 +60,7 @@ SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = (8, 3)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 4096
+WIRE_BYTES = 4096  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 19452
 
 

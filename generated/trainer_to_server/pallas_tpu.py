@@ -9,10 +9,7 @@ Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
 Along dimension 0, shards of 3 meet shards of 10: up to 4 of the source for one of the target.
 Along dimension 1, shards of 9 meet shards of 3: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 60 by the busiest device (the least possible is 60), 180 in all.
-Bytes sent: 54 by the busiest device (the least possible is 54).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in all.
 
     device  before            after             receives
     0       [0, 3) x [0, 9)   -                 nothing
@@ -55,15 +52,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (10, 9)
 DTYPE = "bfloat16"
@@ -81,8 +71,7 @@ TARGET_AXES = (("tp", 3),)
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (12, 9)
 PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 8192
+WIRE_BYTES = 8192  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 28778
 
 

@@ -8,10 +8,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
 Along dimension 0, shards of 3 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 12 by the busiest device (the least possible is 12), 120 in all.
-Bytes sent: 12 by the busiest device (the least possible is 12).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in all.
 
     device  before           after            receives
     0       [0, 3) x [0, 1)  [0, 1) x [0, 3)  [0, 1) x [1, 2) from 1, [0, 1) x [2, 3) from 2
@@ -61,15 +58,8 @@ from .._support.pallas_slots import Slots
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6, 6)
 DTYPE = "float32"
@@ -81,8 +71,7 @@ LOCAL_TARGET_SHAPE = (1, 3)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 6))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 1536
+WIRE_BYTES = 1536  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 30880
 
 

@@ -10,10 +10,7 @@ Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 8: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 128 by the busiest device (the least possible is 128), 1184 in all.
-Bytes sent: 144 by the busiest device (the least possible is 144).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in all.
 
     device  before               after                receives
     0       [0, 6) x [0, 6)      [0, 4) x [0, 8)      [0, 4) x [6, 8) from 1
@@ -69,15 +66,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (16, 23)
 DTYPE = "float32"
@@ -91,8 +81,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 3), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (18, 24)
 PADDED_TARGET_SHAPE = (16, 24)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 16384
+WIRE_BYTES = 16384  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 24237
 
 

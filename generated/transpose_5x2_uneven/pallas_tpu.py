@@ -10,10 +10,7 @@ Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
 Along dimension 0, shards of 6 meet shards of 14: up to 3 of the source for one of the target.
 Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 168 by the busiest device (the least possible is 168), 1232 in all.
-Bytes sent: 168 by the busiest device (the least possible is 168).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in all.
 
     device  before              after
     0       [0, 6) x [0, 7)     [0, 14) x [0, 3)
@@ -68,15 +65,8 @@ from .._support.pallas_windows import Tiling, Windows
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (27, 14)
 DTYPE = "float32"
@@ -90,8 +80,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 5), ("y", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (30, 14)
 PADDED_TARGET_SHAPE = (28, 15)
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 20480
+WIRE_BYTES = 20480  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 23403
 
 

@@ -9,10 +9,7 @@ Along dimension 0, shards of 4 meet shards of 16: 4 of the source for one of the
 Along dimension 1, shards of 8 meet shards of 4: one of the source for one of the target.
 Along dimension 2, shards of 16 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 2048 by the busiest device (the least possible is 2048), 14336 in all.
-Bytes sent: 2048 by the busiest device (the least possible is 2048).
-
-Ranges along dimensions 0, 1, 2:
+Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in all.
 
     device  before                        after
     0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)
@@ -68,15 +65,8 @@ from .._support.pallas_slots import Slots
 
 require("pallas_tpu", "5cf84cf0704ccbb1", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (16, 16, 16)
 DTYPE = "float32"
@@ -88,8 +78,7 @@ LOCAL_TARGET_SHAPE = (16, 4, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 4), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-# What arrives at the busiest device, padding included.
-WIRE_BYTES = 2048
+WIRE_BYTES = 2048  # what arrives at the busiest device, padding included
 COLLECTIVE_ID = 19350
 
 

@@ -97,10 +97,11 @@ def test_the_way_to_a_bundle_does_not_show_in_it() -> None:
     assert sw.emit(reshard(), strategy="direct").files("a") != from_reshard
 
 
-def test_a_plan_of_one_step_a_line(tmp_path: Path) -> None:
+def test_a_plan_of_a_line_a_sender(tmp_path: Path) -> None:
     text = sw.emit(reshard()).files("a")["plan.json"]
-    transfers = [line for line in text.splitlines() if line.startswith('    {"from"')]
-    assert len(transfers) == len(sw.plan(reshard()).transfers().sender)
+    lines = [line for line in text.splitlines() if line.startswith('    {"from"')]
+    senders = sw.plan(reshard()).transfers().sender.tolist()
+    assert [line.count('"from"') for line in lines] == [senders.count(k) for k in range(6)]
 
 
 def test_the_header_is_the_command_of_the_bundle() -> None:

@@ -46,7 +46,7 @@ def test_derivation() -> None:
         S / g + T / g - 1 = 4 tiles a period; starts are multiples of 1, every width too
         row-major strides of the source shards are multiples of 2, 1
         Each tile has one holder, which sends it.
-        Bytes received: 24 by the busiest device (the least possible is 24), 104 in all.
+        Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
         """).split("\n"):
         assert line in [given.strip() for given in text.split("\n")], line
 
@@ -330,8 +330,6 @@ def test_review_page() -> None:
                 1: shards of 2 and 3, cuts repeat every 6, at multiples of 1
             ```
 
-            ## How much
-
             | bytes | moved | least possible | ratio |
             | --- | --- | --- | --- |
             | received by the busiest device | 24 | 24 | 1.000 |
@@ -350,12 +348,13 @@ def test_review_page() -> None:
     headings = re.findall(r"^#+ (.*)$", page, flags=re.MULTILINE)
     assert headings == [
         "transpose",
-        "How much",
         "Who sends what to whom",
         "To make and to check it",
     ]
     assert "](reshard.svg)" in page
-    assert "```sh\nshardwright emit --mesh x=2,y=3\nshardwright verify transpose  # " in page
+    assert (
+        "```sh\nshardwright emit --mesh x=2,y=3\nshardwright verify generated/transpose  # " in page
+    )
     assert page.count("```") % 2 == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from shardwright.codegen.backends.jax_host import HostText, called, libraries_of
+from shardwright.codegen.backends.jax_host import HostText, libraries_of
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
@@ -14,6 +14,7 @@ from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
+from shardwright.codegen.emit.python_text import called
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)
