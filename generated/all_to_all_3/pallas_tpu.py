@@ -57,7 +57,7 @@ LOCAL_TARGET_SHAPE = (6, 2)
 SOURCE_IDS = TARGET_IDS = range(3)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 3),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 2048  # what arrives at the busiest device, padding included
+WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 10344
 
 

@@ -68,7 +68,7 @@ LOCAL_TARGET_SHAPE = (160, 20)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 24576  # what arrives at the busiest device, padding included
+WIRE_BYTES = 24576  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 32421
 
 

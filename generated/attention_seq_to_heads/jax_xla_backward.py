@@ -61,7 +61,7 @@ LOCAL_TARGET_SHAPE = (512, 64, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 7340032  # what arrives at the busiest device, padding included
+WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included
 AXES = "sp"  # over which devices are ranked
 
 

@@ -66,7 +66,7 @@ LOCAL_TARGET_SHAPE = (4096, 8, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 7340032  # what arrives at the busiest device, padding included
+WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 26362
 
 

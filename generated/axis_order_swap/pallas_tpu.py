@@ -55,7 +55,7 @@ LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (128, 512)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 262144  # what arrives at the busiest device, padding included
+WIRE_BYTES = 262144  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 12507
 
 

@@ -60,7 +60,7 @@ LOCAL_TARGET_SHAPE = (4, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 1024  # what arrives at the busiest device, padding included
+WIRE_BYTES = 1024  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 14157
 
 

@@ -77,7 +77,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (50264, 768)
 PADDED_TARGET_SHAPE = (50260, 768)
-WIRE_BYTES = 19329024  # what arrives at the busiest device, padding included
+WIRE_BYTES = 19329024  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 18753
 
 

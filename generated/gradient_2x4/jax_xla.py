@@ -67,7 +67,7 @@ SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 4608  # what arrives at the busiest device, padding included
+WIRE_BYTES = 4608  # that arrive at the busiest device, padding included
 AXES = ("data", "model")  # over which devices are ranked
 
 

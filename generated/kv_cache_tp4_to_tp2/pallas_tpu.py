@@ -63,7 +63,7 @@ LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 16777216  # what arrives at the busiest device, padding included
+WIRE_BYTES = 16777216  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 15673
 
 

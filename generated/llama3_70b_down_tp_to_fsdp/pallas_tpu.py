@@ -71,7 +71,7 @@ LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 58720256  # what arrives at the busiest device, padding included
+WIRE_BYTES = 58720256  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 16752
 
 

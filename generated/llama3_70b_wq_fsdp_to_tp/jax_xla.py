@@ -61,7 +61,7 @@ LOCAL_TARGET_SHAPE = (8192, 2048)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 29360128  # what arrives at the busiest device, padding included
+WIRE_BYTES = 29360128  # that arrive at the busiest device, padding included
 AXES = ("data", "model")  # over which devices are ranked
 
 

@@ -65,7 +65,7 @@ LOCAL_TARGET_SHAPE = (128256, 1024)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 229834752  # what arrives at the busiest device, padding included
+WIRE_BYTES = 229834752  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 12865
 
 

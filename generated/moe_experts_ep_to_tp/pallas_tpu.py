@@ -66,7 +66,7 @@ LOCAL_TARGET_SHAPE = (64, 2048, 896)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 117440512  # what arrives at the busiest device, padding included
+WIRE_BYTES = 117440512  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 9489
 
 

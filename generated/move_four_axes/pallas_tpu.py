@@ -72,7 +72,7 @@ LOCAL_TARGET_SHAPE = (2, 1, 4)
 SOURCE_IDS = TARGET_IDS = range(16)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2), ("w", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 4096  # what arrives at the busiest device, padding included
+WIRE_BYTES = 4096  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 11348
 
 

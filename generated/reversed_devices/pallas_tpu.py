@@ -56,7 +56,7 @@ SOURCE_IDS = range(4)
 TARGET_IDS = (3, 2, 1, 0)
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 2048  # what arrives at the busiest device, padding included
+WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 25496
 
 

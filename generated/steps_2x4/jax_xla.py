@@ -65,7 +65,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
 TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 672  # what arrives at the busiest device, padding included
+WIRE_BYTES = 672  # that arrive at the busiest device, padding included
 AXES = ("x", "y:(1)2", "y:(2)2")  # over which devices are ranked
 # Steps by boxes, by their number: see `moved_by_boxes`.
 BEFORE_3 = ((16, (((4, 2), (1, 2)),)), (24, ((),)))

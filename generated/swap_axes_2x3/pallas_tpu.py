@@ -53,7 +53,7 @@ LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (1,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 4096  # what arrives at the busiest device, padding included
+WIRE_BYTES = 4096  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 27113
 
 

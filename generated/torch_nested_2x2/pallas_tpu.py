@@ -60,7 +60,7 @@ SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = (8, 3)
-WIRE_BYTES = 4096  # what arrives at the busiest device, padding included
+WIRE_BYTES = 4096  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 19452
 
 

@@ -71,7 +71,7 @@ TARGET_AXES = (("tp", 3),)
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (12, 9)
 PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 8192  # what arrives at the busiest device, padding included
+WIRE_BYTES = 8192  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 28778
 
 

@@ -58,7 +58,7 @@ LOCAL_TARGET_SHAPE = (2, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 24  # what arrives at the busiest device, padding included
+WIRE_BYTES = 24  # that arrive at the busiest device, padding included
 AXES = ("x", "y")  # over which devices are ranked
 # For each round the rank that every rank sends a whole tile to, -1 for none.
 # fmt: off

@@ -71,7 +71,7 @@ LOCAL_TARGET_SHAPE = (1, 3)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 6))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 1536  # what arrives at the busiest device, padding included
+WIRE_BYTES = 1536  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 30880
 
 

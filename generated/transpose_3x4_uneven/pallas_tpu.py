@@ -81,7 +81,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 3), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (18, 24)
 PADDED_TARGET_SHAPE = (16, 24)
-WIRE_BYTES = 16384  # what arrives at the busiest device, padding included
+WIRE_BYTES = 16384  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 24237
 
 

@@ -80,7 +80,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 5), ("y", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (30, 14)
 PADDED_TARGET_SHAPE = (28, 15)
-WIRE_BYTES = 20480  # what arrives at the busiest device, padding included
+WIRE_BYTES = 20480  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 23403
 
 

@@ -83,7 +83,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)
 PADDED_TARGET_SHAPE = (7, 14, 32)
-WIRE_BYTES = 1568  # what arrives at the busiest device, padding included
+WIRE_BYTES = 1568  # that arrive at the busiest device, padding included
 AXES = ("x", "y", "z")  # over which devices are ranked
 # For each round the rank that every rank sends a whole tile to, -1 for none.
 # fmt: off

@@ -86,7 +86,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)
 PADDED_TARGET_SHAPE = (7, 14, 32)
-WIRE_BYTES = 2560  # what arrives at the busiest device, padding included
+WIRE_BYTES = 2560  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 24977
 
 
