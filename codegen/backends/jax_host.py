@@ -6,9 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.base import Request
-from shardwright.codegen.emit.context import ModuleText, as_vectors, constant_lines
+from shardwright.codegen.emit.context import (
+    SIDES,
+    ModuleText,
+    as_vectors,
+    both_lines,
+    constant_lines,
+)
 from shardwright.codegen.emit.docstring import senders, side_lines, traffic_lines
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, wrapped
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, wrapped
 from shardwright.codegen.emit.table import permutation, transfer_table
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
@@ -16,17 +22,6 @@ from shardwright.ir.mesh import AxisRef
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.tiles import DimTiles
-
-EXPORTED = (
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-)
-"""What every module takes from its host object."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +50,6 @@ class HostText:
         return "jax_host" if self.module.same_order else "jax_orders"
 
     @property
-    def exported(self) -> tuple[str, ...]:
-        """What the module takes from its host object."""
-        return EXPORTED
-
-    @property
     def program_axes(self) -> str:
         """The axes over which devices are ranked, as a Python expression."""
         names = [name for name, _ in self.axes[0]]
@@ -68,37 +58,21 @@ class HostText:
     @property
     def constant_lines(self) -> tuple[str, ...]:
         """The constants that say what is moved; those that are the same for both sides once."""
-        module, shape = self.module, self.module.shape
-        sides = module.source, module.target
-        padded = tuple("SHAPE" if each == shape else each for each in self.padded)
+        padded = ["SHAPE" if each == self.module.shape else each for each in self.padded]
         about = "# The meshes, their axes refined into the sub-axes in use."
         note = "# Every shard padded at its end to the largest: the shapes of the global arrays."
         return (
-            f"SHAPE = {shape}",
-            f'DTYPE = "{module.dtype}"',
-            *_both("_MESH", [sides[0].mesh, sides[1].mesh]),
-            *_both("", [sides[0].sharding, sides[1].sharding]),
-            *_both("LOCAL_{}_SHAPE", [sides[0].local_shape, sides[1].local_shape]),
-            *self._id_lines,
+            *self.module.constant_lines,
             *([about] if any(":(" in name for axes in self.axes for name, _ in axes) else []),
             *self._axes_lines,
             *([note] if any(each != "SHAPE" for each in padded) else []),
-            *_both("PADDED_{}_SHAPE", list(padded)),
+            *both_lines("PADDED_{}_SHAPE", padded),
         )
-
-    @property
-    def _id_lines(self) -> list[str]:
-        about, (source, *more) = "by mesh position", self.module.id_lines
-        if self.module.same_order and len(more) == 1:
-            line = f"SOURCE_IDS = {more[0]}  # {about}"
-            return [line] if len(line) <= WIDTH else [line.removesuffix(f"  # {about}")]
-        return [f"# Device ids {about}.", source, *more]
 
     @property
     def _axes_lines(self) -> list[str]:
         source, target = (
-            _axes_line(f"{side}_AXES", axes)
-            for side, axes in zip(("SOURCE", "TARGET"), self.axes, strict=True)
+            _axes_line(f"{side}_AXES", axes) for side, axes in zip(SIDES, self.axes, strict=True)
         )
         if self.axes[0] == self.axes[1] and len(source) == 1:
             return [f"SOURCE_AXES = {target[0]}"]
@@ -120,15 +94,6 @@ class HostText:
         given = ["__name__", "SHAPE", "DTYPE", "_SOURCE", "_TARGET", "_PROGRAM"]
         given += [f'"{derivative}"'] if derivative else []
         return called(f"_HOST = {self.class_name}", given)
-
-
-def _both(name: str, values: list[str]) -> list[str]:
-    """Return a constant of both sides, once where it is the same."""
-    pattern = name if "{}" in name else f"{{}}{name}"
-    source, target = (pattern.format(side) for side in ("SOURCE", "TARGET"))
-    if values[0] == values[1] and name:
-        return [f"{source} = {target} = {values[0]}"]
-    return [f"{source} = {values[0]}", f"{target} = {values[1]}"]
 
 
 def derivative_of(request: Request, backend: str) -> str:
@@ -269,14 +234,3 @@ def _imported(start: str, names: list[str]) -> list[str]:
     if len(line) <= WIDTH:
         return [line]
     return [f"{start}(", *(f"{INDENT}{name}," for name in names), ")"]
-
-
-def called(function: str, arguments: list[str], suffix: str = "", indents: int = 0) -> list[str]:
-    """Return `function(arguments)suffix` as a formatter breaks it, for so many indentations."""
-    room = WIDTH - indents * len(INDENT)
-    joined = ", ".join(arguments)
-    if len(f"{function}({joined}){suffix}") <= room:
-        return [f"{function}({joined}){suffix}"]
-    if len(INDENT + joined) <= room:
-        return [f"{function}(", INDENT + joined, f"){suffix}"]
-    return [f"{function}(", *(f"{INDENT}{argument}," for argument in arguments), f"){suffix}"]

@@ -52,13 +52,12 @@ class Bundle:
         own = {f"{backend}.py" for backend in self.backends}
         backward = tuple(part.file for part in modules if part.file not in own)
         support = bool(support_files(self.description(name).supported))
-        package = _Package(name, ", ".join(self.backends), ", ".join(backward), support)
         return {
             **{part.file: part.text for part in modules},
             "README.md": review_page(
                 self.plan, name, command, tables=self._tables(), backward=backward
             ),
-            "__init__.py": render("common/package.py.jinja", package),
+            "__init__.py": render("common/package.py.jinja", _Package(support)),
             "plan.json": self.plan.to_json(),
             "reshard.svg": svg(self.plan),
         }
@@ -95,7 +94,4 @@ class _Package:
     """What the template of a bundle's `__init__.py` prints; `support`: whether modules need the
     support modules beside the folder."""
 
-    name: str
-    modules: str
-    backward: str
     support: bool

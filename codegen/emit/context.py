@@ -18,6 +18,8 @@ from shardwright.ir.reshard import Reshard
 # Index arithmetic of the kernels is in 32-bit integers.
 MAX_EXTENT = 2**31 - 1
 
+SIDES = ("SOURCE", "TARGET")
+
 
 @dataclass(frozen=True)
 class FunctionText:
@@ -40,10 +42,7 @@ class SideText:
 
 @dataclass(frozen=True)
 class ModuleText:
-    """The parts that the modules of all backends have in common.
-
-    `tested`: what such modules are tested with, empty where their support modules say it.
-    """
+    """The parts that the modules of all backends have in common."""
 
     title: str
     facts: tuple[str, ...]
@@ -58,7 +57,27 @@ class ModuleText:
     axes: tuple[int, ...]
     scalar: bool
     same_order: bool
-    tested: str
+
+    @property
+    def constant_lines(self) -> list[str]:
+        """The constants that say what is moved, those that are the same for both sides once."""
+        sides = self.source, self.target
+        return [
+            f"SHAPE = {self.shape}",
+            f'DTYPE = "{self.dtype}"',
+            *both_lines("{}_MESH", [side.mesh for side in sides]),
+            *(f"{name} = {side.sharding}" for name, side in zip(SIDES, sides, strict=True)),
+            *both_lines("LOCAL_{}_SHAPE", [side.local_shape for side in sides]),
+            *self._id_lines,
+        ]
+
+    @property
+    def _id_lines(self) -> list[str]:
+        about, (source, *more) = "by mesh position", self.id_lines
+        if self.same_order and len(more) == 1:
+            line = f"SOURCE_IDS = {more[0]}  # {about}"
+            return [line] if len(line) <= WIDTH else [line.removesuffix(f"  # {about}")]
+        return [f"# Device ids {about}.", source, *more]
 
     @property
     def calls(self) -> frozenset[str]:
@@ -78,7 +97,6 @@ class Said:
 
     title: str
     facts: tuple[str, ...]
-    tested: str
 
 
 def text_of(
@@ -113,7 +131,6 @@ def text_of(
         axes=tuple(range(max(len(ends.target.dims), 1))),
         scalar=not reshard.shape,
         same_order=ends.same_order,
-        tested=said.tested,
     )
 
 
@@ -151,6 +168,15 @@ def _ids(name: str, mesh: Mesh) -> list[str]:
         start = f"{ids.start}, " if ids.start else ""
         return [f"{name} = range({start}{ids.stop})"]
     return constant_lines(name, [str(device_id) for device_id in ids])
+
+
+def both_lines(pattern: str, values: list[str]) -> list[str]:
+    """Return a constant of both sides, once where it is the same; `pattern`: its name, with {} for
+    the side."""
+    source, target = (pattern.format(side) for side in SIDES)
+    if values[0] == values[1]:
+        return [f"{source} = {target} = {values[0]}"]
+    return [f"{source} = {values[0]}", f"{target} = {values[1]}"]
 
 
 def constant_lines(name: str, items: list[str]) -> list[str]:

@@ -34,12 +34,15 @@ def what_moves(plan: Plan) -> str:
 
 
 def tile_lines(exchange: Exchange) -> list[str]:
-    """Return where tiles begin and end along each dimension of the tensor."""
+    """Return where tiles begin and end along each dimension of the tensor that is split."""
     visible = exchange.dims[exchange.source.hidden :]
-    return [
-        "Tiles are the intersections of source and target shards. Along dimension",
-        *(f"    {axis}: {_cuts(tiles)}" for axis, tiles in enumerate(visible)),
+    lines = [
+        f"    {axis}: {_cuts(tiles)}"
+        for axis, tiles in enumerate(visible)
+        if max(tiles.source.parts, tiles.target.parts) > 1
     ]
+    said = "Tiles are the intersections of source and target shards. Along dimension"
+    return [said, *lines] if lines else []
 
 
 def mesh_text(mesh: Mesh) -> str:
@@ -114,10 +117,9 @@ def _shortest(layout: Layout) -> str:
 
 
 def _cuts(tiles: DimTiles) -> str:
-    sizes = f"shards of {tiles.source.size} meet shards of {tiles.target.size}"
-    if tiles.period is None:
-        return f"{sizes} (nested split), starts are multiples of {tiles.grain}"
-    return f"{sizes}, the cuts repeat every {tiles.period}, starts are multiples of {tiles.grain}"
+    sizes = f"shards of {tiles.source.size} and {tiles.target.size}"
+    period = "nested" if tiles.period is None else f"cuts repeat every {tiles.period}"
+    return f"{sizes}, {period}, at multiples of {tiles.grain}"
 
 
 def senders(exchange: Exchange) -> list[str]:
@@ -143,10 +145,16 @@ def senders(exchange: Exchange) -> list[str]:
 def traffic_lines(plan: Plan) -> list[str]:
     """Return bytes received and sent beside the least possible, in words."""
     traffic = plan.traffic
+    received, sent = traffic.received_max, traffic.sent_max
+    if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):
+        return [
+            f"Bytes of the busiest device: {received} in, {sent} out, the least possible; "
+            f"{traffic.received_total} in all."
+        ]
     return [
-        f"Bytes received: {traffic.received_max} by the busiest device (the least possible is "
+        f"Bytes received: {received} by the busiest device (the least possible is "
         f"{traffic.bound_received_max}), {traffic.received_total} in all.",
-        f"Bytes sent: {traffic.sent_max} by the busiest device (the least possible is "
+        f"Bytes sent: {sent} by the busiest device (the least possible is "
         f"{traffic.bound_sent_max}).",
     ]
 

@@ -31,6 +31,17 @@ def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") 
     return [prefix + ends[0], *(f"{INDENT}{item}," for item in items), ends[1] + suffix]
 
 
+def called(function: str, arguments: list[str], suffix: str = "", indents: int = 0) -> list[str]:
+    """Return `function(arguments)suffix` as a formatter breaks it, for so many indentations."""
+    room = WIDTH - indents * len(INDENT)
+    joined = ", ".join(arguments)
+    if len(f"{function}({joined}){suffix}") <= room:
+        return [f"{function}({joined}){suffix}"]
+    if len(INDENT + joined) <= room:
+        return [f"{function}(", INDENT + joined, f"){suffix}"]
+    return [f"{function}(", *(f"{INDENT}{argument}," for argument in arguments), f"){suffix}"]
+
+
 def unpacked(names: list[str], call: str) -> tuple[str, ...]:
     """Return `a, b = call` for one indentation, one name a line where it is too long."""
     if len(names) == 1:

@@ -37,9 +37,9 @@ def transfer_table(plan: DirectPlan) -> list[str]:
     if pairs:
         return ["", *pairs]
     dims = cut_dims(exchange)
-    table = _Table(_held(exchange.source, dims), _held(exchange.target, dims), exchange)
+    table = _Table(held(exchange.source, dims), held(exchange.target, dims), exchange)
     full, brief = (_received(plan.transfers(), dims, brief) for brief in (False, True))
-    along = [f"{along_text(dims)}:", ""] if dims else []
+    along = [f"{along_text(dims)}:", ""] if are_some(dims, exchange) else []
     for rows in (table.beside(full), table.below(full)):
         if len(rows) - 1 <= LONGEST and _fit(rows):
             return ["", *along, *rows]
@@ -67,6 +67,11 @@ def permutation(plan: DirectPlan) -> list[str]:
 def along_text(dims: list[int]) -> str:
     """Return along which dimensions ranges are given."""
     return f"Ranges along dimension{'s' if len(dims) > 1 else ''} {', '.join(map(str, dims))}"
+
+
+def are_some(dims: list[int], exchange: Exchange) -> bool:
+    """Return whether these are some of the tensor's dimensions, and not all."""
+    return 0 < len(dims) < len(exchange.dims) - exchange.source.hidden
 
 
 def _pairs(moved: Transfers, exchange: Exchange) -> list[str]:
@@ -109,7 +114,7 @@ def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
     received: dict[int, list[str]] = defaultdict(list)
     for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
         if sender != receiver:
-            told = f"{sender}" if brief else f"{_box(box, dims)} from {sender}"
+            told = f"{sender}" if brief else f"{box_along(box, dims)} from {sender}"
             received[int(receiver)].append(told.replace(" ", KEPT))
     start = "from " if brief else ""
     return {device: start + ", ".join(told) for device, told in received.items()}
@@ -169,14 +174,17 @@ def _broken(start: str, further: str, said: str) -> list[str]:
     return [line.replace(KEPT, " ").rstrip() for line in lines]
 
 
-def _held(layout: Layout, dims: list[int]) -> dict[int, str]:
+def held(layout: Layout, dims: list[int]) -> dict[int, str]:
+    """Return the ranges that each device holds along these dimensions, by device id."""
     boxes = layout.boxes()[:, layout.hidden :]
     return {
-        device: _box(box, dims) for device, box in zip(layout.mesh.device_ids, boxes, strict=True)
+        device: box_along(box, dims)
+        for device, box in zip(layout.mesh.device_ids, boxes, strict=True)
     }
 
 
-def _box(box: Integers, dims: list[int]) -> str:
+def box_along(box: Integers, dims: list[int]) -> str:
+    """Return a box as the product of its ranges along these dimensions."""
     if any(low >= high for low, high in box.tolist()):
         return "empty"
     return " x ".join(f"[{box[k][0]}, {box[k][1]})" for k in dims) or "all"

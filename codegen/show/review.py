@@ -11,17 +11,15 @@ from collections.abc import Iterable, Sequence
 
 from shardwright.codegen.emit.docstring import senders, side_lines, tile_lines, what_moves
 from shardwright.codegen.emit.python_text import wrapped
-from shardwright.codegen.emit.table import along_text, cut_dims, permutation
+from shardwright.codegen.emit.table import along_text, are_some, cut_dims, permutation
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
 from shardwright.codegen.show.tables import (
-    HEADINGS,
-    LISTED_TRANSFERS,
+    DEVICE_HEADINGS,
     Row,
+    device_rows,
     more_text,
     not_enumerated,
-    tile_rows,
 )
-from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, SteppedPlan
 
 WIDTH = 80
@@ -42,29 +40,31 @@ def review_page(
         f"# {name}",
         f"{what_moves(plan)}.",
         _block(_form(plan)),
-        "## How much",
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
         *_cost(plan),
         *(_steps(plan) if isinstance(plan, SteppedPlan) else _exchanged(plan)),
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
         "## To make and to check it",
-        *(_paragraph(_BACKWARD.format(file)) for file in backward),
-        _paragraph(_COMMANDS),
-        _block([command, f"shardwright verify {name}", "shardwright check ."], "sh"),
+        *_backward(backward),
+        _block([command, *(line.format(name) for line in _COMMANDS)], "sh"),
     )
     return "\n\n".join(sections) + "\n"
 
 
-_BACKWARD = """\
-`{}` is the reverse reshard, from the target to the source: the module beside it loads it when a
-derivative is asked for, to move cotangents back."""
+_COMMANDS = (
+    "shardwright verify generated/{}  # against an oracle",
+    "shardwright check generated  # against what would be emitted now",
+)
 
-_COMMANDS = """\
-The first command made these files; `show` with the same flags proves the closed forms and prints
-the pictures as text. In the folder that holds this one, `verify` runs the modules without an
-accelerator and compares every target shard with a naive oracle bit by bit; `check` tells whether
-these files are what would be emitted now."""
+
+def _backward(files: Sequence[str]) -> tuple[str, ...]:
+    """Return what is said of the modules of the reverse reshard, if there are any."""
+    if not files:
+        return ()
+    named = ", ".join(f"`{file}`" for file in files)
+    said = f"The reverse reshard, with which derivatives move cotangents back, is in {named}."
+    return (_paragraph(said),)
 
 
 def _form(plan: Plan) -> list[str]:
@@ -74,7 +74,7 @@ def _form(plan: Plan) -> list[str]:
         *side_lines("Source", "d1", str(plan.reshard.source), before),
         *side_lines("Target", "d2", str(plan.reshard.target), after),
     ]
-    if isinstance(plan, DirectPlan) and plan.reshard.shape:
+    if isinstance(plan, DirectPlan):
         lines += tile_lines(plan.outline)
     return [part for line in lines for part in wrapped(line, WIDTH)]
 
@@ -119,29 +119,24 @@ def _steps(plan: SteppedPlan) -> tuple[str, ...]:
 
 
 def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
-    """Return the tiles of an exchange, each with its sender and its receiver."""
-    return "## Who sends what to whom", _paragraph(" ".join(senders(plan.exchange))), *_tiles(plan)
-
-
-def _tiles(plan: DirectPlan) -> tuple[str, ...]:
+    """Return what each device receives from whom in an exchange."""
+    exchange, title = plan.exchange, "## Who sends what to whom"
+    said = senders(exchange)
     if plan.devices > ENUMERATED_DEVICES:
-        return (_paragraph(not_enumerated(plan)),)
+        return title, _paragraph(" ".join((*said, not_enumerated(plan))))
     pairs = permutation(plan)
     if pairs:
-        return (_block(line.removeprefix("    ") for line in pairs),)
-    dims = cut_dims(plan.exchange)
-    rows, count = tile_rows(plan, LISTED_TRANSFERS, dims)
-    more = (more_text(count, len(rows)),) if count > len(rows) else ()
-    return (*_along(plan.exchange, dims), _markdown(HEADINGS, rows), *more)
-
-
-def _along(exchange: Exchange, dims: list[int]) -> tuple[str, ...]:
-    """Return along which dimensions ranges are given, if not along all."""
-    return (
-        (f"{along_text(dims)}.",)
-        if 0 < len(dims) < len(exchange.dims) - exchange.source.hidden
-        else ()
-    )
+        return (
+            title,
+            _paragraph(" ".join(said)),
+            _block(line.removeprefix("    ") for line in pairs),
+        )
+    dims = cut_dims(exchange)
+    if are_some(dims, exchange):
+        said.append(f"{along_text(dims)}.")
+    rows, count = device_rows(plan, dims)
+    more = (more_text(count, len(rows), "devices"),) if count > len(rows) else ()
+    return title, _paragraph(" ".join(said)), _markdown(DEVICE_HEADINGS, rows), *more
 
 
 def _markdown(headings: Row, rows: Iterable[Row]) -> str:

@@ -118,10 +118,10 @@ class Manifest:
         )
 
     def to_json(self) -> str:
-        """Return the text of the file."""
+        """Return the text of the file: a line for each description, and for each hash."""
         bundles = {
             entry.description.name: {
-                "description": _without_name(entry.description.to_dict()),
+                "description": _Line(_without_name(entry.description.to_dict())),
                 "files": dict(entry.hashes),
             }
             for entry in self.entries
@@ -137,7 +137,27 @@ class Manifest:
                 "versions": dict(self.support.versions),
                 "files": dict(self.support.hashes),
             }
-        return json.dumps(document, indent=2) + "\n"
+        return _json(document) + "\n"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """An object of JSON that takes one line."""
+
+    fields: dict[str, Any]
+
+
+def _json(value: object, indent: str = "") -> str:
+    """Return JSON in which objects have an entry a line, and lists take one."""
+    match value:
+        case _Line():
+            return json.dumps(value.fields)
+        case dict() if value:
+            further = f"{indent}  "
+            entries = (f"{further}{json.dumps(k)}: {_json(v, further)}" for k, v in value.items())
+            return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+        case _:
+            return json.dumps(value)
 
 
 def sha256(text: str) -> str:

@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "71c94a0f524e13e9",
-    "pallas_tpu": "606ecf1e1205369f",
+    "jax_xla": "22a2a600dd541e43",
+    "pallas_tpu": "9d0a34274d3b64cd",
     "triton_gpu": "b35e09e575cca90c",
 }
 

@@ -38,8 +38,8 @@ class ArrayReshard:
         """Return the padded global array of a logical tensor, or of its terms [terms, ...]: every
         source shard in a slot of one size.
 
-        In a jit that moves elements of bfloat16 and float8_e5m2 between devices XLA on CPU does so
-        in float32, which changes payloads of NaNs. Of other dtypes, and outside of jit, all bits stay.
+        In a jit that moves bfloat16 or float8_e5m2 between devices XLA on CPU does so in float32,
+        which changes payloads of NaNs. Of other dtypes, and outside of jit, every bit stays.
         """
         what = "array of terms" if self.source.terms else "tensor"
         expect(x, self.source.whole(self.shape), self.dtype, what)

@@ -7,10 +7,7 @@ Target: [{}, {"x"}] on <["x"=3]>, shards of 6 x 2.
 
 Along dimension 0, shards of 2 meet shards of 6: 3 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 2: one of the source for one of the target.
-Bytes received: 8 by the busiest device (the least possible is 8), 24 in all.
-Bytes sent: 8 by the busiest device (the least possible is 8).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in all.
 
     device  before           after            receives
     0       [0, 2) x [0, 6)  [0, 6) x [0, 2)  [2, 4) x [0, 2) from 1, [4, 6) x [0, 2) from 2
@@ -44,17 +41,10 @@ from .._support.pallas_index import div
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6, 6)
 DTYPE = "int8"

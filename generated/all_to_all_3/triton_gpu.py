@@ -8,10 +8,7 @@ Target: [{}, {"x"}] on <["x"=3]>, shards of 6 x 2.
 Along dimension 0, shards of 2 meet shards of 6: 3 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 2: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 8 by the busiest device (the least possible is 8), 24 in all.
-Bytes sent: 8 by the busiest device (the least possible is 8).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in all.
 
     device  before           after            receives
     0       [0, 2) x [0, 6)  [0, 6) x [0, 2)  [2, 4) x [0, 2) from 1, [4, 6) x [0, 2) from 2
@@ -40,30 +37,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (6, 6)
 DTYPE = "int8"
-SOURCE_MESH = '<["x"=3]>'
-TARGET_MESH = '<["x"=3]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=3]>'
 SOURCE = '[{"x"}, {}]'
 TARGET = '[{}, {"x"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (2, 6)
 LOCAL_TARGET_SHAPE = (6, 2)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(3)
-TARGET_IDS = range(3)
-# Of the plan: processes that exchange must have the same.
-PLAN = "e29b93370d6fcd92"
+SOURCE_IDS = TARGET_IDS = range(3)  # by mesh position
+PLAN = "e29b93370d6fcd92"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -123,15 +108,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=3, width=2, lanes=1, rows=2, columns=1, largest=(2, 2))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=3, width=2, lanes=1, rows=2, columns=1, largest=(2, 2)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -140,5 +120,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0,), (1,), ((3,), (3,))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

@@ -7,10 +7,8 @@ Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 160 x 20.
 
 Along dimension 0, shards of 20 meet shards of 160: 8 of the source for one of the target.
 Along dimension 1, shards of 160 meet shards of 20: one of the source for one of the target.
-Bytes received: 11200 by the busiest device (the least possible is 11200), 89600 in all.
-Bytes sent: 11200 by the busiest device (the least possible is 11200).
+Bytes of the busiest device: 11200 in, 11200 out, the least possible; 89600 in all.
 
-Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                 after                  receives
@@ -55,17 +53,10 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_routed import Routed, Schedule
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (160, 160)
 DTYPE = "float32"

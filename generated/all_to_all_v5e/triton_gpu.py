@@ -8,10 +8,8 @@ Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 160 x 20.
 Along dimension 0, shards of 20 meet shards of 160: 8 of the source for one of the target.
 Along dimension 1, shards of 160 meet shards of 20: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 11200 by the busiest device (the least possible is 11200), 89600 in all.
-Bytes sent: 11200 by the busiest device (the least possible is 11200).
+Bytes of the busiest device: 11200 in, 11200 out, the least possible; 89600 in all.
 
-Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                 after                  receives
@@ -46,30 +44,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (160, 160)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=2, "y"=4]>'
-TARGET_MESH = '<["x"=2, "y"=4]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{}, {"x", "y"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (20, 160)
 LOCAL_TARGET_SHAPE = (160, 20)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "cc8c120dd97b9ea3"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "cc8c120dd97b9ea3"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -129,15 +115,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=8, width=2, lanes=2, rows=32, columns=16, largest=(20, 20))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=8, width=2, lanes=2, rows=32, columns=16, largest=(20, 20)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -146,5 +127,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 0), (1, 1), ((2, 4), (2, 4))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

@@ -7,8 +7,7 @@ Target: [{}, {"sp"}, {}] on <["sp"=8]>, shards of 4096 x 8 x 128.
 
 Along dimension 0, shards of 512 meet shards of 4096: 8 of the source for one of the target.
 Along dimension 1, shards of 64 meet shards of 8: one of the source for one of the target.
-Bytes received: 7340032 by the busiest device (the least possible is 7340032), 58720256 in all.
-Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
+Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in all.
 
 Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
@@ -46,17 +45,10 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "71c94a0f524e13e9", __name__)
+require("jax_xla", "22a2a600dd541e43", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (4096, 64, 128)
 DTYPE = "bfloat16"
@@ -69,8 +61,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included
-# The axes over which devices are ranked for the exchange.
-AXES = "sp"
+AXES = "sp"  # over which devices are ranked
 
 
 def source_box(position):

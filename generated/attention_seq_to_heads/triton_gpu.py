@@ -8,8 +8,7 @@ Target: [{}, {"sp"}, {}] on <["sp"=8]>, shards of 4096 x 8 x 128.
 Along dimension 0, shards of 512 meet shards of 4096: 8 of the source for one of the target.
 Along dimension 1, shards of 64 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 7340032 by the busiest device (the least possible is 7340032), 58720256 in all.
-Bytes sent: 7340032 by the busiest device (the least possible is 7340032).
+Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in all.
 
 Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
@@ -46,30 +45,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (4096, 64, 128)
 DTYPE = "bfloat16"
-SOURCE_MESH = '<["sp"=8]>'
-TARGET_MESH = '<["sp"=8]>'
+SOURCE_MESH = TARGET_MESH = '<["sp"=8]>'
 SOURCE = '[{"sp"}, {}, {}]'
 TARGET = '[{}, {"sp"}, {}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (512, 64, 128)
 LOCAL_TARGET_SHAPE = (4096, 8, 128)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "c69ebbc3f73bc4ef"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "c69ebbc3f73bc4ef"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -129,15 +116,17 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=8, width=4, lanes=2, rows=4, columns=256, largest=(512, 1024))
 _HOST = Reshard(
     __package__,
     SHAPE,
     DTYPE,
     PLAN,
     f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
+    EXCHANGE,
     pull_kernel,
-    Tiles(number=8, width=4, lanes=2, rows=4, columns=256, largest=(512, 1024)),
+    TILES,
     backward="triton_gpu_backward",
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
@@ -147,5 +136,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0,), (1,), ((8,), (8,))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

@@ -7,8 +7,7 @@ Target: [{"y", "x"}, {}] on <["x"=2, "y"=4]>, shards of 128 x 512.
 
 Along dimension 0, shards of 128 meet shards of 128: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 262144 by the busiest device (the least possible is 262144), 1572864 in all.
-Bytes sent: 262144 by the busiest device (the least possible is 262144).
+Bytes of the busiest device: 262144 in, 262144 out, the least possible; 1572864 in all.
 
 A permutation: every shard goes whole to one device.
 
@@ -37,29 +36,16 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (1024, 512)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=2, "y"=4]>'
-TARGET_MESH = '<["x"=2, "y"=4]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"y", "x"}, {}]'
-# For callers: shapes of the largest shards.
-LOCAL_SOURCE_SHAPE = (128, 512)
-LOCAL_TARGET_SHAPE = (128, 512)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "60cf65747ae487a5"
+LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (128, 512)
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "60cf65747ae487a5"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -118,20 +104,14 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=1, width=2, lanes=2, rows=1, columns=1024, largest=(1, 65536))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=1, width=2, lanes=2, rows=1, columns=1024, largest=(1, 65536)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

@@ -1,17 +1,8 @@
-"""The reshard `cut_pattern_2x3`. README.md says what it moves, plan.json lists every transfer.
-
-`reshard` is in the module of each backend: pallas_tpu, triton_gpu.
-"""
+"""One reshard: README.md says what it moves, plan.json lists every transfer."""
 
 import pathlib
 
 if "." not in __name__:
-    raise ImportError(
-        f"{__name__} is part of a package: start in the folder above that of the bundles, "
-        f"and import FOLDER.{__name__}"
-    )
+    raise ImportError(f"part of a package: above FOLDER, import FOLDER.{__name__}")
 if not pathlib.Path(__file__).parent.with_name("_support").is_dir():
-    raise ImportError(
-        f"{__name__} needs the folder _support beside its own: copy that too, "
-        "or emit with --single-file"
-    )
+    raise ImportError(f"{__name__} needs _support beside it: copy that, or emit with --single-file")

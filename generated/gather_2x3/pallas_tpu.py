@@ -8,10 +8,7 @@ Target: [{}] on <["x"=2, "y"=3]>, shards of 6.
 Along dimension 0, shards of 3 meet shards of 6: 2 of the source for one of the target.
 Of the 3 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes received: 12 by the busiest device (the least possible is 12), 72 in all.
-Bytes sent: 12 by the busiest device (the least possible is 12).
-
-Ranges along dimension 0:
+Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in all.
 
     device  before  after   receives
     0       [0, 3)  [0, 6)  [3, 6) from 3
@@ -47,17 +44,10 @@ from .._support.pallas_index import div, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6,)
 DTYPE = "int32"

@@ -7,10 +7,7 @@ Target: [{"x"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 4.
 
 Along dimension 0, shards of 2 meet shards of 2: one of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 4: 2 of the source for one of the target.
-Bytes received: 32 by the busiest device (the least possible is 32), 192 in all.
-Bytes sent: 32 by the busiest device (the least possible is 32).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
 
     device  before           after            receives
     0       [0, 2) x [0, 2)  [0, 2) x [0, 4)  [0, 2) x [2, 4) from 1
@@ -49,17 +46,10 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (4, 8)
 DTYPE = "int32"

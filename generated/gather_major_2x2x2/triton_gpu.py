@@ -8,10 +8,7 @@ Target: [{"x"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 4.
 Along dimension 0, shards of 2 meet shards of 2: one of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 4: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 32 by the busiest device (the least possible is 32), 192 in all.
-Bytes sent: 32 by the busiest device (the least possible is 32).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
 
     device  before           after            receives
     0       [0, 2) x [0, 2)  [0, 2) x [0, 4)  [0, 2) x [2, 4) from 1
@@ -45,30 +42,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (4, 8)
 DTYPE = "int32"
-SOURCE_MESH = '<["x"=2, "y"=2, "z"=2]>'
-TARGET_MESH = '<["x"=2, "y"=2, "z"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=2, "z"=2]>'
 SOURCE = '[{"x"}, {"y", "z"}]'
 TARGET = '[{"x"}, {"z"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (2, 2)
 LOCAL_TARGET_SHAPE = (2, 4)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "ff5909245fc044c4"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "ff5909245fc044c4"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -134,15 +119,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=2, width=2, lanes=1, rows=2, columns=1, largest=(2, 2))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=2, width=2, lanes=1, rows=2, columns=1, largest=(2, 2)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -151,5 +131,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1, 1), (0, None, 1), ((2, 2, 2), (2, 2, 2))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

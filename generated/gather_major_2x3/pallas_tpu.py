@@ -6,10 +6,7 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
     d2(x, y)[k0] -> t[y * 2 + k0]
 
 Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
-Bytes received: 8 by the busiest device (the least possible is 8), 40 in all.
-Bytes sent: 8 by the busiest device (the least possible is 8).
-
-Ranges along dimension 0:
+Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in all.
 
     device  before  after   receives
     0       [0, 1)  [0, 2)  [1, 2) from 1
@@ -46,17 +43,10 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6,)
 DTYPE = "int32"

@@ -7,10 +7,7 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
 
 Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 8 by the busiest device (the least possible is 8), 40 in all.
-Bytes sent: 8 by the busiest device (the least possible is 8).
-
-Ranges along dimension 0:
+Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in all.
 
     device  before  after   receives
     0       [0, 1)  [0, 2)  [1, 2) from 1
@@ -42,30 +39,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (6,)
 DTYPE = "int32"
-SOURCE_MESH = '<["x"=2, "y"=3]>'
-TARGET_MESH = '<["x"=2, "y"=3]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = '[{"x", "y"}]'
 TARGET = '[{"y"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (1,)
 LOCAL_TARGET_SHAPE = (2,)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(6)
-TARGET_IDS = range(6)
-# Of the plan: processes that exchange must have the same.
-PLAN = "986d766fac1e6fd6"
+SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
+PLAN = "986d766fac1e6fd6"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -123,15 +108,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=2, width=1, lanes=1, rows=1, columns=1, largest=(1, 1))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=2, width=1, lanes=1, rows=1, columns=1, largest=(1, 1)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -140,5 +120,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 0), (None, 0), ((2, 3), (2, 3))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

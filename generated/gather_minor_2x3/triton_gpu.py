@@ -7,8 +7,7 @@ Target: [{}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 3.
 
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 32 by the busiest device (the least possible is 32), 192 in all.
-Bytes sent: 32 by the busiest device (the least possible is 32).
+Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
 
 Ranges along dimension 1:
 
@@ -42,30 +41,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (4, 6)
 DTYPE = "int32"
-SOURCE_MESH = '<["x"=2, "y"=3]>'
-TARGET_MESH = '<["x"=2, "y"=3]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = '[{}, {"x", "y"}]'
 TARGET = '[{}, {"x"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4, 1)
 LOCAL_TARGET_SHAPE = (4, 3)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(6)
-TARGET_IDS = range(6)
-# Of the plan: processes that exchange must have the same.
-PLAN = "87451f1efdc7114c"
+SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
+PLAN = "87451f1efdc7114c"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -123,15 +110,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=3, width=1, lanes=1, rows=4, columns=1, largest=(4, 1))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=3, width=1, lanes=1, rows=4, columns=1, largest=(4, 1)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -140,5 +122,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (1, 1), (1, None), ((2, 3), (2, 3))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

@@ -10,10 +10,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
 Along dimension 0, shards of 6283 meet shards of 12565: up to 3 of the source for one of the target.
 Along dimension 1, shards of 768 meet shards of 384: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 19299840 by the busiest device (the least possible is 19299840), 135097344 in all.
-Bytes sent: 19301376 by the busiest device (the least possible is 19301376).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in all.
 
     device  before                     after
     0       [0, 6283) x [0, 768)       [0, 12565) x [0, 384)
@@ -58,29 +55,17 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (50257, 768)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=2, "y"=4]>'
-TARGET_MESH = '<["x"=2, "y"=4]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"y"}, {"x"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6283, 768)
 LOCAL_TARGET_SHAPE = (12565, 384)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "7f4b2ea0e22afa50"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "7f4b2ea0e22afa50"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -150,20 +135,14 @@ def pull_kernel(
         )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=3, width=2, lanes=2, rows=16, columns=64, largest=(6283, 384))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=3, width=2, lanes=2, rows=16, columns=64, largest=(6283, 384)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

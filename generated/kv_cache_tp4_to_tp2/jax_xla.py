@@ -8,8 +8,7 @@ Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 12
 
 Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
 Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
-Bytes received: 16777216 by the busiest device (the least possible is 16777216), 67108864 in all.
-Bytes sent: 16777216 by the busiest device (the least possible is 16777216).
+Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in all.
 
 Ranges along dimensions 0, 2:
 
@@ -42,17 +41,10 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "71c94a0f524e13e9", __name__)
+require("jax_xla", "22a2a600dd541e43", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (32, 2048, 8, 128)
 DTYPE = "bfloat16"
@@ -65,8 +57,7 @@ SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 16777216  # that arrive at the busiest device, padding included
-# The axes over which devices are ranked for the exchange.
-AXES = ("a", "b")
+AXES = ("a", "b")  # over which devices are ranked
 
 
 def source_box(position):

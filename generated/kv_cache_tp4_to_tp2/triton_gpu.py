@@ -9,8 +9,7 @@ Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 12
 Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
 Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 16777216 by the busiest device (the least possible is 16777216), 67108864 in all.
-Bytes sent: 16777216 by the busiest device (the least possible is 16777216).
+Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in all.
 
 Ranges along dimensions 0, 2:
 
@@ -42,30 +41,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (32, 2048, 8, 128)
 DTYPE = "bfloat16"
-SOURCE_MESH = '<["a"=2, "b"=2]>'
-TARGET_MESH = '<["a"=2, "b"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["a"=2, "b"=2]>'
 SOURCE = '[{}, {}, {"a", "b"}, {}]'
 TARGET = '[{"b"}, {}, {"a"}, {}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (32, 2048, 2, 128)
 LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(4)
-TARGET_IDS = range(4)
-# Of the plan: processes that exchange must have the same.
-PLAN = "0b6fb016d4de1e7a"
+SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
+PLAN = "0b6fb016d4de1e7a"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -127,15 +114,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=2, width=4, lanes=2, rows=16, columns=64, largest=(32768, 256))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=2, width=4, lanes=2, rows=16, columns=64, largest=(32768, 256)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -144,5 +126,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (2, 2), (2, 0), ((2, 2), (2, 2))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

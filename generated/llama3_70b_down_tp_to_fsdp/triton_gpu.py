@@ -8,10 +8,7 @@ Target: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 3584 x 819
 Along dimension 0, shards of 7168 meet shards of 3584: one of the source for one of the target.
 Along dimension 1, shards of 4096 meet shards of 8192: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 58720256 by the busiest device (the least possible is 58720256), 411041792 in all.
-Bytes sent: 58720256 by the busiest device (the least possible is 58720256).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in all.
 
     device  before                         after
     0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)
@@ -53,30 +50,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (28672, 8192)
 DTYPE = "bfloat16"
-SOURCE_MESH = '<["data"=2, "model"=4]>'
-TARGET_MESH = '<["data"=2, "model"=4]>'
+SOURCE_MESH = TARGET_MESH = '<["data"=2, "model"=4]>'
 SOURCE = '[{"model"}, {"data"}]'
 TARGET = '[{"data", "model"}, {}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (7168, 4096)
 LOCAL_TARGET_SHAPE = (3584, 8192)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "ef3960b3b2f47e46"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "ef3960b3b2f47e46"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -140,15 +125,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=2, width=4, lanes=2, rows=1, columns=1024, largest=(3584, 4096))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=2, width=4, lanes=2, rows=1, columns=1024, largest=(3584, 4096)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -157,5 +137,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (1, 0), (0, 0), ((2, 4), (2, 4))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

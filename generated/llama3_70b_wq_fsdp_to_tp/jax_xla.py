@@ -7,10 +7,8 @@ Target: [{}, {"model"}] on <["data"=2, "model"=4]>, shards of 8192 x 2048.
 
 Along dimension 0, shards of 1024 meet shards of 8192: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 2048: one of the source for one of the target.
-Bytes received: 29360128 by the busiest device (the least possible is 29360128), 234881024 in all.
-Bytes sent: 29360128 by the busiest device (the least possible is 29360128).
+Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in all.
 
-Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                    after                     receives
@@ -47,17 +45,10 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import among_groups
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "71c94a0f524e13e9", __name__)
+require("jax_xla", "22a2a600dd541e43", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (8192, 8192)
 DTYPE = "bfloat16"
@@ -70,8 +61,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 29360128  # that arrive at the busiest device, padding included
-# The axes over which devices are ranked for the exchange.
-AXES = ("data", "model")
+AXES = ("data", "model")  # over which devices are ranked
 
 
 def source_box(position):

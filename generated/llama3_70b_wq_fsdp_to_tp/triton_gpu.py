@@ -8,10 +8,8 @@ Target: [{}, {"model"}] on <["data"=2, "model"=4]>, shards of 8192 x 2048.
 Along dimension 0, shards of 1024 meet shards of 8192: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 2048: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 29360128 by the busiest device (the least possible is 29360128), 234881024 in all.
-Bytes sent: 29360128 by the busiest device (the least possible is 29360128).
+Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in all.
 
-Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                    after                     receives
@@ -46,30 +44,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (8192, 8192)
 DTYPE = "bfloat16"
-SOURCE_MESH = '<["data"=2, "model"=4]>'
-TARGET_MESH = '<["data"=2, "model"=4]>'
+SOURCE_MESH = TARGET_MESH = '<["data"=2, "model"=4]>'
 SOURCE = '[{"data", "model"}, {}]'
 TARGET = '[{}, {"model"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (1024, 8192)
 LOCAL_TARGET_SHAPE = (8192, 2048)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "9b2f2d590602314f"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "9b2f2d590602314f"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -129,15 +115,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=8, width=4, lanes=2, rows=2, columns=512, largest=(1024, 2048))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=8, width=4, lanes=2, rows=2, columns=512, largest=(1024, 2048)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -146,5 +127,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 0), (None, 1), ((2, 4), (2, 4))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

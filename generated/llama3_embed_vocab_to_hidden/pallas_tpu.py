@@ -7,11 +7,8 @@ Target: [{}, {"x"}] on <["x"=8]>, shards of 128256 x 1024.
 
 Along dimension 0, shards of 16032 meet shards of 128256: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 1024: one of the source for one of the target.
-Bytes received: 229834752 by the busiest device (the least possible is 229834752), 1838678016 in
-    all.
-Bytes sent: 229834752 by the busiest device (the least possible is 229834752).
+Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in all.
 
-Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                        after                       receives
@@ -52,17 +49,10 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, each_peer, meet
 from .._support.pallas_index import LOGICAL, rem
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (128256, 8192)
 DTYPE = "bfloat16"

@@ -8,11 +8,8 @@ Target: [{}, {"x"}] on <["x"=8]>, shards of 128256 x 1024.
 Along dimension 0, shards of 16032 meet shards of 128256: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 1024: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 229834752 by the busiest device (the least possible is 229834752), 1838678016 in
-    all.
-Bytes sent: 229834752 by the busiest device (the least possible is 229834752).
+Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in all.
 
-Ranges along dimensions 0, 1:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                        after                       receives
@@ -47,30 +44,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (128256, 8192)
 DTYPE = "bfloat16"
-SOURCE_MESH = '<["x"=8]>'
-TARGET_MESH = '<["x"=8]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=8]>'
 SOURCE = '[{"x"}, {}]'
 TARGET = '[{}, {"x"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (16032, 8192)
 LOCAL_TARGET_SHAPE = (128256, 1024)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "b78edc7f091b6913"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "b78edc7f091b6913"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -130,15 +115,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=8, width=4, lanes=2, rows=4, columns=256, largest=(16032, 1024))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=8, width=4, lanes=2, rows=4, columns=256, largest=(16032, 1024)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -147,5 +127,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0,), (1,), ((8,), (8,))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

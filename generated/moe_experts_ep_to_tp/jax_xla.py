@@ -8,8 +8,7 @@ Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
 
 Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
 Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
-Bytes received: 117440512 by the busiest device (the least possible is 117440512), 939524096 in all.
-Bytes sent: 117440512 by the busiest device (the least possible is 117440512).
+Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in all.
 
 Ranges along dimensions 0, 2:
 
@@ -46,17 +45,10 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "71c94a0f524e13e9", __name__)
+require("jax_xla", "22a2a600dd541e43", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (256, 2048, 1792)
 DTYPE = "bfloat16"
@@ -69,8 +61,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 117440512  # that arrive at the busiest device, padding included
-# The axes over which devices are ranked for the exchange.
-AXES = ("ep", "tp")
+AXES = ("ep", "tp")  # over which devices are ranked
 
 
 def source_box(position):

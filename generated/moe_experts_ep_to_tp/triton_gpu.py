@@ -9,8 +9,7 @@ Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
 Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
 Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 117440512 by the busiest device (the least possible is 117440512), 939524096 in all.
-Bytes sent: 117440512 by the busiest device (the least possible is 117440512).
+Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in all.
 
 Ranges along dimensions 0, 2:
 
@@ -46,30 +45,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (256, 2048, 1792)
 DTYPE = "bfloat16"
-SOURCE_MESH = '<["ep"=4, "tp"=2]>'
-TARGET_MESH = '<["ep"=4, "tp"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["ep"=4, "tp"=2]>'
 SOURCE = '[{"ep", "tp"}, {}, {}]'
 TARGET = '[{"ep"}, {}, {"tp"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (32, 2048, 1792)
 LOCAL_TARGET_SHAPE = (64, 2048, 896)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "237b58d872a475da"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "237b58d872a475da"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -131,15 +118,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=2, width=4, lanes=2, rows=4, columns=256, largest=(65536, 896))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=2, width=4, lanes=2, rows=4, columns=256, largest=(65536, 896)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -148,5 +130,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 0), (0, 2), ((4, 2), (4, 2))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, not the kernel: the tensor is too large.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

@@ -8,10 +8,8 @@ Target: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2, "w"=2]>, shards of 2 x
 Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 1: one of the source for one of the target.
 Along dimension 2, shards of 1 meet shards of 4: 4 of the source for one of the target.
-Bytes received: 32 by the busiest device (the least possible is 32), 480 in all.
-Bytes sent: 32 by the busiest device (the least possible is 32).
+Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in all.
 
-Ranges along dimensions 0, 1, 2:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                    after                     receives
@@ -59,17 +57,10 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (4, 4, 4)
 DTYPE = "int32"

@@ -9,10 +9,8 @@ Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the 
 Along dimension 1, shards of 4 meet shards of 1: one of the source for one of the target.
 Along dimension 2, shards of 1 meet shards of 4: 4 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 32 by the busiest device (the least possible is 32), 480 in all.
-Bytes sent: 32 by the busiest device (the least possible is 32).
+Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in all.
 
-Ranges along dimensions 0, 1, 2:
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                    after                     receives
@@ -54,29 +52,17 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (4, 4, 4)
 DTYPE = "int32"
-SOURCE_MESH = '<["x"=2, "y"=2, "z"=2, "w"=2]>'
-TARGET_MESH = '<["x"=2, "y"=2, "z"=2, "w"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=2, "z"=2, "w"=2]>'
 SOURCE = '[{"w", "z"}, {}, {"x", "y"}]'
 TARGET = '[{"x"}, {"y", "z"}, {}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (1, 4, 1)
 LOCAL_TARGET_SHAPE = (2, 1, 4)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(16)
-TARGET_IDS = range(16)
-# Of the plan: processes that exchange must have the same.
-PLAN = "a2e1c87034338e6c"
+SOURCE_IDS = TARGET_IDS = range(16)  # by mesh position
+PLAN = "a2e1c87034338e6c"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -146,20 +132,14 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=8, width=1, lanes=1, rows=1, columns=1, largest=(1, 1, 1))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=8, width=1, lanes=1, rows=1, columns=1, largest=(1, 1, 1)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

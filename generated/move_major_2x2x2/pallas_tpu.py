@@ -7,10 +7,7 @@ Target: [{"x", "y"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 1 x 2.
 
 Along dimension 0, shards of 2 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 2: 2 of the source for one of the target.
-Bytes received: 2 by the busiest device (the least possible is 2), 12 in all.
-Bytes sent: 2 by the busiest device (the least possible is 2).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in all.
 
     device  before           after            receives
     0       [0, 2) x [0, 1)  [0, 1) x [0, 2)  [0, 1) x [1, 2) from 1
@@ -48,17 +45,10 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (4, 4)
 DTYPE = "int8"

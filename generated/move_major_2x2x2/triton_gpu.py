@@ -8,10 +8,7 @@ Target: [{"x", "y"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 1 x 2.
 Along dimension 0, shards of 2 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 2 by the busiest device (the least possible is 2), 12 in all.
-Bytes sent: 2 by the busiest device (the least possible is 2).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in all.
 
     device  before           after            receives
     0       [0, 2) x [0, 1)  [0, 1) x [0, 2)  [0, 1) x [1, 2) from 1
@@ -45,30 +42,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (4, 4)
 DTYPE = "int8"
-SOURCE_MESH = '<["x"=2, "y"=2, "z"=2]>'
-TARGET_MESH = '<["x"=2, "y"=2, "z"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=2, "z"=2]>'
 SOURCE = '[{"x"}, {"y", "z"}]'
 TARGET = '[{"x", "y"}, {"z"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (2, 1)
 LOCAL_TARGET_SHAPE = (1, 2)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "1dfc569fb6345f96"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "1dfc569fb6345f96"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -133,15 +118,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=2, width=1, lanes=1, rows=1, columns=1, largest=(1, 1))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=2, width=1, lanes=1, rows=1, columns=1, largest=(1, 1)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -150,5 +130,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1, 1), (0, 0, 1), ((2, 2, 2), (2, 2, 2))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

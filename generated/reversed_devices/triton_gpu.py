@@ -8,8 +8,7 @@ Target: [{"x"}, {"y"}] on <["x"=2, "y"=2]> (device ids below), shards of 4 x 3.
 Along dimension 0, shards of 4 meet shards of 4: one of the source for one of the target.
 Along dimension 1, shards of 3 meet shards of 3: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 24 by the busiest device (the least possible is 24), 96 in all.
-Bytes sent: 24 by the busiest device (the least possible is 24).
+Bytes of the busiest device: 24 in, 24 out, the least possible; 96 in all.
 
 A permutation: every shard goes whole to one device.
 
@@ -39,14 +38,8 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (8, 6)
 DTYPE = "bfloat16"
@@ -54,15 +47,11 @@ SOURCE_MESH = '<["x"=2, "y"=2]>'
 TARGET_MESH = '<["x"=2, "y"=2], device_ids=[3, 2, 1, 0]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"x"}, {"y"}]'
-# For callers: shapes of the largest shards.
-LOCAL_SOURCE_SHAPE = (4, 3)
-LOCAL_TARGET_SHAPE = (4, 3)
-
+LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (4, 3)
 # Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = (3, 2, 1, 0)
-# Of the plan: processes that exchange must have the same.
-PLAN = "bd00e7cba3915f9c"
+PLAN = "bd00e7cba3915f9c"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -124,15 +113,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=1, width=4, lanes=1, rows=1, columns=4, largest=(1, 12))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=1, width=4, lanes=1, rows=1, columns=4, largest=(1, 12)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -141,5 +125,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (0, 1), ((2, 2), (2, 2))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

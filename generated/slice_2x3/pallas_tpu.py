@@ -8,10 +8,7 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
 Along dimension 0, shards of 6 meet shards of 2: one of the source for one of the target.
 Of the 6 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes received: 0 by the busiest device (the least possible is 0), 0 in all.
-Bytes sent: 0 by the busiest device (the least possible is 0).
-
-Ranges along dimension 0:
+Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in all.
 
     device  before  after   receives
     0       [0, 6)  [0, 2)  nothing
@@ -47,17 +44,10 @@ from .._support.pallas_index import rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6,)
 DTYPE = "int32"

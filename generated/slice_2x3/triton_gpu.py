@@ -8,10 +8,7 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
 Along dimension 0, shards of 6 meet shards of 2: one of the source for one of the target.
 Of the 6 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes received: 0 by the busiest device (the least possible is 0), 0 in all.
-Bytes sent: 0 by the busiest device (the least possible is 0).
-
-Ranges along dimension 0:
+Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in all.
 
     device  before  after   receives
     0       [0, 6)  [0, 2)  nothing
@@ -43,30 +40,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (6,)
 DTYPE = "int32"
-SOURCE_MESH = '<["x"=2, "y"=3]>'
-TARGET_MESH = '<["x"=2, "y"=3]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = "[{}]"
 TARGET = '[{"y"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6,)
 LOCAL_TARGET_SHAPE = (2,)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(6)
-TARGET_IDS = range(6)
-# Of the plan: processes that exchange must have the same.
-PLAN = "5fc80ef08e5c4dcc"
+SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
+PLAN = "5fc80ef08e5c4dcc"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -126,15 +111,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=1, width=2, lanes=1, rows=1, columns=1, largest=(1, 2))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=1, width=2, lanes=1, rows=1, columns=1, largest=(1, 2)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -143,5 +123,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (None, None), (None, 0), ((2, 3), (2, 3))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

@@ -48,17 +48,10 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_steps import moved_by_boxes
 
-require("jax_xla", "71c94a0f524e13e9", __name__)
+require("jax_xla", "22a2a600dd541e43", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (16, 24)
 DTYPE = "float32"
@@ -73,8 +66,7 @@ SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
 TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 672  # that arrive at the busiest device, padding included
-# The axes over which devices are ranked for the exchange.
-AXES = ("x", "y:(1)2", "y:(2)2")
+AXES = ("x", "y:(1)2", "y:(2)2")  # over which devices are ranked
 # Steps by boxes, by their number: see `moved_by_boxes`.
 BEFORE_3 = ((16, (((4, 2), (1, 2)),)), (24, ((),)))
 AFTER_3 = ((16, (((1, 4),),)), (24, ((),)))

@@ -9,10 +9,7 @@ Along dimension 0, shards of 16 meet shards of 32: 2 of the source for one of th
 Along dimension 1, shards of 96 meet shards of 24: one of the source for one of the target.
 Of the 2 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes received: 384 by the busiest device (the least possible is 384), 3072 in all.
-Bytes sent: 384 by the busiest device (the least possible is 384).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in all.
 
     device  before              after                receives
     0       [0, 16) x [0, 96)   [0, 32) x [0, 24)    [16, 32) x [0, 24) from 2
@@ -51,17 +48,10 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (64, 96)
 DTYPE = "int8"

@@ -9,10 +9,7 @@ Along dimension 0, shards of 16 meet shards of 32: 2 of the source for one of th
 Along dimension 1, shards of 96 meet shards of 24: one of the source for one of the target.
 Of the 2 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes received: 384 by the busiest device (the least possible is 384), 3072 in all.
-Bytes sent: 384 by the busiest device (the least possible is 384).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in all.
 
     device  before              after                receives
     0       [0, 16) x [0, 96)   [0, 32) x [0, 24)    [16, 32) x [0, 24) from 2
@@ -45,29 +42,17 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (64, 96)
 DTYPE = "int8"
-SOURCE_MESH = '<["x"=4, "y"=2]>'
-TARGET_MESH = '<["x"=4, "y"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=4, "y"=2]>'
 SOURCE = '[{"x"}, {}]'
 TARGET = '[{"x":(1)2}, {"x":(2)2, "y"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (16, 96)
 LOCAL_TARGET_SHAPE = (32, 24)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "efe0dbc02bfb97fd"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "efe0dbc02bfb97fd"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -133,20 +118,14 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=2, width=8, lanes=1, rows=16, columns=4, largest=(16, 24))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=2, width=8, lanes=1, rows=16, columns=4, largest=(16, 24)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

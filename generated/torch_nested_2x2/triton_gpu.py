@@ -9,8 +9,7 @@ Target: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
 
 Along dimension 0, shards of 2 meet shards of 2: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 12 by the busiest device (the least possible is 12), 24 in all.
-Bytes sent: 12 by the busiest device (the least possible is 12).
+Bytes of the busiest device: 12 in, 12 out, the least possible; 24 in all.
 
 Ranges along dimension 0:
 
@@ -41,29 +40,16 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (5, 3)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=2, "y"=2]>'
-TARGET_MESH = '<["x"=2, "y"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=2]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"x", "y"}, {}]'
-# For callers: shapes of the largest shards.
-LOCAL_SOURCE_SHAPE = (2, 3)
-LOCAL_TARGET_SHAPE = (2, 3)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(4)
-TARGET_IDS = range(4)
-# Of the plan: processes that exchange must have the same.
-PLAN = "441183c62af0e638"
+LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (2, 3)
+SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
+PLAN = "441183c62af0e638"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -157,20 +143,14 @@ def pull_kernel(
         )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=2, width=1, lanes=1, rows=1, columns=8, largest=(1, 6))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=2, width=1, lanes=1, rows=1, columns=8, largest=(1, 6)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

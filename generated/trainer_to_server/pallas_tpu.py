@@ -8,10 +8,7 @@ Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
 
 Along dimension 0, shards of 3 meet shards of 10: up to 4 of the source for one of the target.
 Along dimension 1, shards of 9 meet shards of 3: one of the source for one of the target.
-Bytes received: 60 by the busiest device (the least possible is 60), 180 in all.
-Bytes sent: 54 by the busiest device (the least possible is 54).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in all.
 
     device  before            after             receives
     0       [0, 3) x [0, 9)   -                 nothing
@@ -52,17 +49,10 @@ from .._support.pallas_index import div, minimum
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (10, 9)
 DTYPE = "bfloat16"

@@ -9,10 +9,7 @@ Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
 Along dimension 0, shards of 3 meet shards of 10: 4 of the source for one of the target.
 Along dimension 1, shards of 9 meet shards of 3: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 60 by the busiest device (the least possible is 60), 180 in all.
-Bytes sent: 54 by the busiest device (the least possible is 54).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in all.
 
     device  before            after             receives
     0       [0, 3) x [0, 9)   -                 nothing
@@ -47,13 +44,7 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (10, 9)
 DTYPE = "bfloat16"
@@ -61,15 +52,12 @@ SOURCE_MESH = '<["data"=2, "model"=2]>'
 TARGET_MESH = '<["tp"=3], device_ids=[4, 5, 6]>'
 SOURCE = '[{"data", "model"}, {}]'
 TARGET = '[{}, {"tp"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (3, 9)
 LOCAL_TARGET_SHAPE = (10, 3)
-
 # Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = range(4, 7)
-# Of the plan: processes that exchange must have the same.
-PLAN = "428ecfb4d50de6c3"
+PLAN = "428ecfb4d50de6c3"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -130,20 +118,14 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=4, width=1, lanes=1, rows=4, columns=4, largest=(3, 3))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=4, width=1, lanes=1, rows=4, columns=4, largest=(3, 3)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

@@ -7,10 +7,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
 
 Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 3: up to 2 of the source for one of the target.
-Bytes received: 24 by the busiest device (the least possible is 24), 104 in all.
-Bytes sent: 24 by the busiest device (the least possible is 24).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
 
     device  before           after            receives
     0       [0, 3) x [0, 2)  [0, 2) x [0, 3)  [0, 2) x [2, 3) from 1
@@ -45,17 +42,10 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import in_rounds, listed, listed_rounds
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "71c94a0f524e13e9", __name__)
+require("jax_xla", "22a2a600dd541e43", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6, 6)
 DTYPE = "float32"
@@ -68,8 +58,7 @@ SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 24  # that arrive at the busiest device, padding included
-# The axes over which devices are ranked for the exchange.
-AXES = ("x", "y")
+AXES = ("x", "y")  # over which devices are ranked
 # For each round the rank that every rank sends a whole tile to, -1 for none.
 # fmt: off
 ROUNDS = (

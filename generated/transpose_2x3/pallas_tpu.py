@@ -7,10 +7,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
 
 Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 3: up to 2 of the source for one of the target.
-Bytes received: 24 by the busiest device (the least possible is 24), 104 in all.
-Bytes sent: 24 by the busiest device (the least possible is 24).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
 
     device  before           after            receives
     0       [0, 3) x [0, 2)  [0, 2) x [0, 3)  [0, 2) x [2, 3) from 1
@@ -49,17 +46,10 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6, 6)
 DTYPE = "float32"

@@ -8,10 +8,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
 Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 3: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 24 by the busiest device (the least possible is 24), 104 in all.
-Bytes sent: 24 by the busiest device (the least possible is 24).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
 
     device  before           after            receives
     0       [0, 3) x [0, 2)  [0, 2) x [0, 3)  [0, 2) x [2, 3) from 1
@@ -45,30 +42,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (6, 6)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=2, "y"=3]>'
-TARGET_MESH = '<["x"=2, "y"=3]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=3]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (3, 2)
 LOCAL_TARGET_SHAPE = (2, 3)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(6)
-TARGET_IDS = range(6)
-# Of the plan: processes that exchange must have the same.
-PLAN = "360c3f1aba5d3d82"
+SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
+PLAN = "360c3f1aba5d3d82"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -147,15 +132,10 @@ def pull_kernel(
         )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=4, width=1, lanes=1, rows=2, columns=2, largest=(2, 2))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=4, width=1, lanes=1, rows=2, columns=2, largest=(2, 2)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -164,5 +144,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 0), ((2, 3), (2, 3))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

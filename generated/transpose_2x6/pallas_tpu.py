@@ -7,10 +7,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
 
 Along dimension 0, shards of 3 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
-Bytes received: 12 by the busiest device (the least possible is 12), 120 in all.
-Bytes sent: 12 by the busiest device (the least possible is 12).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in all.
 
     device  before           after            receives
     0       [0, 3) x [0, 1)  [0, 1) x [0, 3)  [0, 1) x [1, 2) from 1, [0, 1) x [2, 3) from 2
@@ -59,17 +56,10 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (6, 6)
 DTYPE = "float32"

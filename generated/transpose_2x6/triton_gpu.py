@@ -8,10 +8,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
 Along dimension 0, shards of 3 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 12 by the busiest device (the least possible is 12), 120 in all.
-Bytes sent: 12 by the busiest device (the least possible is 12).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in all.
 
     device  before           after            receives
     0       [0, 3) x [0, 1)  [0, 1) x [0, 3)  [0, 1) x [1, 2) from 1, [0, 1) x [2, 3) from 2
@@ -55,30 +52,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (6, 6)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=2, "y"=6]>'
-TARGET_MESH = '<["x"=2, "y"=6]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=6]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (3, 1)
 LOCAL_TARGET_SHAPE = (1, 3)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(12)
-TARGET_IDS = range(12)
-# Of the plan: processes that exchange must have the same.
-PLAN = "91fb2ad9da0f163c"
+SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
+PLAN = "91fb2ad9da0f163c"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -143,15 +128,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=3, width=1, lanes=1, rows=1, columns=1, largest=(1, 1))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=3, width=1, lanes=1, rows=1, columns=1, largest=(1, 1)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -160,5 +140,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 0), ((2, 6), (2, 6))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

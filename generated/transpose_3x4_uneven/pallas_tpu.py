@@ -9,10 +9,7 @@ Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
 
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 8: up to 2 of the source for one of the target.
-Bytes received: 128 by the busiest device (the least possible is 128), 1184 in all.
-Bytes sent: 144 by the busiest device (the least possible is 144).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in all.
 
     device  before               after                receives
     0       [0, 6) x [0, 6)      [0, 4) x [0, 8)      [0, 4) x [6, 8) from 1
@@ -66,17 +63,10 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (16, 23)
 DTYPE = "float32"

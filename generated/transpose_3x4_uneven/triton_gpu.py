@@ -10,10 +10,7 @@ Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 8: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 128 by the busiest device (the least possible is 128), 1184 in all.
-Bytes sent: 144 by the busiest device (the least possible is 144).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in all.
 
     device  before               after                receives
     0       [0, 6) x [0, 6)      [0, 4) x [0, 8)      [0, 4) x [6, 8) from 1
@@ -63,30 +60,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (16, 23)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=3, "y"=4]>'
-TARGET_MESH = '<["x"=3, "y"=4]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=3, "y"=4]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6, 6)
 LOCAL_TARGET_SHAPE = (4, 8)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(12)
-TARGET_IDS = range(12)
-# Of the plan: processes that exchange must have the same.
-PLAN = "881dd8dc252083aa"
+SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
+PLAN = "881dd8dc252083aa"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -169,15 +154,10 @@ def pull_kernel(
         )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=4, width=1, lanes=1, rows=4, columns=8, largest=(4, 6))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=4, width=1, lanes=1, rows=4, columns=8, largest=(4, 6)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -186,5 +166,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 0), ((3, 4), (3, 4))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

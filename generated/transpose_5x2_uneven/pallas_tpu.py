@@ -9,10 +9,7 @@ Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
 
 Along dimension 0, shards of 6 meet shards of 14: up to 3 of the source for one of the target.
 Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
-Bytes received: 168 by the busiest device (the least possible is 168), 1232 in all.
-Bytes sent: 168 by the busiest device (the least possible is 168).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in all.
 
     device  before              after
     0       [0, 6) x [0, 7)     [0, 14) x [0, 3)
@@ -65,17 +62,10 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (27, 14)
 DTYPE = "float32"

@@ -10,10 +10,7 @@ Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
 Along dimension 0, shards of 6 meet shards of 14: 3 of the source for one of the target.
 Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 168 by the busiest device (the least possible is 168), 1232 in all.
-Bytes sent: 168 by the busiest device (the least possible is 168).
-
-Ranges along dimensions 0, 1:
+Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in all.
 
     device  before              after
     0       [0, 6) x [0, 7)     [0, 14) x [0, 3)
@@ -61,30 +58,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (27, 14)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=5, "y"=2]>'
-TARGET_MESH = '<["x"=5, "y"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=5, "y"=2]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"y"}, {"x"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (6, 7)
 LOCAL_TARGET_SHAPE = (14, 3)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(10)
-TARGET_IDS = range(10)
-# Of the plan: processes that exchange must have the same.
-PLAN = "57f815ee237d075e"
+SOURCE_IDS = TARGET_IDS = range(10)  # by mesh position
+PLAN = "57f815ee237d075e"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -168,15 +153,10 @@ def pull_kernel(
         )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=6, width=1, lanes=1, rows=8, columns=4, largest=(6, 3))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=6, width=1, lanes=1, rows=8, columns=4, largest=(6, 3)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -185,5 +165,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 0), ((5, 2), (5, 2))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

@@ -10,10 +10,7 @@ Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
 Along dimension 0, shards of 4 meet shards of 7: up to 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
 Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
-Bytes received: 1568 by the busiest device (the least possible is 1568), 9248 in all.
-Bytes sent: 1856 by the busiest device (the least possible is 1856).
-
-Ranges along dimensions 0, 1, 2:
+Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in all.
 
     device  before                       after
     0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)
@@ -68,17 +65,10 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import in_rounds, listed, listed_rounds
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "71c94a0f524e13e9", __name__)
+require("jax_xla", "22a2a600dd541e43", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (7, 13, 29)
 DTYPE = "float32"
@@ -93,8 +83,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 PADDED_SOURCE_SHAPE = (8, 16, 29)
 PADDED_TARGET_SHAPE = (7, 14, 32)
 WIRE_BYTES = 1568  # that arrive at the busiest device, padding included
-# The axes over which devices are ranked for the exchange.
-AXES = ("x", "y", "z")
+AXES = ("x", "y", "z")  # over which devices are ranked
 # For each round the rank that every rank sends a whole tile to, -1 for none.
 # fmt: off
 ROUNDS = (

@@ -10,10 +10,7 @@ Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
 Along dimension 0, shards of 4 meet shards of 7: up to 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
 Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
-Bytes received: 1568 by the busiest device (the least possible is 1568), 9248 in all.
-Bytes sent: 1856 by the busiest device (the least possible is 1856).
-
-Ranges along dimensions 0, 1, 2:
+Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in all.
 
     device  before                       after
     0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)
@@ -72,17 +69,10 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (7, 13, 29)
 DTYPE = "float32"

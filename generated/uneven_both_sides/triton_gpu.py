@@ -11,10 +11,7 @@ Along dimension 0, shards of 4 meet shards of 7: 2 of the source for one of the 
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
 Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 1568 by the busiest device (the least possible is 1568), 9248 in all.
-Bytes sent: 1856 by the busiest device (the least possible is 1856).
-
-Ranges along dimensions 0, 1, 2:
+Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in all.
 
     device  before                       after
     0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)
@@ -67,29 +64,17 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (7, 13, 29)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=2, "y"=2, "z"=2]>'
-TARGET_MESH = '<["x"=2, "y"=2, "z"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=2, "z"=2]>'
 SOURCE = '[{"x"}, {"y", "z"}, {}]'
 TARGET = '[{}, {"z"}, {"y", "x"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4, 4, 29)
 LOCAL_TARGET_SHAPE = (7, 7, 8)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "1e2916a2f71a9b7c"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "1e2916a2f71a9b7c"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -169,20 +154,14 @@ def pull_kernel(
         )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=6, width=1, lanes=1, rows=4, columns=8, largest=(4, 4, 8))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=6, width=1, lanes=1, rows=4, columns=8, largest=(4, 4, 8)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

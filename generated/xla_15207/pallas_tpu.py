@@ -8,10 +8,7 @@ Target: [{}, {"x"}, {"y"}] on <["x"=4, "y"=2]>, shards of 16 x 4 x 8.
 Along dimension 0, shards of 4 meet shards of 16: 4 of the source for one of the target.
 Along dimension 1, shards of 8 meet shards of 4: one of the source for one of the target.
 Along dimension 2, shards of 16 meet shards of 8: one of the source for one of the target.
-Bytes received: 2048 by the busiest device (the least possible is 2048), 14336 in all.
-Bytes sent: 2048 by the busiest device (the least possible is 2048).
-
-Ranges along dimensions 0, 1, 2:
+Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in all.
 
     device  before                        after
     0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)
@@ -66,17 +63,10 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "606ecf1e1205369f", __name__)
+require("pallas_tpu", "9d0a34274d3b64cd", __name__)
 
-__all__ = [
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (16, 16, 16)
 DTYPE = "float32"

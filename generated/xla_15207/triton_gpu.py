@@ -9,10 +9,7 @@ Along dimension 0, shards of 4 meet shards of 16: 4 of the source for one of the
 Along dimension 1, shards of 8 meet shards of 4: one of the source for one of the target.
 Along dimension 2, shards of 16 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes received: 2048 by the busiest device (the least possible is 2048), 14336 in all.
-Bytes sent: 2048 by the busiest device (the least possible is 2048).
-
-Ranges along dimensions 0, 1, 2:
+Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in all.
 
     device  before                        after
     0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)
@@ -62,30 +59,18 @@ from .._support.triton_rows import copy_rows, shard_at
 
 require("triton_gpu", "b35e09e575cca90c", __name__)
 
-__all__ = [
-    "reshard",
-    "reshard_dtensor",
-    "reshard_local",
-    "source_shape",
-    "symmetric_source",
-    "target_shape",
-]
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
 
 SHAPE = (16, 16, 16)
 DTYPE = "float32"
-SOURCE_MESH = '<["x"=4, "y"=2]>'
-TARGET_MESH = '<["x"=4, "y"=2]>'
+SOURCE_MESH = TARGET_MESH = '<["x"=4, "y"=2]>'
 SOURCE = '[{"x"}, {"y"}, {}]'
 TARGET = '[{}, {"x"}, {"y"}]'
-# For callers: shapes of the largest shards.
 LOCAL_SOURCE_SHAPE = (4, 8, 16)
 LOCAL_TARGET_SHAPE = (16, 4, 8)
-
-# Device ids by mesh position.
-SOURCE_IDS = range(8)
-TARGET_IDS = range(8)
-# Of the plan: processes that exchange must have the same.
-PLAN = "cd982f39ecda540e"
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "cd982f39ecda540e"  # processes that exchange must have the same
 
 
 def source_box(position):
@@ -152,15 +137,10 @@ def pull_kernel(
     )
 
 
+EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
+TILES = Tiles(number=4, width=2, lanes=2, rows=128, columns=4, largest=(4, 4, 8))
 _HOST = Reshard(
-    __package__,
-    SHAPE,
-    DTYPE,
-    PLAN,
-    f"{SOURCE} -> {TARGET}",
-    Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers),
-    pull_kernel,
-    Tiles(number=4, width=2, lanes=2, rows=128, columns=4, largest=(4, 4, 8)),
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
@@ -169,5 +149,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 2), ((4, 2), (4, 2))).reshard
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
-    print(f"ok: {_HOST.self_check()}")
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel

@@ -8,7 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .boxes import spread, volume
+from .boxes import Exchange, spread, volume
 from .jax_program import Program
 
 # Floats with which XLA on CPU computes as float32, which changes NaNs.
@@ -27,6 +27,7 @@ class PallasProgram(Program):
     differ.
     """
 
+    moves: Exchange
     form = ""
     interpreted = pltpu.InterpretParams(detect_races=True)
     packed = False  # whether XLA packs elements, so that they are integers there too

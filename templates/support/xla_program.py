@@ -58,9 +58,9 @@ class XlaProgram(Program):
         return extent
 
     def numbered(self, tensor):
-        """Return a tensor of small numbers as `pad` takes it, and as `read` has it of the result."""
+        """Return a tensor of small numbers as `pad` takes it, and as `read` gives it."""
         host, dtype = self.host, self.host.dtype
-        given = self._terms_of(tensor).astype(dtype) if host.source.terms else tensor.astype(dtype)
+        given = (self._terms_of(tensor) if host.source.terms else tensor).astype(dtype)
         tensor = tensor.astype(dtype)
         if host.target.terms and self._terms.transposed:
             return given, np.stack([tensor] * host.target.padded[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 
@@ -52,6 +53,20 @@ def test_generated_modules_are_formatted() -> None:
         ruff = [sys.executable, "-m", "ruff", *verb, "--quiet", *modules]
         result = subprocess.run(ruff, capture_output=True, text=True, cwd=ROOT)
         assert result.returncode == 0, result.stdout + result.stderr
+
+
+LINES = 18_000
+"""Of all files, of which the support modules have 4,000 at most."""
+
+
+def test_generated_is_of_few_lines() -> None:
+    files = [p for p in GENERATED.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    assert sum(path.read_bytes().count(b"\n") for path in files) <= LINES
+
+
+@pytest.mark.parametrize(("file", "most"), [("README.md", 55), ("reshard.svg", 45)])
+def test_pages_and_pictures_are_short(file: str, most: int) -> None:
+    assert statistics.median(p.read_text().count("\n") for p in GENERATED.rglob(file)) <= most
 
 
 def test_every_function_of_a_tpu_module_is_used() -> None:

@@ -21,7 +21,6 @@ from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.jax_host import (
     HostText,
     axis_names,
-    called,
     facts_of,
     host_text,
     imports_of,
@@ -58,6 +57,7 @@ from shardwright.codegen.emit.context import (
 )
 from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.emit.index_functions import box_functions
+from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.codegen.hardware.presets import topology_of
@@ -184,7 +184,7 @@ def xla_text(request: Request) -> XlaText:
         return _text(request, text.host, transport, text.how.wire[0], text.target_short)
     direct = direct_of(plan)
     exchange, how = as_vectors(direct.exchange), direct.once(how_of)
-    said = Said(title(plan), (*facts_of(direct), "", *how_facts(how, plan)), "")
+    said = Said(title(plan), (*facts_of(direct), "", *how_facts(how, plan)))
     functions = exchange.once(box_functions)
     module = text_of(plan, request.command, PYTHON, functions, said, direct.exchange)
     host = host_text(plan, module)
@@ -223,8 +223,7 @@ def _text(
         support_lines=imports_of(calls),
         wire_bytes=wire,
         constants=(
-            "# The axes over which devices are ranked for the exchange.",
-            f"AXES = {host.program_axes}",
+            f"AXES = {host.program_axes}  # over which devices are ranked",
             *transport.constants,
         ),
         functions=transport.functions,

@@ -7,7 +7,6 @@ from typing import assert_never
 
 import sympy
 
-from shardwright.codegen.backends.jax_host import called
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
@@ -18,6 +17,7 @@ from shardwright.codegen.backends.lines import printed, pruned
 from shardwright.codegen.backends.peers import Peers, PlainPeerEnds
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
+from shardwright.codegen.emit.python_text import called
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, mod
 from shardwright.ir.algebra.printers import PYTHON

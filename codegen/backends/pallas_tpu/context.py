@@ -109,7 +109,7 @@ def pallas_text(request: Request, choice: FormChoice) -> PallasText:
     """Return the template's context."""
     plan = direct_of(request.plan)
     exchange, reach = as_vectors(plan.exchange), plan.once(grid_of) is not None
-    said = Said(title(plan), (*facts_of(plan), "", *form_facts(choice)), "")
+    said = Said(title(plan), (*facts_of(plan), "", *form_facts(choice)))
     boxes = text_of(plan, request.command, PALLAS, (), said, plan.exchange)
     host = host_text(plan, boxes)
     text = kernel_text(exchange, choice.form, host, reach)

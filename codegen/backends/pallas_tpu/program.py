@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from shardwright.codegen.backends.jax_host import HostText, called
+from shardwright.codegen.backends.jax_host import HostText
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
@@ -17,7 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)

@@ -16,11 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.codegen.backends.jax_host import called
 from shardwright.codegen.backends.lines import length, printed, pruned
 from shardwright.codegen.backends.pallas_tpu.memory import View
 from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
-from shardwright.codegen.emit.python_text import INDENT
+from shardwright.codegen.emit.python_text import INDENT, called
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, floor_div, mod
 from shardwright.ir.algebra.printers import PALLAS

@@ -21,7 +21,7 @@ from shardwright.codegen.emit.context import (
 )
 from shardwright.codegen.emit.docstring import senders, side_lines, title, traffic_lines
 from shardwright.codegen.emit.index_functions import box_functions
-from shardwright.codegen.emit.python_text import wrapped
+from shardwright.codegen.emit.python_text import called, wrapped
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.table import transfer_table
 from shardwright.codegen.emit.templates import render as render_template
@@ -64,10 +64,9 @@ class TritonText:
     @property
     def self_check(self) -> str:
         """What the self-check of the module sees of it."""
-        proved = "Proves boxes, senders and receivers without data"
         if self.elements > MOST_MOVED:
-            return f"{proved}, not the kernel: the tensor is too large."
-        return f"{proved}, then runs the kernel on numbered elements."
+            return "of boxes and peers; the tensor is too large for more"
+        return "of boxes and peers, then of the kernel"
 
     @property
     def box_names(self) -> str:
@@ -95,7 +94,7 @@ def _module(request: Request) -> TritonText:
         some_local=plan.traffic.received_total < plan.target_bytes,
         wide=_widest_shard(exchange) * itemsize >= WIDE_BYTES,
     )
-    said = Said(title(plan), tuple(_facts(plan, kernel)), "")
+    said = Said(title(plan), tuple(_facts(plan, kernel)))
     functions = exchange.once(box_functions)
     module = text_of(plan, request.command, PYTHON, functions, said, plan.exchange)
     return TritonText(
@@ -136,10 +135,10 @@ def _met(axis: int, kernel: Kernel) -> str:
 
 
 def _host(request: Request, kernel: Kernel) -> tuple[str, ...]:
-    """Return the arguments of the object that moves shards, a line each."""
+    """Return the lines that make the object that moves shards."""
     moves, exchange = kernel.moves, kernel.exchange
     rule = exchange.rule
-    sides = ["Side(SOURCE_IDS, source_box)", "Side(TARGET_IDS, target_box)"]
+    ends = ["Side(SOURCE_IDS, source_box)", "Side(TARGET_IDS, target_box)", "senders", "receivers"]
     cut = [f"Cut({rule.pieces}, {rule.cut}, {rule.unit})"] if rule.pieces > 1 else []
     rows, columns = moves.block
     tiles = [
@@ -152,29 +151,15 @@ def _host(request: Request, kernel: Kernel) -> tuple[str, ...]:
         *(["ends=True"] if moves.form == "mixed" else []),
     ]
     back = NAME if request.backward else f"{NAME}_backward"
+    host = ["__package__", "SHAPE", "DTYPE", "PLAN", 'f"{SOURCE} -> {TARGET}"']
+    host += ["EXCHANGE", "pull_kernel", "TILES"]
+    host += ["knows_me=True"] if kernel.knows_me else []
+    host += [f'backward="{back}"'] if request.derivative else []
     return (
-        "__package__,",
-        "SHAPE,",
-        "DTYPE,",
-        "PLAN,",
-        'f"{SOURCE} -> {TARGET}",',
-        *_called("Exchange", [*sides, "senders", "receivers", *cut]),
-        "pull_kernel,",
-        *_called("Tiles", tiles),
-        *(["knows_me=True,"] if kernel.knows_me else []),
-        *([f'backward="{back}",'] if request.derivative else []),
+        *called("EXCHANGE = Exchange", [*ends, *cut]),
+        *called("TILES = Tiles", tiles),
+        *called("_HOST = Reshard", host),
     )
-
-
-def _called(name: str, arguments: list[str]) -> list[str]:
-    """Return a call that is an argument of a call, as a formatter would break it."""
-    line = f"{name}({', '.join(arguments)}),"
-    if len(line) <= 96:
-        return [line]
-    inner = ", ".join(arguments)
-    if len(inner) <= 92:
-        return [f"{name}(", f"    {inner}", "),"]
-    return [f"{name}(", *(f"    {argument}," for argument in arguments), "),"]
 
 
 def _largest(moves: Moves) -> tuple[int, ...]:

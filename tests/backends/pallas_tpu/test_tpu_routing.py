@@ -407,7 +407,7 @@ def test_v5e_compiles_what_is_forwarded(tmp_path: Path) -> None:
     for report in compile_bundles(tmp_path, ["v5e:2x4"], xla=False, time_limit=120):
         assert (report.verdict, report.detail) == ("ok", "")
         text = (tmp_path / report.name / "pallas_tpu.py").read_text()
-        stated = re.search(r"^WIRE_BYTES = (\d+)$", text, re.M)
+        stated = re.search(r"^WIRE_BYTES = (\d+)  # ", text, re.M)
         assert stated is not None
         assert isinstance(report.code, TpuCode)
         assert report.code.wire_bytes == int(stated[1])

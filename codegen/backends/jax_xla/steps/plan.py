@@ -237,7 +237,7 @@ def steps_text(plan: Plan, command: str) -> StepsText:
         "",
         f"On the wire {how.wire[0]} bytes into the busiest device.",
     )
-    said = Said(title(plan), facts, "")
+    said = Said(title(plan), facts)
     functions = box_functions(as_vectors(ends))
     module = text_of(plan, command, PYTHON, functions, said, ends)
     host = host_text(plan, module, ends)
