@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "aa5b63b98359a7b5",
-    "pallas_tpu": "d239004066f6230b",
-    "triton_gpu": "ae3c43a469880a8b",
+    "jax_xla": "94ab7adab0c1f5b5",
+    "pallas_tpu": "48f547a717107573",
+    "triton_gpu": "0724cc1e6f3b5cd3",
 }
 
 

@@ -54,7 +54,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import in_rounds, rounds_of
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "aa5b63b98359a7b5", __name__)
+require("jax_xla", "94ab7adab0c1f5b5", __name__)
 
 __all__ = [
     "pad",

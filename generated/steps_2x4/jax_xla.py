@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_steps import moved_by_boxes
 
-require("jax_xla", "aa5b63b98359a7b5", __name__)
+require("jax_xla", "94ab7adab0c1f5b5", __name__)
 
 __all__ = [
     "pad",

@@ -53,7 +53,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "ae3c43a469880a8b", __name__)
+require("triton_gpu", "0724cc1e6f3b5cd3", __name__)
 
 __all__ = [
     "reshard",

@@ -39,7 +39,8 @@ class ArrayReshard:
         source shard in a slot of one size.
 
         In a jit that moves elements of bfloat16 and float8_e5m2 between devices XLA on CPU does so
-        in float32, which changes payloads of NaNs. Of other dtypes, and outside of jit, all bits stay.
+        in float32, which changes payloads of NaNs. Other dtypes keep all bits, as does every one
+        outside of jit.
         """
         what = "array of terms" if self.source.terms else "tensor"
         expect(x, self.source.whole(self.shape), self.dtype, what)
