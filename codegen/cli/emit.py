@@ -18,6 +18,9 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
 
+NAMED = 4
+"""So many files that are removed are named, more only counted."""
+
 Bundles = Sequence[tuple[Description, dict[str, str]]]
 Groups = Sequence[tuple[Group, dict[str, str]]]
 
@@ -105,7 +108,8 @@ def _said(changed: Sequence[Path]) -> str:
     removed = [path.name for path in changed if not path.exists()]
     written = len(changed) - len(removed)
     parts = [f"{written} file{'' if written == 1 else 's'} written"] if written else []
-    parts += [f"{', '.join(removed)} removed"] if removed else []
+    named = ", ".join(removed) if len(removed) <= NAMED else f"{len(removed)} files"
+    parts += [f"{named} removed"] if removed else []
     return ", ".join(parts) or "unchanged"
 
 

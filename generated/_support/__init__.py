@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "22a2a600dd541e43",
-    "pallas_tpu": "9d0a34274d3b64cd",
-    "triton_gpu": "b35e09e575cca90c",
+    "jax_xla": "a6a722810a2c2526",
+    "pallas_tpu": "6a0a796f07d69e1d",
+    "triton_gpu": "95ff7eb21ecf0186",
 }
 
 

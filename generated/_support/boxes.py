@@ -85,11 +85,11 @@ class Exchange:
 
     def incoming(self, receiver):
         """Return the pieces that make up the target shard at a position."""
-        return self._full((s, receiver, n) for s, n in map(_numbered, self._senders(receiver)))
+        return self._full((s, receiver, n) for s, n in map(_with_number, self._senders(receiver)))
 
     def outgoing(self, sender):
         """Return the pieces that leave the source shard at a position, or stay there."""
-        return self._full((sender, r, n) for r, n in map(_numbered, self._receivers(sender)))
+        return self._full((sender, r, n) for r, n in map(_with_number, self._receivers(sender)))
 
     def _full(self, moves):
         found = []
@@ -124,7 +124,7 @@ class Exchange:
         return f"{piece.box} from device {sender} to device {receiver}"
 
 
-def _numbered(peer):
+def _with_number(peer):
     return peer if isinstance(peer, tuple) else (peer, None)
 
 

@@ -65,7 +65,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_boxes import in_rounds, listed, listed_rounds
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "22a2a600dd541e43", __name__)
+require("jax_xla", "a6a722810a2c2526", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

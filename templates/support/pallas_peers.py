@@ -123,8 +123,10 @@ class Peers:
 
     def holds(self, position, shard):
         """Return whether a source position, which may be none, holds a source shard."""
-        alike = same(self.forms.source_shard(position), shard)
-        return alike if self.one_order else self.within(position, self.source) & alike
+        if self.one_order:
+            return same(self.forms.source_shard(position), shard)
+        alike = same(self.forms.source_shard(maximum(position, 0)), shard)
+        return self.within(position, self.source) & alike
 
     def tile(self, own, other, piece):
         """Return the box of a source shard and a target shard, or the piece of it."""
