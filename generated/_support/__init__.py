@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "94ab7adab0c1f5b5",
-    "pallas_tpu": "48f547a717107573",
+    "pallas_tpu": "b5d213b94e1b17e7",
     "triton_gpu": "0724cc1e6f3b5cd3",
 }
 

@@ -51,7 +51,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, each_peer, meet
 from .._support.pallas_index import LOGICAL, div, rem
 
-require("pallas_tpu", "48f547a717107573", __name__)
+require("pallas_tpu", "b5d213b94e1b17e7", __name__)
 
 __all__ = [
     "pad",

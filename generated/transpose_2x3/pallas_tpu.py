@@ -49,7 +49,7 @@ from .._support.pallas_index import div, maximum, minimum, rem
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "48f547a717107573", __name__)
+require("pallas_tpu", "b5d213b94e1b17e7", __name__)
 
 __all__ = [
     "pad",
