@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "a6a722810a2c2526",
-    "pallas_tpu": "6a0a796f07d69e1d",
+    "pallas_tpu": "65a3ffc2a3fee2bf",
     "triton_gpu": "95ff7eb21ecf0186",
 }
 

@@ -52,7 +52,7 @@ class Direct(PallasProgram):
     def met(self, receiver):
         """Return the pieces for which a target position waits."""
         permuted = isinstance(self.peers, Permuted)  # what it sends is as much as what it gets
-        return self.moves.outgoing(receiver) if permuted else super().met(receiver)
+        return self.peers.exchange.outgoing(receiver) if permuted else super().met(receiver)
 
     def moved(self, x, order, interpret, collective_id):
         """Return the target shard, its padding left unwritten."""

@@ -142,17 +142,18 @@ class PallasProgram(Program):
 
     def met(self, receiver):
         """Return the pieces for which a target position waits."""
-        return self.moves.incoming(receiver)
+        return self.peers.exchange.incoming(receiver)
 
     def fault(self):
         """Return where a device waits for other than what is started on its semaphores, found
         without data; "" if nowhere. What is sent, and told at the barrier, is `moves`'s."""
-        ids = self.moves.source.ids, self.moves.target.ids
+        moves = self.peers.exchange
+        ids = moves.source.ids, moves.target.ids
         for receiver in spread(len(ids[1])):
             starts, waits = (
                 sum(count(p) for p in pieces if ids[0][p.sender] != ids[1][p.receiver])
                 for count, pieces in (
-                    (self.started, self.moves.incoming(receiver)),
+                    (self.started, moves.incoming(receiver)),
                     (self.awaited, self.met(receiver)),
                 )
             )

@@ -46,7 +46,7 @@ from .._support.pallas_packed import Slot
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_slots import Slots
 
-require("pallas_tpu", "6a0a796f07d69e1d", __name__)
+require("pallas_tpu", "65a3ffc2a3fee2bf", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

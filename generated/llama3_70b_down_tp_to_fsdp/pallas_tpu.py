@@ -55,7 +55,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Direct, Permuted, each_peer, meet
 from .._support.pallas_index import LOGICAL, div, rem
 
-require("pallas_tpu", "6a0a796f07d69e1d", __name__)
+require("pallas_tpu", "65a3ffc2a3fee2bf", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
