@@ -45,7 +45,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "6eb745244906c19a", __name__)
+require("triton_gpu", "a2411d25fb3d9d32", __name__)
 
 __all__ = [
     "reshard",
@@ -145,5 +145,5 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    # Proves boxes, senders and receivers without data, then runs the kernel on numbered elements.
+    # Proves boxes, senders, receivers and the kernel's copies without data, then moves numbered elements.
     print(f"ok: {_HOST.self_check()}")

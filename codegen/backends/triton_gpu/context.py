@@ -64,10 +64,10 @@ class TritonText:
     @property
     def self_check(self) -> str:
         """What the self-check of the module sees of it."""
-        proved = "Proves boxes, senders and receivers without data"
+        proved = "Proves boxes, senders, receivers and the kernel's copies without data"
         if self.elements > MOST_MOVED:
-            return f"{proved}, not the kernel: the tensor is too large."
-        return f"{proved}, then runs the kernel on numbered elements."
+            return f"{proved}."
+        return f"{proved}, then moves numbered elements."
 
     @property
     def box_names(self) -> str:
