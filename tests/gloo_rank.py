@@ -13,6 +13,7 @@ import datetime
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -188,10 +189,49 @@ def faults(rank: int, case: dict) -> dict:
     found["plans"] = said(lambda: other.reshard(shard))
     gradient = torch.zeros_like(shard, requires_grad=rank == 2)
     found["gradient"] = said(lambda: load(case["plain"]).reshard(gradient))
+    found["some gradients"] = said(lambda: load(case["module"]).reshard(gradient))
     result = module.reshard(shard)
     bad = wrong["shape"] if rank == 2 else shard
     found["later"] = said(lambda: module.reshard(bad, check=True))
+    found["memory"] = said(lambda: out_of_memory(module, shard))
     return {"device": device, "result": bits(result), "said": found}
+
+
+def out_of_memory(module: Any, shard: Any) -> None:
+    """Let an exchange run out of memory."""
+    processes = module._HOST.processes
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("full")
+
+    by_exchange, processes.by_exchange = processes.by_exchange, full
+    try:
+        module.reshard(shard)
+    finally:
+        processes.by_exchange = by_exchange
+
+
+def threads(rank: int, case: dict) -> dict:
+    """How many results are wrong in two threads, each with a group of its own."""
+    module = load(case["module"])
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    shape, wrong = module.source_shape(rank), [0, 0]
+    for group in groups:
+        module.reshard(torch.zeros(shape), group)
+
+    def work(number: int) -> None:
+        for call in range(case["calls"]):
+            value = float(1000 * number + call)
+            wrong[number] += not (
+                module.reshard(torch.full(shape, value), groups[number]) == value
+            ).all()
+
+    both = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    return {"wrong": wrong}
 
 
 def gradients(rank: int, case: dict) -> dict:
@@ -264,7 +304,9 @@ def dtensors(rank: int, case: dict) -> dict:
 
 
 class Mapped:
-    """Symmetric memory's functions on files that every process maps."""
+    """Symmetric memory's functions on files that every process maps, some bytes into them."""
+
+    offset = 64
 
     def __init__(self, rank: int, folder: Path, events: list[str]) -> None:
         self.rank, self.folder, self.events = rank, folder, events
@@ -273,11 +315,11 @@ class Mapped:
         return "CUDA"
 
     def empty(self, size: int, dtype: Any, device: object) -> Any:
-        self.size = size
-        (self.folder / f"{self.rank}.memory").write_bytes(bytes(size))
+        self.size = self.offset + size
+        (self.folder / f"{self.rank}.memory").write_bytes(bytes(self.size))
         dist.barrier()
         self.maps = [self._map(rank) for rank in range(dist.get_world_size())]
-        return self.maps[self.rank]
+        return self.maps[self.rank][self.offset :]
 
     def _map(self, rank: int) -> Any:
         name = str(self.folder / f"{rank}.memory")
@@ -307,18 +349,23 @@ def symmetric(rank: int, case: dict) -> dict:
     processes = sys.modules[type(own.processes).__module__]
     processes.symmetric_memory = Mapped(rank, folder, events)
     own.processes._agree = lambda *_: "symmetric"
-    pull = own.pull
+    pull = own.processes.pull
 
     def slow(*args):  # type: ignore[no-untyped-def]
         events.append("pull_kernel")
         time.sleep(0.05 * rank)
         pull(*args)
 
-    own.pull = slow
+    own.processes.pull = slow
     shard = given(module, device, case)
     buffer, *_ = own.processes.symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
     size = 0 if shard is None else shard.nbytes
     inside = None if shard is None else buffer[:size].view(shard.dtype).view(shard.shape)
+    refused, wanted = "", torch.Size(module.LOCAL_TARGET_SHAPE).numel() * own.itemsize
+    if own.exchange.ranks == [*own.exchange.target.ids] and wanted <= len(buffer):
+        out = buffer[:wanted].view(own.dtype).view(module.LOCAL_TARGET_SHAPE)
+        own.processes._of(dist.group.WORLD)[None] = "cpu", "symmetric"
+        refused = said(lambda: module.reshard(shard, out=out))
     results, copied = [], []
     for mine in (shard, shard, inside):
         before = buffer[:size].clone()
@@ -333,6 +380,7 @@ def symmetric(rank: int, case: dict) -> dict:
         "events": events,
         "copied": copied,
         "held": size,
+        "refused": refused,
     }
 
 
@@ -370,6 +418,7 @@ TASKS: dict[str, Callable[[int, dict], dict]] = {
     "dies": dies,
     "dtensors": dtensors,
     "symmetric": symmetric,
+    "threads": threads,
     "grouped": grouped,
 }
 

@@ -57,7 +57,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "95ff7eb21ecf0186", __name__)
+require("triton_gpu", "9439b782c1d7cbd4", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
@@ -149,4 +149,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1), (1, 2), ((4, 2), (4, 2))).reshard
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers, then of the kernel
+    print(f"ok: {_HOST.self_check()}")  # of boxes, peers, copies; then moved

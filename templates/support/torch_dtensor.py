@@ -23,6 +23,8 @@ class DTensors:
         from torch.distributed.tensor import DTensor, Replicate, Shard  # slow: when it is used
 
         own, shape = self._own, self._own.shape
+        if not isinstance(x, DTensor):
+            raise ValueError(f"got {type(x).__name__}, expected a DTensor")
         before, after = (
             tuple(Replicate() if dim is None else Shard(dim) for dim in dims) for dims in self._dims
         )
@@ -37,22 +39,18 @@ class DTensors:
         inside = x.device_mesh.get_coordinate() is not None
         shard = x.to_local().resolve_neg().contiguous() if inside else None
         moved = own.reshard(shard, group, transport=transport)
-        local = torch.empty(0, dtype=own.dtype) if moved is None else moved
+        nothing = torch.empty(0, dtype=own.dtype, device=target_mesh.device_type)
+        local = nothing if moved is None else moved
         stride = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        return DTensor.from_local(
-            local,
-            target_mesh,
-            after,
-            run_check=False,
-            shape=torch.Size(shape),
-            stride=stride,
-        )
+        whole = {"shape": torch.Size(shape), "stride": stride}
+        return DTensor.from_local(local, target_mesh, after, run_check=False, **whole)
 
     def _check_mesh(self, mesh, shape, ids, group, side):
         """Raise ValueError unless a DeviceMesh has the plan's shape and devices."""
         ranks, members = self._own.exchange.ranks, dist.get_process_group_ranks(group)
         if len(members) != len(ranks):
             raise ValueError(f"group of {len(members)} ranks, expected {len(ranks)}")
-        wanted = torch.tensor([members[ranks.index(device)] for device in ids]).view(shape).tolist()
+        wanted = torch.tensor([members[ranks.index(device)] for device in ids], device="cpu")
+        wanted = wanted.view(shape).tolist()
         if mesh.mesh.tolist() != wanted:
             raise ValueError(f"{side} mesh: got {mesh.mesh.tolist()}, expected {wanted}")

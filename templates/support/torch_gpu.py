@@ -148,10 +148,11 @@ class Reshard:
     def results(self, by_position, out, homes):
         """Return the tensors to fill, by device id: those of `out` where given, else new ones."""
         ids = sorted(self.exchange.target.ids)
+        out = out if out is None else list(out)
         if out is not None and len(out) != len(ids):
             raise ValueError(f"got {len(out)} tensors in out, expected {len(ids)}")
         held = dict(zip(self.exchange.source.ids, by_position, strict=True))
-        if len({home.type for home in homes}) > 1:
+        if {home.type for home in homes} not in ({"cpu"}, {"cuda"}):
             listed = sorted(map(str, homes))
             raise ValueError(f"source shards on {listed}, expected all on GPUs or all on the CPU")
         found = []
@@ -172,6 +173,11 @@ class Reshard:
         check(out, self.target_shape(device_id), self.dtype, what)
         check_out(out, home, shards, what)
 
+    def places(self, device_id):
+        """Return the positions that the kernel is launched with on a device."""
+        target, source = self.exchange.target_position, self.exchange.source_position
+        return [target(device_id), *([source(device_id)] if self._knows_me else [])]
+
     def pull(self, addresses, outs, device_id):
         """Fill the target shard of a device from source shards at these addresses: one launch. On a
         CPU outside Triton's interpreter the kernel plays no part, and is not proved by it."""
@@ -179,16 +185,13 @@ class Reshard:
         if not has_kernels(out, self.kernel):
             self.processes.pull_listed(addresses, outs, device_id)
         elif out.numel():
-            places = [self.exchange.target_position(device_id)]
-            if self._knows_me:
-                places.append(self.exchange.source_position(device_id))
             aligned = is_aligned((*addresses[0], out.data_ptr()))
             constants = self.tiles.constants(aligned)
             units = out.view(-1).view(UNITS[constants[0] * self.itemsize])
             programs = self.tiles.programs(aligned)
             with on(out.device):
                 peers = table(addresses[0], out.device)
-                self.kernel[(programs,)](peers, units, *places, *constants)
+                self.kernel[(programs,)](peers, units, *self.places(device_id), *constants)
 
     def reshard(self, shard, group=None, *, out=None, transport=None, check=False):
         """Return this device's target shard, exchanged with the other processes of a group.
@@ -211,9 +214,10 @@ class Reshard:
         shard, on the current GPU if the group uses NCCL, else on the CPU. All runs on the current
         stream, of which a group has one. To capture it in a CUDA graph, call it once before with
         the same tensors. The gradient, where there is one, is that of the reverse reshard, where
-        both meshes have the same devices. Raises ValueError for a group of another size, a wrong
-        shard or out, a shard that requires a gradient where there is none, and ranks that do not
-        agree; RuntimeError, which names rank and plan, where the transport fails.
+        both meshes have the same devices; all ranks ask for it or none. Raises ValueError for a
+        group of another size, a wrong shard or out, a shard that requires a gradient where there is
+        none, and ranks that do not agree; RuntimeError, which names rank and plan, where the
+        transport fails.
         """
         wanted = requires_grad([shard])
         if wanted and self._backward is not None:
@@ -228,10 +232,8 @@ class Reshard:
     def check_rank(self, shard, out, device_id, group, wants_gradient):
         """Return the device of a rank's result. Raises ValueError for what is wrong with what it
         is given."""
-        what, here = (
-            self.name_of("source", device_id),
-            self.exchange.source_position(device_id) >= 0,
-        )
+        what = self.name_of("source", device_id)
+        here = self.exchange.source_position(device_id) >= 0
         if (shard is None) == here:
             got, expected = ("None", "a tensor") if shard is None else ("a tensor", "None")
             raise ValueError(f"{what}: got {got}, expected {expected}")
@@ -244,9 +246,7 @@ class Reshard:
             self._check_out(out, device_id, home, [shard] if here else [])
         apart = {*self.exchange.source.ids} != {*self.exchange.target.ids}
         if wants_gradient and (out is not None or apart):
-            why = (
-                "out takes no gradient" if out is not None else "some devices are in one mesh only"
-            )
+            why = "some devices are in one mesh only" if out is None else "out takes no gradient"
             raise ValueError(f"{what} requires a gradient, but {why}")
         served = dist.get_backend_config(group)
         if f"{home.type}:" not in served:
@@ -256,20 +256,22 @@ class Reshard:
 
     def symmetric_source(self, group=None):
         """Return this device's source shard in symmetric memory, to be filled and given to
-        `reshard`.
+        `reshard`; None outside the source mesh.
 
         For GPUs of one host. The first call for a group is one that every rank makes.
         """
         group = dist.group.WORLD if group is None else group
         home = torch.device("cuda", torch.cuda.current_device())
-        shape = self.source_shape(self.exchange.ranks[dist.get_rank(group)])
         buffer, *_ = self.processes.symmetric_buffer(group, home)
-        size = self.itemsize * math.prod(shape)
-        return buffer[:size].view(self.dtype).view(shape)
+        device_id = self.exchange.ranks[dist.get_rank(group)]
+        if self.exchange.source_position(device_id) < 0:
+            return None
+        shape = self.source_shape(device_id)
+        return buffer[: self.itemsize * math.prod(shape)].view(self.dtype).view(shape)
 
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""
-        return self_check(lambda given: {"": self.reshard_local(given[""])}, {"": self})
+        return self_check(self.processes)
 
     @functools.cached_property
     def reverse(self):

@@ -72,7 +72,7 @@ class Group:
 
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""
-        return self_check(self.reshard_local, self.members)
+        return self_check(self.processes)
 
     def constants(self):
         """Return what the kernel is compiled with where memory begins at multiples of 16 bytes."""

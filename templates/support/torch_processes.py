@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
 from .boxes import volume
-from .torch_tensors import LINE, join_streams, let_read, stream
+from .torch_tensors import LINE, capturing, join_streams, let_read, overlap, stream
 from .triton_listed import Listed, entries_of
 
 # How long ranks wait for each other at a barrier of symmetric memory.
@@ -32,10 +32,13 @@ class Processes:
         self.moves, self.plan, self.names = moves, plan, names
         self.pull, self.exchange = pull or self.pull_listed, moves[0].exchange
         self.listed = functools.cache(lambda *given: Listed(self._pulled(given[0]), given[1]))
-        # By group: the transport taken by that asked for; `symmetric_buffer`.
-        self._agreed: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-        self._symmetric: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
+        # By group, whose calls come one after another: the kind of device and the transport taken
+        # by that asked for; `symmetric_buffer`; the buffers of an exchange by device and stream.
+        self._kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    def _of(self, group):
+        return self._kept.setdefault(group, {})
 
     @torch.no_grad()
     def local(self, shards, outs):
@@ -91,19 +94,21 @@ class Processes:
             home = self._check_call(shards, group, outs, transport, wants_gradient, fault)
         except ValueError as error:
             fault, home = str(error), None
-        agreed = self._agreed.setdefault(group, {})
+        kind, by = self._of(group).get(transport, (None, None))
         try:
-            if check or transport not in agreed:
-                agreed[transport] = self._agree(group, fault, home, transport)
+            if check or kind is None or (home is not None and home.type != kind):
+                by = self._agree(group, fault, home, transport, wants_gradient)
+                self._of(group)[transport] = home.type, by
             elif fault:
                 raise ValueError(fault)
             device_id = ranks[rank]
             if outs is None:
                 outs = [move.empty(device_id, home) for move in self.moves]
-            by = self.by_symmetric_memory if agreed[transport] == "symmetric" else self.by_exchange
-            by(shards, outs, device_id, home, group)
+            moving = self.by_symmetric_memory if by == "symmetric" else self.by_exchange
+            moving(shards, outs, device_id, home, group)
         except RuntimeError as error:
-            raise RuntimeError(f"rank {rank} of {len(ranks)}, {self.plan}: {error}") from error
+            said = f"rank {rank} of {len(ranks)}, {self.plan}: {error}"
+            raise type(error)(said) from error
         return outs
 
     def _check_call(self, shards, group, outs, transport, wants_gradient, fault):
@@ -125,13 +130,17 @@ class Processes:
         (home,) = homes
         if transport == "symmetric" and home.type != "cuda":
             raise ValueError(f"transport 'symmetric': got a shard on {home}, expected one on a GPU")
+        buffers = self._of(group).get("buffer", ())[:1] if transport != "exchange" else ()
+        if any(overlap(out, buffer) for buffer in buffers for out in outs or () if out is not None):
+            raise ValueError("out shares memory with `symmetric_source`, which others still read")
         return home
 
-    def _agree(self, group, fault, home, transport):
+    def _agree(self, group, fault, home, transport, wants_gradient):
         """Return the transport to take. Raises ValueError on every rank if anything is wrong on
         any."""
         host = socket.gethostname() if home is not None and home.type == "cuda" else ""
         kind = "" if home is None else f"tensors on {home.type}"
+        kind += " that require a gradient" if wants_gradient else ""
         mine = (self.plan, fault, f"transport {transport!r}", kind, host)
         said = [None] * dist.get_world_size(group)
         dist.all_gather_object(said, mine, group=group)
@@ -159,30 +168,35 @@ class Processes:
         handle.barrier(timeout_ms=BARRIER_MS)
         if self.exchange.target_position(device_id) >= 0:
             ranks = [self.exchange.ranks.index(source) for source in self.exchange.source.ids]
-            addresses = [[handle.buffer_ptrs[rank] + start for rank in ranks] for start in starts]
+            held = [handle.buffer_ptrs[rank] + handle.offset for rank in ranks]
+            addresses = [[address + start for address in held] for start in starts]
             self.pull(addresses, outs, device_id)
         handle.barrier(timeout_ms=BARRIER_MS)
 
     def symmetric_buffer(self, group, home):
         """Return memory that holds any device's source shards and that every rank can read, its
         handle, and where each tensor's begins; made once a group."""
-        if group not in self._symmetric:
+        kept = self._of(group)
+        if "buffer" not in kept:
             # The barrier of another backend, NVSHMEM, has been known to do nothing.
             if symmetric_memory.get_backend(home) != "CUDA":
                 symmetric_memory.set_backend("CUDA")
             sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
             *starts, total = itertools.accumulate(sizes, initial=0)
             buffer = symmetric_memory.empty(total, dtype=torch.uint8, device=home)
-            handle = symmetric_memory.rendezvous(buffer, group)
-            self._symmetric[group] = buffer, handle, starts
-        return self._symmetric[group]
+            kept["buffer"] = buffer, symmetric_memory.rendezvous(buffer, group), starts
+        return kept["buffer"]
 
     def by_exchange(self, shards, outs, device_id, home, group):
         """Send tiles packed, exactly those that the plan moves; copy the own ones."""
-        wire = self._wire(device_id, home, stream(home))
-        wire.pack(shards)
-        dist.all_to_all_single(wire.arrived, wire.packed, wire.received, wire.sent, group=group)
-        wire.unpack(shards, outs)
+        wire, kept, place = self._wire(device_id, home), self._of(group), (home, stream(home))
+        buffers = wire.buffers() if place not in kept or capturing(home) else kept[place]
+        if not capturing(home):
+            kept[place] = buffers
+        packed, arrived = buffers
+        wire.pack(shards, packed)
+        dist.all_to_all_single(arrived, packed, wire.received, wire.sent, group=group)
+        wire.unpack(shards, arrived, outs)
 
 
 @contextlib.contextmanager
@@ -202,10 +216,10 @@ def default_device(group):
 
 
 class Wire:
-    """What a device exchanges on one of its streams: pieces by rank and tensor, their buffers."""
+    """What a device exchanges: pieces by rank, tensor and box, an order that both ends know."""
 
-    def __init__(self, moves, device_id, home, stream=0):
-        self.moves, self.local, arriving, leaving = moves, [], [], []
+    def __init__(self, moves, device_id, home):
+        self.moves, self.home, self.local, arriving, leaving = moves, home, [], [], []
         exchange = moves[0].exchange
         self.me = exchange.source_position(device_id)
         self.receiver = exchange.target_position(device_id)
@@ -220,13 +234,16 @@ class Wire:
                     leaving.append((exchange.target.ids[piece.receiver], number, piece.box))
         self.arriving, self.received = self._by_rank(arriving, exchange.ranks)
         self.leaving, self.sent = self._by_rank(leaving, exchange.ranks)
-        self.packed = torch.empty(sum(self.sent), dtype=torch.uint8, device=home)
-        self.arrived = torch.empty(sum(self.received), dtype=torch.uint8, device=home)
+
+    def buffers(self):
+        """Return memory for the pieces that leave, and for those that arrive."""
+        sizes = sum(self.sent), sum(self.received)
+        return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
 
     def _by_rank(self, pieces, ranks):
         """Return (first byte in the buffer, tensor, box) of each piece, by rank; bytes a rank."""
         sizes, listed, start = [0] * len(ranks), [], 0
-        for device_id, number, box in sorted(pieces, key=lambda piece: piece[0]):
+        for device_id, number, box in sorted(pieces):
             size = volume(box) * self.moves[number].itemsize
             listed.append((start, number, box))
             start += size
@@ -244,7 +261,7 @@ class Wire:
                     box, self._held(number), box, self._size(number), number, 0, 0, start
                 )
             ),
-            self.packed.device,
+            self.home,
         )
 
     @functools.cached_property
@@ -257,7 +274,7 @@ class Wire:
         for start, number, box in self.arriving:
             into, size = self._wanted(number), self._size(number)
             found += entries_of(box, box, into, size, arrived, number, start)
-        return Listed(found, self.arrived.device)
+        return Listed(found, self.home)
 
     def _held(self, number):
         return self.moves[number].exchange.source.box(self.me)
@@ -268,14 +285,14 @@ class Wire:
     def _size(self, number):
         return self.moves[number].itemsize
 
-    def pack(self, shards):
+    def pack(self, shards, packed):
         """Copy what leaves out of the shards: one launch."""
         held = (0 if shard is None else shard.data_ptr() for shard in shards)
-        self._leave.copy(held, [self.packed.data_ptr()])
+        self._leave.copy(held, [packed.data_ptr()])
 
-    def unpack(self, shards, outs):
+    def unpack(self, shards, arrived, outs):
         """Copy what has arrived, and what was here already, to its place: one launch."""
         if self.receiver >= 0:
             held = (0 if shard is None else shard.data_ptr() for shard in shards)
             places = (out.data_ptr() for out in outs)
-            self._arrive.copy([*held, self.arrived.data_ptr()], places)
+            self._arrive.copy([*held, arrived.data_ptr()], places)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import weakref
 
 import torch
 import triton
@@ -28,8 +29,7 @@ def check_out(out, home, shards, what):
     """Raise ValueError unless a result can be written to a tensor; `shards` are still read."""
     if out.device != home:
         raise ValueError(f"{what}: got a tensor on {out.device}, expected one on {home}")
-    starts = {shard.untyped_storage().data_ptr() for shard in shards if shard.numel()}
-    if out.untyped_storage().data_ptr() in starts:
+    if any(overlap(out, shard) for shard in shards):
         raise ValueError(f"{what}: shares memory with a source shard, which others still read")
     if out.requires_grad:
         raise ValueError(f"{what}: out takes no gradient")
@@ -75,15 +75,40 @@ def stream(device):
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
 
 
+def capturing(device):
+    """Return whether launches on a device are being captured in a CUDA graph."""
+    if device.type != "cuda":
+        return False
+    with on(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
+# Tables by numbers and device as long as they are cached; those that graphs read, for good.
+_MADE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_READ = []
+
+
 @functools.lru_cache(maxsize=256)
 def _table(numbers, device, stream):
-    table = torch.tensor(numbers, dtype=torch.int64, pin_memory=device.type == "cuda")
-    return table.to(device, non_blocking=True)
+    pinned = device.type == "cuda"
+    table = torch.tensor(numbers, dtype=torch.int64, device="cpu", pin_memory=pinned)
+    _MADE[numbers, device] = made = table.to(device, non_blocking=True)
+    return made
 
 
 def table(numbers, device):
-    """Return integers as a tensor, made once a stream: shards that stay in place cost nothing."""
-    return _table(tuple(numbers), device, stream(device))
+    """Return integers as a tensor, made once a stream: shards that stay in place cost nothing. A
+    graph that is captured takes one made before, on any stream, else fills its own."""
+    numbers = tuple(numbers)
+    if not capturing(device):
+        return _table(numbers, device, stream(device))
+    found = _MADE.get((numbers, device))
+    if found is None:
+        found = torch.empty(len(numbers), dtype=torch.int64, device=device)
+        for place, number in zip(found, numbers, strict=True):
+            place.fill_(number)
+    _READ.append(found)
+    return found
 
 
 def is_aligned(addresses, divisor=LINE):

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from .boxes import ranges
-from .torch_tensors import has_kernels, on, table
+from .torch_tensors import capturing, has_kernels, on, table
 
 # A program copies so many rows, and bytes of a row.
 ROWS, COLUMNS = 4, 2048
@@ -123,20 +123,23 @@ def entries_of(box, within, into, size, source, target, read=0, write=0):
 
 
 class Listed:
-    """Entries for one launch on a device."""
+    """Entries for one launch on a device, on any of its streams."""
 
     def __init__(self, entries, device):
         self.entries = tuple(entries)
         self.divisor = math.gcd(*(n for e in self.entries for n in (*e[2:5], *e[6:])))
         if not self.entries:
             return
-        self._entries = torch.tensor(self.entries, dtype=torch.int64, device=device)
-        rows, columns = self._entries[:, 5], self._entries[:, 4]
-        counts = -(-rows // ROWS) * -(-columns // COLUMNS)
-        number = torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
-        first = torch.repeat_interleave(torch.cumsum(counts, 0) - counts, counts)
-        block = torch.arange(len(number), device=device) - first
-        self._blocks = torch.stack([number, block], dim=1).contiguous()
+        if capturing(torch.device(device)):
+            raise RuntimeError("call this once before it is captured in a CUDA graph")
+        table = torch.tensor(self.entries, dtype=torch.int64, device="cpu")
+        counts = -(-table[:, 5] // ROWS) * -(-table[:, 4] // COLUMNS)
+        number = torch.arange(len(counts), device="cpu").repeat_interleave(counts)
+        first = (counts.cumsum(0) - counts)[number]
+        block = torch.arange(len(number), device="cpu") - first
+        # These copies are over when they return, whichever stream reads them.
+        self._entries = table.to(device)
+        self._blocks = torch.stack([number, block], dim=1).to(device)
         self.programs = len(number)
 
     def copy(self, sources, targets):

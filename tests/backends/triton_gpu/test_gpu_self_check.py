@@ -26,7 +26,9 @@ for name in sys.argv[1:]:
     except SystemExit as error:
         print(f"{name}: {error}")
 """
-PROVED = "ok: what is sent is what is expected, and fills every target shard"
+PROVED = (
+    "ok: what is sent is what is expected, and fills every target shard; kernels copy just that"
+)
 MOVED = "elements moved by the kernel and by an exchange"
 
 FAULTS = {
@@ -55,15 +57,39 @@ FAULTS = {
     "start_off_by_one": (
         r"read=\(low0 - from0\)",
         "read=(low0 - from0 - 1)",
-        r"device \d: wrong target shard, moved by the kernel",
+        r"device 0: wrong copy by the kernel, {'sender': 0, 'read': -2, .*}",
     ),
     "tile_left_out": (
         r"Tiles\(number=4",
         "Tiles(number=3",
-        r"device \d: wrong target shard, moved by the kernel",
+        r"device 1: the kernel does not fill \(4, 6, 0, 2\)",
+    ),
+    "same_columns_everywhere": (
+        r"(?s)(def target_box.*?lo1 = )[^\n]*",
+        r"\g<1>0",
+        "target shards do not tile the tensor",
+    ),
+    "rows_held_twice": (
+        r"(?s)(def source_box.*?lo0 = )[^\n]*",
+        r"\g<1>position // 5 * 4",
+        "source shards have different numbers of replicas",
     ),
 }
 """By name: words of a module, what stands there instead, and what the self-check says."""
+
+
+LARGE = {
+    "right": ("", "", rf"{PROVED} \(2097152 elements, none moved\)"),
+    "nothing_read": (r"read=[^\n]*,", "read=0,", r"device 1: wrong copy by the kernel, {.*}"),
+    "written_elsewhere": (r"write=", "write=1024 + ", r"device 0: wrong copy by the kernel, {.*}"),
+    "one_sender": (r"a0 = .*", "a0 = receiver", "device 0: the kernel does not fill .*"),
+    "too_few_rows": (r"rows=256", "rows=255", "device 0: the kernel does not fill .*"),
+    "rows_too_near": (r"read_row=1024", "read_row=128", r"device 0: wrong copy .*"),
+    "tile_too_small": (r"largest=\(256,", "largest=(128,", r"device 0: wrong copy .*"),
+    "units_too_wide": (r"width=4", "width=256", r"device 0: wrong copy .*"),
+    "block_of_another": (r"block=block", "block=block // 2", r"device 0: wrong copy .*"),
+}
+"""As FAULTS, for a tensor that is too large to move."""
 
 
 def uneven() -> Reshard:
@@ -74,9 +100,20 @@ def uneven() -> Reshard:
     )
 
 
-def test_planted_faults(tmp_path: Path) -> None:
-    bundle = emit(uneven(), ("triton_gpu",))
-    for name, (words, instead, _) in FAULTS.items():
+def large() -> Reshard:
+    """A reshard from rows to columns."""
+    mesh = Mesh({"x": 8})
+    return Reshard(
+        (2048, 1024), "bfloat16", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
+    )
+
+
+@pytest.mark.parametrize(("reshard", "faults"), [(uneven(), FAULTS), (large(), LARGE)])
+def test_planted_faults(
+    reshard: Reshard, faults: dict[str, tuple[str, str, str]], tmp_path: Path
+) -> None:
+    bundle = emit(reshard, ("triton_gpu",))
+    for name, (words, instead, _) in faults.items():
         bundle.write(tmp_path / "bundles" / name)
         path = tmp_path / "bundles" / name / "triton_gpu.py"
         text = path.read_text()
@@ -84,7 +121,7 @@ def test_planted_faults(tmp_path: Path) -> None:
         assert (edited == text) == (not words), f"{name}: the module has none of the words"
         path.write_text(edited)
     run = subprocess.run(
-        [sys.executable, "-c", CHECK, *FAULTS],
+        [sys.executable, "-c", CHECK, *faults],
         cwd=tmp_path,
         env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
         capture_output=True,
@@ -93,7 +130,7 @@ def test_planted_faults(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr[-3000:]
     said = dict(line.split(": ", 1) for line in run.stdout.splitlines())
-    wrong = {name: said[name] for name in FAULTS if not re.fullmatch(FAULTS[name][2], said[name])}
+    wrong = {name: said[name] for name in faults if not re.fullmatch(faults[name][2], said[name])}
     assert wrong == {}
 
 
