@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "51bee7b744c59350",
     "pallas_tpu": "48effe0f9382e086",
-    "triton_gpu": "a2411d25fb3d9d32",
+    "triton_gpu": "3b461fd678c932ae",
 }
 
 

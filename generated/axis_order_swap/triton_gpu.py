@@ -35,7 +35,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "a2411d25fb3d9d32", __name__)
+require("triton_gpu", "3b461fd678c932ae", __name__)
 
 __all__ = [
     "reshard",
