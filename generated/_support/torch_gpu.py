@@ -23,7 +23,6 @@ from .torch_tensors import (
     is_aligned,
     on,
     overlap,
-    plain,
     requires_grad,
     table,
 )
@@ -106,10 +105,6 @@ class Reshard:
             return None
         return torch.empty(self.target_shape(device_id), dtype=self.dtype, device=home)
 
-    def name_of(self, side, device_id):
-        """Return what messages call a shard."""
-        return f"{side} shard of device {device_id}"
-
     def reshard_local(self, shards, *, out=None):
         """Return the target shards, from source shards that one address space holds.
 
@@ -124,14 +119,16 @@ class Reshard:
         """
         shards = list(shards)
         if not requires_grad(shards):
-            return self._reshard_local(shards, out)
+            return self._local(shards, out)
         if out is not None:
             raise ValueError("out takes no gradient: got source shards that require one")
         if self._backward is None:
             raise ValueError(NO_GRADIENT)
-        return list(_Local.apply(self, *shards))
+        return list(
+            _Moved.apply(self._local, lambda moved: self.reverse.reshard_local(moved), *shards)
+        )
 
-    def _reshard_local(self, shards, out):
+    def _local(self, shards, out=None):
         return self.processes.local([shards], [out])[0]
 
     def by_position(self, shards):
@@ -141,7 +138,7 @@ class Reshard:
             raise ValueError(f"got {len(shards)} source shards, expected {len(ids)}")
         held = dict(zip(sorted(ids), shards, strict=True))
         for device_id, shard in held.items():
-            what = self.name_of("source", device_id)
+            what = f"source shard of device {device_id}"
             check(shard, self.source_shape(device_id), self.dtype, what)
         return [held[device_id] for device_id in ids]
 
@@ -219,20 +216,23 @@ class Reshard:
         none, and ranks that do not agree; RuntimeError, which names rank and plan, where the
         transport fails.
         """
-        wanted = requires_grad([shard])
-        if wanted and self._backward is not None:
-            return _Among.apply(self, shard, group, out, transport, check)
-        fault = NO_GRADIENT if wanted else ""
-        return self._reshard(shard, group, out, transport, check, fault=fault)
+        wanted, outs = requires_grad([shard]), None if out is None else [out]
 
-    def _reshard(self, shard, group, out, transport, check, **more):
-        outs = None if out is None else [out]
-        return self.processes.reshard([shard], group, outs, transport, check, **more)[0]
+        def forth(shards, **more):
+            return self.processes.reshard(shards, group, outs, transport, check, **more)
+
+        def back(gradients):
+            asked = {"transport": transport, "check": check}
+            return [self.reverse.reshard(*gradients, group, **asked)]
+
+        if wanted and self._backward is not None:
+            return _Moved.apply(functools.partial(forth, wants_gradient=True), back, shard)[0]
+        return forth([shard], fault=NO_GRADIENT if wanted else "")[0]
 
     def check_rank(self, shard, out, device_id, group, wants_gradient):
         """Return the device of a rank's result. Raises ValueError for what is wrong with what it
         is given."""
-        what = self.name_of("source", device_id)
+        what = f"source shard of device {device_id}"
         here = self.exchange.source_position(device_id) >= 0
         if (shard is None) == here:
             got, expected = ("None", "a tensor") if shard is None else ("a tensor", "None")
@@ -284,26 +284,15 @@ class Reshard:
             raise RuntimeError(said) from None
 
 
-class _Local(torch.autograd.Function):
+class _Moved(torch.autograd.Function):
+    """Shards moved by `forth`, their gradients by `back`, both from lists to lists."""
+
     @staticmethod
-    def forward(ctx, own, *shards):
-        ctx.own = own
-        return tuple(own._reshard_local(list(shards), None))
+    def forward(ctx, forth, back, *shards):
+        ctx.back = back
+        return tuple(forth(list(shards)))
 
     @staticmethod
     def backward(ctx, *gradients):
-        moved = ctx.own.reverse.reshard_local([plain(each) for each in gradients])
-        return None, *moved
-
-
-class _Among(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, own, shard, group, out, transport, check):
-        ctx.own, ctx.group, ctx.transport, ctx.check = own, group, transport, check
-        return own._reshard(shard, group, out, transport, check, wants_gradient=True)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        asked = {"transport": ctx.transport, "check": ctx.check}
-        moved = ctx.own.reverse.reshard(plain(gradient), ctx.group, **asked)
-        return None, moved, None, None, None, None
+        # As a kernel can take them: without gaps, no negation left to be done.
+        return None, None, *ctx.back([each.resolve_neg().contiguous() for each in gradients])

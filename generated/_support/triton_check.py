@@ -15,7 +15,7 @@ def miscopied(move):
     first = tiles.number * math.prod(tiles.largest[:-2])  # programs that copy first blocks
     later = tiles.programs(True) - first  # how far those of the last blocks are from these
     for receiver in range(0, len(ids), -(-len(ids) * first // FOLLOWED) | 1):
-        found = {piece: [] for piece in move.exchange.incoming(receiver)}
+        found: dict = {piece: [] for piece in move.exchange.incoming(receiver)}
         for program in range(first if found else 0):
             copy, last = (_copied(move, ids[receiver], n) for n in (program, program + later))
             right = last == {**copy, "block": later // first} if copy else not last
@@ -60,7 +60,7 @@ def _noted(move, receiver, copy, found):
     unit *= 1 if "copy_some_lines" in move.kernel.fn.__code__.co_names else lanes
     steps = [copy["read_row"], copy["write_row"]] if rows > 1 else []
     fits = all(n % unit == 0 for n in (copy["read"], copy["write"], columns, *steps))
-    *_, most, longest = 1, *move.tiles.largest
+    most, longest = (1, *move.tiles.largest)[-2:]
     if piece is None or not fits or rows > most or columns > longest:
         return False
     found[piece].append(read)

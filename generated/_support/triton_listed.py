@@ -150,11 +150,8 @@ class Listed:
         sources, targets = tuple(sources), tuple(targets)
         if not has_kernels(self._entries, copy_kernel):
             for entry in self.entries:
-                read, write = (
-                    sources[entry.source] + entry.read,
-                    targets[entry.target] + entry.write,
-                )
-                _rows(write, entry.write_row, entry).copy_(_rows(read, entry.read_row, entry))
+                held = _rows(sources[entry.source] + entry.read, entry.read_row, entry)
+                _rows(targets[entry.target] + entry.write, entry.write_row, entry).copy_(held)
             return
         given = constants(math.gcd(self.divisor, *sources, *targets)).values()
         device = self._entries.device

@@ -72,10 +72,8 @@ class Processes:
         for number, move in enumerate(self.moves):
             into = move.exchange.target.box(receiver)
             for piece in move.exchange.incoming(receiver):
-                held, memory = (
-                    move.exchange.source.box(piece.sender),
-                    number * positions + piece.sender,
-                )
+                held, memory = move.exchange.source.box(piece.sender), positions * number
+                memory += piece.sender
                 yield from entries_of(piece.box, held, into, move.itemsize, memory, number)
 
     def pull_listed(self, addresses, outs, device_id):
@@ -151,9 +149,8 @@ class Processes:
         for given in (plans, transports, kinds):
             for rank, other in enumerate(given):
                 if other != given[0]:
-                    raise ValueError(
-                        f"ranks differ: rank 0 has {given[0]}, rank {rank} has {other}"
-                    )
+                    said = f"rank 0 has {given[0]}, rank {rank} has {other}"
+                    raise ValueError(f"ranks differ: {said}")
         one_host = bool(host) and len(set(hosts)) == 1
         if transport == "symmetric" and not one_host:
             raise ValueError(f"transport 'symmetric': GPUs of hosts {hosts}, expected those of one")
@@ -190,10 +187,9 @@ class Processes:
     def by_exchange(self, shards, outs, device_id, home, group):
         """Send tiles packed, exactly those that the plan moves; copy the own ones."""
         wire, kept, place = self._wire(device_id, home), self._of(group), (home, stream(home))
-        buffers = wire.buffers() if place not in kept or capturing(home) else kept[place]
-        if not capturing(home):
-            kept[place] = buffers
-        packed, arrived = buffers
+        if place not in kept and not capturing(home):
+            kept[place] = wire.buffers()
+        packed, arrived = wire.buffers() if capturing(home) else kept[place]
         wire.pack(shards, packed)
         dist.all_to_all_single(arrived, packed, wire.received, wire.sent, group=group)
         wire.unpack(shards, arrived, outs)
@@ -253,37 +249,27 @@ class Wire:
     @functools.cached_property
     def _leave(self):
         """The entries that pack: the memories of the shards, to that of the buffer."""
-        return Listed(
-            (
-                entry
-                for start, number, box in self.leaving
-                for entry in entries_of(
-                    box, self._held(number), box, self._size(number), number, 0, 0, start
-                )
-            ),
-            self.home,
-        )
+        found = []
+        for start, number, box in self.leaving:
+            held, size = self._held(number)
+            found += entries_of(box, held, box, size, number, 0, 0, start)
+        return Listed(found, self.home)
 
     @functools.cached_property
     def _arrive(self):
         """The entries that unpack: the memories of the shards and, last, that of the buffer."""
         arrived, found = len(self.moves), []
+        into = [move.exchange.target.box(self.receiver) for move in self.moves]
         for number, box in self.local:
-            held, into, size = self._held(number), self._wanted(number), self._size(number)
-            found += entries_of(box, held, into, size, number, number)
+            held, size = self._held(number)
+            found += entries_of(box, held, into[number], size, number, number)
         for start, number, box in self.arriving:
-            into, size = self._wanted(number), self._size(number)
-            found += entries_of(box, box, into, size, arrived, number, start)
+            size = self.moves[number].itemsize
+            found += entries_of(box, box, into[number], size, arrived, number, start)
         return Listed(found, self.home)
 
     def _held(self, number):
-        return self.moves[number].exchange.source.box(self.me)
-
-    def _wanted(self, number):
-        return self.moves[number].exchange.target.box(self.receiver)
-
-    def _size(self, number):
-        return self.moves[number].itemsize
+        return self.moves[number].exchange.source.box(self.me), self.moves[number].itemsize
 
     def pack(self, shards, packed):
         """Copy what leaves out of the shards: one launch."""

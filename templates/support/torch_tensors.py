@@ -48,11 +48,6 @@ def requires_grad(tensors):
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found)
 
 
-def plain(tensor):
-    """Return a tensor as a kernel can take it: without gaps, no negation left to be done."""
-    return tensor.resolve_neg().contiguous()
-
-
 def part(shard, within, box):
     """Return the view of a box in the shard that covers the box `within`."""
     ends = zip(box[::2], box[1::2], within[::2], strict=True)
@@ -85,7 +80,7 @@ def capturing(device):
 
 # Tables by numbers and device as long as they are cached; those that graphs read, for good.
 _MADE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
-_READ = []
+_READ: list = []
 
 
 @functools.lru_cache(maxsize=256)
