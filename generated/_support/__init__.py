@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "a6a722810a2c2526",
     "pallas_tpu": "65a3ffc2a3fee2bf",
-    "triton_gpu": "0b8b76d4fc11d6d4",
+    "triton_gpu": "1ce826b0b285d297",
 }
 
 

@@ -24,7 +24,8 @@ def copy_block(
     write_row,
     columns,
     rows,
-    block,  # which block of the rows to copy
+    first_row,  # where the block begins: in rows, and in bytes of a row
+    first_column,
     INTEGER: tl.constexpr,  # what is moved as one, and how many bytes it has
     UNIT: tl.constexpr,
     LINE: tl.constexpr,  # what divides all of these but `rows`, in bytes
@@ -32,9 +33,6 @@ def copy_block(
     COLUMNS: tl.constexpr,
 ):
     """Copy a block of rows, by lines of LINE bytes."""
-    column_blocks = tl.cdiv(columns, COLUMNS).to(tl.int32)
-    first_row = (block // column_blocks).to(tl.int64) * ROWS
-    first_column = (block % column_blocks).to(tl.int64) * COLUMNS
     source = tl.multiple_of(read.to(tl.pointer_type(INTEGER)), LINE)
     target = tl.multiple_of(write.to(tl.pointer_type(INTEGER)), LINE)
     row = first_row + tl.arange(0, ROWS)[:, None]
@@ -64,10 +62,15 @@ def copy_kernel(
     write = tl.load(targets + tl.load(entry + 1)) + tl.load(entry + 3)
     columns, rows = tl.load(entry + 4), tl.load(entry + 5)
     at, to = tl.load(entry + 6), tl.load(entry + 7)
+    column_blocks = tl.cdiv(columns, COLUMNS).to(tl.int32)
+    row = (block // column_blocks).to(tl.int64) * ROWS
+    column = (block % column_blocks).to(tl.int64) * COLUMNS
     if (read | write | at | to | columns) % 16 == 0:
-        copy_block(read, write, at, to, columns, rows, block, tl.int64, 8, 16, ROWS, COLUMNS)
+        copy_block(read, write, at, to, columns, rows, row, column, tl.int64, 8, 16, ROWS, COLUMNS)
     else:
-        copy_block(read, write, at, to, columns, rows, block, INTEGER, UNIT, UNIT, ROWS, COLUMNS)
+        copy_block(
+            read, write, at, to, columns, rows, row, column, INTEGER, UNIT, UNIT, ROWS, COLUMNS
+        )
 
 
 TYPES = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}

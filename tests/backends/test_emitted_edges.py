@@ -217,7 +217,8 @@ def test_kernels_compile_for_positions_that_triton_makes_constants(
     names = module.pull_kernel.arg_names
     signature = {name: launch.types(module).get(name, "constexpr") for name in names}
     constants = launch.constants(module)
-    for ones in ({"receiver": 1}, {"me": 1}, {"receiver": 1, "me": 1}):
+    places = [name for name in ("receiver", "me") if name in names]
+    for ones in ({place: 1} for place in places):
         source = ASTSource(
             fn=module.pull_kernel,
             signature=signature | dict.fromkeys(ones, "constexpr"),

@@ -277,5 +277,5 @@ def test_a_maximum_has_no_derivative(tmp_path: Path) -> None:
     assert said.splitlines() == [
         "the maximum or minimum of terms has no derivative where terms are equal: "
         "stop_gradient(x) before reshard, or use a function of your own that has one",
-        "128 elements moved, every target shard right",
+        "shards tile the tensor; 128 elements moved, every target shard right",
     ]

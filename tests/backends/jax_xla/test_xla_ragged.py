@@ -213,7 +213,10 @@ def test_its_own_check_moves_on_cpu(tmp_path: Path) -> None:
     for name, count in said.items():
         line = [sys.executable, str(tmp_path / name / "jax_xla.py")]
         done = subprocess.run(line, capture_output=True, text=True, check=True)
-        assert done.stdout == f"ok: {count} elements moved, every target shard right\n"
+        assert done.stdout == (
+            "ok: shards tile the tensor, what is sent is what is expected; "
+            f"{count} elements moved, every target shard right\n"
+        )
 
 
 def test_its_text_does_not_say_what_it_moves() -> None:

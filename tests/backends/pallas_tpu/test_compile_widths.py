@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from cases import describe, random_reshard
+from lone import alone_in_form
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED, printed
+from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED
 from shardwright.codegen.backends.pallas_tpu.strategy import candidates, grid_of
 from shardwright.codegen.compile import compile_bundles, targets
 from shardwright.codegen.compile.job import Job, What
@@ -45,7 +46,7 @@ def texts(made: Plan) -> Iterator[tuple[str, str]]:
     """The name and the text of a plan's module in every form that it may have."""
     exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
     for number, choice in enumerate(candidates(exchange, itemsize, grid_of(made))):
-        yield f"{choice.form.name}{number}", printed(made, "shardwright emit", choice)
+        yield f"{choice.form.name}{number}", alone_in_form(made, choice)
 
 
 def check_compile(plans: list[Plan], folder: Path) -> set[str]:

@@ -75,15 +75,13 @@ def arguments(kinds: dict[str, str], meaning: dict[str, str]) -> list[dict[str, 
 
 def _launches(module: ModuleType) -> list[dict[str, Any]]:
     """Return the launch of each device whose target shard is not empty, by device id."""
-    by_id = sorted((device_id, place) for place, device_id in enumerate(module.TARGET_IDS))
-    sources = {device_id: place for place, device_id in enumerate(module.SOURCE_IDS)}
+    given = [name for name in ("receiver", "me") if name in types(module)]
     return [
         {
             "device": device_id,
-            "receiver": place,
-            "me": sources.get(device_id, -1),
+            **dict(zip(given, module._HOST.places(device_id), strict=True)),
             "grid": [module._HOST.tiles.programs(True), 1, 1],
         }
-        for device_id, place in by_id
+        for device_id in sorted(module.TARGET_IDS)
         if math.prod(module.target_shape(device_id))
     ]
