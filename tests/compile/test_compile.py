@@ -86,12 +86,15 @@ TARGETS = ("v5e:2x2", "v5e:2x4", "sm_90", "gfx942")
 
 # Kernels that only the compilers find wrong.
 UNALIGNED = """
-_right = _kernel
+_right = _PROGRAM.kernel
 
 
-def _kernel(x, y, *semaphores):
+def _unaligned(x, y, *semaphores):
     _right(x, y, *semaphores)
     pltpu.sync_copy(x.at[pl.ds(1, 8)], x.at[pl.ds(8, 8)])
+
+
+_PROGRAM.kernel = _unaligned
 
 
 """
