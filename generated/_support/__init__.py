@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "a6a722810a2c2526",
-    "pallas_tpu": "65a3ffc2a3fee2bf",
+    "jax_xla": "dc2af64a282402d0",
+    "pallas_tpu": "7c563e740393bef7",
     "triton_gpu": "95ff7eb21ecf0186",
 }
 
