@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "dc2af64a282402d0",
-    "pallas_tpu": "7c563e740393bef7",
+    "jax_xla": "fb38e8127ec6d7c3",
+    "pallas_tpu": "dcbdfcb1e5888738",
     "triton_gpu": "95ff7eb21ecf0186",
 }
 

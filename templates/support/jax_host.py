@@ -157,17 +157,35 @@ class OneOrder(ArrayReshard):
             x = jax.device_put(x, self.source.sharding(source, batch))
             return _compiled(self, batch, source=source, **static)(x)
 
+    @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4, 5))
     def lowered(self, x, source, target, interpret, collective_id):
         """Return the result within a program."""
-        return _program(self, x, source, target, interpret, collective_id)
+        # The two meshes list the same devices in the same order: stacking the target shards by
+        # device and taking them off again only renames the axes, and moves nothing.
+        rows, out_rows = P(source.axis_names), P(target.axis_names)
+        collective_id = self.settings(list(source.devices.flat), interpret, collective_id)
+        batch = x.ndim - len(self.source.padded)
 
-    def effects(self, x, source, target, interpret, collective_id):
+        def first(shard):
+            return self.exchanged(shard, None, batch, interpret, collective_id)[None]
+
+        def last(row):
+            return self.whole(row[0], interpret)
+
+        if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
+            x = jax.device_put(x, self.source.sharding(source, batch))
+        y = mapped(first, source, self.source.batched(batch), rows)(x)
+        y = mapped(last, target, out_rows, self.target.batched(batch))(y)
+        if AxisType.Explicit in target.axis_types:
+            return jax.sharding.reshard(y, self.target.sharding(target, batch))
+        return y
+
+    def effects(self, x, interpret, **static):
         """Return what the program does beside. Compiled kernels do nothing, so that there is no
         need to trace them for it."""
         if not interpret:
             return set()
-        traced = _program.trace(self, x, source, target, interpret, collective_id)
-        return traced.jaxpr.effects
+        return OneOrder.lowered.trace(self, x, interpret=interpret, **static).jaxpr.effects
 
 
 @functools.cache
@@ -177,29 +195,6 @@ def _compiled(host, batch, target, **static):
         functools.partial(host.lowered, target=target, **static),
         out_shardings=host.target.sharding(target, batch),
     )
-
-
-@functools.partial(jax.jit, static_argnums=(0, 2, 3, 4, 5))
-def _program(host, x, source, target, interpret, collective_id):
-    # The two meshes list the same devices in the same order: stacking the target shards by device
-    # and taking them off again only renames the axes, and moves nothing.
-    rows, out_rows = P(source.axis_names), P(target.axis_names)
-    collective_id = host.settings(list(source.devices.flat), interpret, collective_id)
-    batch = x.ndim - len(host.source.padded)
-
-    def first(shard):
-        return host.exchanged(shard, None, batch, interpret, collective_id)[None]
-
-    def last(row):
-        return host.whole(row[0], interpret)
-
-    if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
-        x = jax.device_put(x, host.source.sharding(source, batch))
-    y = mapped(first, source, host.source.batched(batch), rows)(x)
-    y = mapped(last, target, out_rows, host.target.batched(batch))(y)
-    if AxisType.Explicit in target.axis_types:
-        return jax.sharding.reshard(y, host.target.sharding(target, batch))
-    return y
 
 
 class TwoOrders(ArrayReshard):
@@ -253,10 +248,21 @@ class TwoOrders(ArrayReshard):
             dtype=x.dtype,
         )
 
+    @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
     def stacked(self, x, union, interpret=False, collective_id=None):
         """Return target shards stacked by rank, from source shards stacked by rank, over the
         devices of both meshes by rank."""
-        return _stacked_program(self, x, union, interpret, collective_id)
+        rows, table = P("device"), self.program.order
+        collective_id = self.settings(list(union.devices.flat), interpret, collective_id)
+        batch = x.ndim - 1 - len(self.source.local)
+
+        def one(order, rows):
+            y = self.exchanged(rows[0], order, batch, interpret, collective_id)
+            return self.whole(y[None], interpret)
+
+        if table is None:
+            return mapped(functools.partial(one, None), union, rows, rows)(x)
+        return mapped(one, union, (P(), rows), rows)(jnp.array(table, jnp.int32), x)
 
     def lowered(self, x, **static):
         """Raise TypeError: it is in a program."""
@@ -290,19 +296,3 @@ class TwoOrders(ArrayReshard):
                     f"{device} in the target mesh, expected one device"
                 )
         return [by_id[device_id] for device_id in sorted(by_id)]
-
-
-@functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
-def _stacked_program(host, stacked, mesh, interpret, collective_id):
-    rows, table = P("device"), host.program.order
-    collective_id = host.settings(list(mesh.devices.flat), interpret, collective_id)
-
-    batch = stacked.ndim - 1 - len(host.source.local)
-
-    def one(order, rows):
-        y = host.exchanged(rows[0], order, batch, interpret, collective_id)
-        return host.whole(y[None], interpret)
-
-    if table is None:
-        return mapped(functools.partial(one, None), mesh, rows, rows)(stacked)
-    return mapped(one, mesh, (P(), rows), rows)(jnp.array(table, jnp.int32), stacked)
