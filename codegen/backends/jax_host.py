@@ -26,8 +26,7 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class HostText:
-    """The host side of a module. `class_name`, `home`: the class of its host object, and the
-    support module that has it."""
+    """The host side of a module. `class_name`: the class of its host object."""
 
     module: ModuleText
     devices: int
@@ -43,11 +42,6 @@ class HostText:
     def class_name(self) -> str:
         """The class of the host object."""
         return "OneOrder" if self.module.same_order else "TwoOrders"
-
-    @property
-    def home(self) -> str:
-        """The support module that has the class."""
-        return "jax_host" if self.module.same_order else "jax_orders"
 
     @property
     def program_axes(self) -> str:
@@ -224,7 +218,10 @@ def imports_of(calls: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     """Return the imports of names of support modules, by module."""
     lines: list[str] = []
     for module in sorted(calls):
-        names = sorted({*calls[module]}, key=lambda name: (name[0].islower(), name))
+        # Constants, classes, functions: as ruff sorts them.
+        names = sorted(
+            {*calls[module]}, key=lambda name: (not name.isupper(), name[0].islower(), name)
+        )
         lines += _imported(f"from .._support.{module} import ", names)
     return tuple(lines)
 

@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "a6a722810a2c2526",
-    "pallas_tpu": "65a3ffc2a3fee2bf",
+    "jax_xla": "fb38e8127ec6d7c3",
+    "pallas_tpu": "dcbdfcb1e5888738",
     "triton_gpu": "1ce826b0b285d297",
 }
 

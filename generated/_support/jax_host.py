@@ -4,14 +4,14 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jax.sharding import AxisType
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .jax_check import self_check
-from .jax_meshes import apart, expect, mapped
+from .jax_meshes import Padding, apart, bits_of, expect, mapped
 from .jax_operation import reshard_p, reverse_of
-from .jax_padding import Padding, bits_of
+from .jax_program import self_check
 
 
 class ArrayReshard:
@@ -51,8 +51,9 @@ class ArrayReshard:
         return self.target_padding.take_off(y)
 
     def constrained(self, x, source):
-        """Return an array, sharded as its program, one for the devices of a mesh, takes it."""
-        raise NotImplementedError
+        """Return an array as a program takes it: as it is, where it is in none."""
+        del source
+        return x
 
     def bind(self, x, source, target, interpret, collective_id):
         """Return the result as that of one operation; the meshes may be refined otherwise."""
@@ -75,6 +76,17 @@ class ArrayReshard:
         if not self.program.as_bits(interpret):
             return shard
         return lax.bitcast_convert_type(shard, bits_of(self.dtype))
+
+    def exchanged(self, shard, order, batch, interpret, collective_id):
+        """Return the target shard of a source shard, before both so many dimensions of a batch; its
+        elements as what they are moved as."""
+
+        def exchange(shard):
+            return self.program.exchange(shard, order, interpret, collective_id)
+
+        for _ in range(batch):
+            exchange = functools.partial(lax.map, exchange)
+        return exchange(self.bits(shard, interpret))
 
     def whole(self, y, interpret):
         """Return elements as what they are."""
@@ -145,17 +157,35 @@ class OneOrder(ArrayReshard):
             x = jax.device_put(x, self.source.sharding(source, batch))
             return _compiled(self, batch, source=source, **static)(x)
 
+    @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4, 5))
     def lowered(self, x, source, target, interpret, collective_id):
         """Return the result within a program."""
-        return _program(self, x, source, target, interpret, collective_id)
+        # The two meshes list the same devices in the same order: stacking the target shards by
+        # device and taking them off again only renames the axes, and moves nothing.
+        rows, out_rows = P(source.axis_names), P(target.axis_names)
+        collective_id = self.settings(list(source.devices.flat), interpret, collective_id)
+        batch = x.ndim - len(self.source.padded)
 
-    def effects(self, x, source, target, interpret, collective_id):
+        def first(shard):
+            return self.exchanged(shard, None, batch, interpret, collective_id)[None]
+
+        def last(row):
+            return self.whole(row[0], interpret)
+
+        if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
+            x = jax.device_put(x, self.source.sharding(source, batch))
+        y = mapped(first, source, self.source.batched(batch), rows)(x)
+        y = mapped(last, target, out_rows, self.target.batched(batch))(y)
+        if AxisType.Explicit in target.axis_types:
+            return jax.sharding.reshard(y, self.target.sharding(target, batch))
+        return y
+
+    def effects(self, x, interpret, **static):
         """Return what the program does beside. Compiled kernels do nothing, so that there is no
         need to trace them for it."""
         if not interpret:
             return set()
-        traced = _program.trace(self, x, source, target, interpret, collective_id)
-        return traced.jaxpr.effects
+        return OneOrder.lowered.trace(self, x, interpret=interpret, **static).jaxpr.effects
 
 
 @functools.cache
@@ -167,35 +197,102 @@ def _compiled(host, batch, target, **static):
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2, 3, 4, 5))
-def _program(host, x, source, target, interpret, collective_id):
-    # The two meshes list the same devices in the same order: stacking the target shards by device
-    # and taking them off again only renames the axes, and moves nothing.
-    rows, out_rows = P(source.axis_names), P(target.axis_names)
-    collective_id = host.settings(list(source.devices.flat), interpret, collective_id)
-    batch = x.ndim - len(host.source.padded)
+class TwoOrders(ArrayReshard):
+    """Rank r is the device with the r-th id of the sorted union of both meshes."""
 
-    def one(shard):
-        return host.program.exchange(shard, None, interpret, collective_id)[None]
+    def reshard(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+        """Return the target array from the source array, both padded. Not usable under `jax.jit`.
 
-    def last(shard):
-        return shard[0]
+        As that of one order, but for `target_mesh`: by default the devices of `mesh` in the
+        target's order, where it has them all. Raises TypeError where a jit around it is compiled.
+        Under `jax.vmap` and differentiated outside jit only.
+        """
+        expect(x, self.source.padded, self.dtype, "source array")
+        source = self.source.mesh(mesh)
+        target = self.target.mesh(self._target_mesh(mesh, target_mesh))
+        self._devices_by_rank(source, target)
+        return self.bind(x, source, target, interpret, collective_id)
 
-    for _ in range(batch):
-        one, last = functools.partial(lax.map, one), functools.partial(lax.map, last)
+    def eager(self, x, source, target, interpret, collective_id):
+        """Return the result of an array outside of all programs."""
+        with apart(x):
+            return self._moved_to(target, x, source, interpret, collective_id)
 
-    def first(shard):
-        return one(host.bits(shard, interpret))
+    def _moved_to(self, target, x, source, interpret, collective_id):
+        devices = self._devices_by_rank(source, target)
+        union = Mesh(np.array(devices), ("device",))
+        batch = x.shape[: x.ndim - len(self.source.padded)]
+        x = jax.device_put(x, self.source.sharding(source, len(batch)))
+        held = {shard.device: shard.data for shard in x.addressable_shards}
+        # Each process gives and takes the shards of its own devices; a device outside the source
+        # mesh gives zeros, which are not read.
+        shards = [
+            held[device]
+            if device in held
+            else jnp.zeros((*batch, *self.source.local), self.dtype, device=device)
+            for device in devices
+            if device.process_index == jax.process_index()
+        ]
+        stacked = jax.make_array_from_single_device_arrays(
+            (len(devices), *batch, *self.source.local),
+            NamedSharding(union, P("device")),
+            [shard[None] for shard in shards],
+            dtype=x.dtype,
+        )
+        moved = self.stacked(stacked, union, interpret, collective_id)
+        arrived = {shard.device: shard.data for shard in moved.addressable_shards}
+        return jax.make_array_from_single_device_arrays(
+            (*batch, *self.target.padded),
+            self.target.sharding(target, len(batch)),
+            [arrived[device][0] for device in target.local_devices],
+            dtype=x.dtype,
+        )
 
-    def whole(shard):
-        return host.whole(last(shard), interpret)
+    @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
+    def stacked(self, x, union, interpret=False, collective_id=None):
+        """Return target shards stacked by rank, from source shards stacked by rank, over the
+        devices of both meshes by rank."""
+        rows, table = P("device"), self.program.order
+        collective_id = self.settings(list(union.devices.flat), interpret, collective_id)
+        batch = x.ndim - 1 - len(self.source.local)
 
-    if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
-        x = jax.device_put(x, host.source.sharding(source, batch))
-    before, after = host.source.batched(batch), host.target.batched(batch)
-    rows, out_rows = (P(*[None] * batch, *each) for each in (rows, out_rows))
-    y = mapped(first, source, before, rows)(x)
-    y = mapped(whole, target, out_rows, after)(y)
-    if AxisType.Explicit in target.axis_types:
-        return jax.sharding.reshard(y, host.target.sharding(target, batch))
-    return y
+        def one(order, rows):
+            y = self.exchanged(rows[0], order, batch, interpret, collective_id)
+            return self.whole(y[None], interpret)
+
+        if table is None:
+            return mapped(functools.partial(one, None), union, rows, rows)(x)
+        return mapped(one, union, (P(), rows), rows)(jnp.array(table, jnp.int32), x)
+
+    def lowered(self, x, **static):
+        """Raise TypeError: it is in a program."""
+        raise TypeError(
+            "source and target list different devices, or in another order, which one jit does "
+            "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
+        )
+
+    def effects(self, x, **static):
+        """Return nothing: it runs outside of programs only."""
+        return set()
+
+    def _target_mesh(self, mesh, target_mesh):
+        if target_mesh is not None:
+            return target_mesh
+        ids = self.source.ids
+        if not set(self.target.ids) <= set(ids):
+            raise ValueError(
+                "target_mesh: expected a mesh, the target has devices the source lacks"
+            )
+        devices = [mesh.devices.flat[ids.index(device_id)] for device_id in self.target.ids]
+        return self.target.mesh_of(devices)
+
+    def _devices_by_rank(self, source, target):
+        """Return the devices of both meshes by logical id; an id in both must be one device."""
+        by_id = dict(zip(self.source.ids, source.devices.flat, strict=True))
+        for device_id, device in zip(self.target.ids, target.devices.flat, strict=True):
+            if by_id.setdefault(device_id, device) != device:
+                raise ValueError(
+                    f"logical id {device_id}: got {by_id[device_id]} in the source mesh and "
+                    f"{device} in the target mesh, expected one device"
+                )
+        return [by_id[device_id] for device_id in sorted(by_id)]

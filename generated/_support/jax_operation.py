@@ -62,14 +62,6 @@ def _loaded(path):
     return module
 
 
-def _eager(x, host, **static):
-    return host.eager(x, **static)
-
-
-def _lowered(x, host, **static):
-    return host.lowered(x, **static)
-
-
 def _type(x, host, target, **static):
     """Return the type of the result, and what else the operation does."""
     batch = x.ndim - len(host.source.padded)
@@ -104,9 +96,10 @@ def _transposed(y, x, *, host, source, target, interpret, collective_id):
     return [x_bar]
 
 
-reshard_p.def_impl(_eager)
+reshard_p.def_impl(lambda x, host, **static: host.eager(x, **static))
 reshard_p.def_effectful_abstract_eval(_type)
 batching.primitive_batchers[reshard_p] = _vectorized
-mlir.register_lowering(reshard_p, mlir.lower_fun(_lowered, multiple_results=False))
+_lowering = mlir.lower_fun(lambda x, host, **static: host.lowered(x, **static), False)
+mlir.register_lowering(reshard_p, _lowering)
 ad.deflinear2(reshard_p, _transposed)
 ad.primitive_jvps[reshard_p] = _differentiated

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_index import div, rem
+from .pallas_peers import div, rem
 
 
 def words_of(values):

@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_index import LOGICAL, div, each, is_full, maximum, minimum, multiple, rem
+from .pallas_peers import LOGICAL, div, each, is_full, maximum, minimum, multiple, rem
 from .pallas_program import PallasProgram, in_hbm, params
 from .pallas_shifts import fill, merge
 
@@ -130,13 +130,11 @@ class Windows(PallasProgram):
             found *= sum(size for _, size in cuts)
         return found
 
-    def started(self, piece):
-        """Return by how much a sender raises the semaphore of the receiver of a piece."""
-        return self._taken(piece, self.tiling.chunk)
-
-    def awaited(self, piece):
-        """Return how much of it the receiver waits for."""
-        return self._taken(piece, self.tiling.stage)
+    def counts(self, receiver):
+        """Return how many elements senders start on the semaphore of a target position, chunk by
+        chunk, and for how many it waits."""
+        pieces, steps = self.elsewhere(self.moves.incoming(receiver)), self.tiling
+        return [sum(self._taken(p, cut) for p in pieces) for cut in (steps.chunk, steps.stage)]
 
     def push_kernel(self, order, x, stage, windows, chunks, read, sent, received):
         """Push this device's tiles into the staging areas of their receivers.

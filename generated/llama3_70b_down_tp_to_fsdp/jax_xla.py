@@ -48,10 +48,9 @@ from .._support import require
 from .._support.boxes import Exchange
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.xla_boxes import in_rounds, rounds_of
-from .._support.xla_program import XlaProgram
+from .._support.xla_program import XlaProgram, in_rounds, rounds_of
 
-require("jax_xla", "a6a722810a2c2526", __name__)
+require("jax_xla", "fb38e8127ec6d7c3", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -40,11 +40,10 @@ from jax.sharding import PartitionSpec as P
 from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.pallas_index import rem
-from .._support.pallas_peers import Forms, Peers
+from .._support.pallas_peers import Forms, Peers, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "65a3ffc2a3fee2bf", __name__)
+require("pallas_tpu", "dcbdfcb1e5888738", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -1,5 +1,8 @@
-"""Programs with Pallas kernels: what all of them do around their kernels."""
+"""Programs with Pallas kernels: what all of them do around their kernels, and those of one kernel
+that moves tiles from shard to shard, which stands in the module.
+"""
 
+import functools
 import warnings
 
 import jax.numpy as jnp
@@ -8,8 +11,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .boxes import Exchange, spread, volume
+from .boxes import Exchange, extents, spread, volume
 from .jax_program import Program
+from .pallas_peers import LOGICAL, each, meet_all
 
 # Floats with which XLA on CPU computes as float32, which changes NaNs.
 WIDENED = ("bfloat16", "float8_e5m2")
@@ -42,7 +46,7 @@ class PallasProgram(Program):
         super().attach(host)
         whole = host.target.whole(host.shape)
         short = (axis for axis, size in enumerate(whole) if host.target.padded[axis] != size)
-        self._short = tuple(short) if self.leaves_padding else ()
+        self.short = tuple(short) if self.leaves_padding else ()
 
     def as_bits(self, interpret):
         """Return whether elements are given as integers of their width: where XLA packs them, and
@@ -65,19 +69,9 @@ class PallasProgram(Program):
             y = (high.astype(jnp.int64) << 32) | low.astype(jnp.int64)
         else:
             y = self.moved(x, order, interpret, collective_id)
-        y = self._zeroed(y, order)
+        if self.short:
+            y = self.zeroed(y, extents(self.host.target.box(self.peers.here(order)[1])))
         return y.astype(dtype) if shard.shape else y.astype(dtype).reshape(())
-
-    def _zeroed(self, y, order):
-        """Return the shard with zeros where kernels did not write: that is padding."""
-        if not self._short:
-            return y
-        box = self.host.target.box(self.peers.here(order)[1])
-        for axis in self._short:
-            along = lax.broadcasted_iota(jnp.int32, y.shape, axis)
-            low, high = box[2 * axis : 2 * axis + 2]
-            y = jnp.where(along < high - low, y, jnp.zeros((), y.dtype))
-        return y
 
     def moved(self, x, order, interpret, collective_id):
         """Return the target shard, what kernels did not write as it comes."""
@@ -105,12 +99,6 @@ class PallasProgram(Program):
         return tuple(local[axis] for axis in self.view)
 
     @property
-    def source_shape(self):
-        """The shape of a source shard, in the order of kernels."""
-        local = self.host.source.local or (1,)
-        return tuple(local[axis] for axis in self.view)
-
-    @property
     def staging_bytes(self):
         """What kernels need of HBM beside the shards."""
         return 0
@@ -132,43 +120,34 @@ class PallasProgram(Program):
             **more,
         )(*tables, in_hbm(x, interpret))
 
-    def started(self, piece):
-        """Return by how much a sender raises the semaphore of the receiver of a piece."""
-        return volume(piece.box)
+    def counts(self, receiver):
+        """Return how many elements senders start on the semaphore of a target position, and for how
+        many it waits: as many where both ends take them from a piece's box."""
+        comes = sum(volume(piece.box) for piece in self.elsewhere(self.moves.incoming(receiver)))
+        return comes, comes
 
-    def awaited(self, piece):
-        """Return how much of it the receiver waits for."""
-        return volume(piece.box)
-
-    def met(self, receiver):
-        """Return the pieces for which a target position waits."""
-        return self.peers.exchange.incoming(receiver)
+    def elsewhere(self, pieces):
+        """Return the pieces that go to another device."""
+        sources, targets = self.moves.source.ids, self.moves.target.ids
+        return [piece for piece in pieces if sources[piece.sender] != targets[piece.receiver]]
 
     def fault(self):
         """Return where a device waits for other than what is started on its semaphores, found
         without data; "" if nowhere. What is sent, and told at the barrier, is `moves`'s."""
-        moves = self.peers.exchange
-        ids = moves.source.ids, moves.target.ids
-        for receiver in spread(len(ids[1])):
-            starts, waits = (
-                sum(count(p) for p in pieces if ids[0][p.sender] != ids[1][p.receiver])
-                for count, pieces in (
-                    (self.started, moves.incoming(receiver)),
-                    (self.awaited, self.met(receiver)),
-                )
-            )
+        ids = self.moves.target.ids
+        for receiver in spread(len(ids)):
+            starts, waits = self.counts(receiver)
             if starts != waits:
-                return f"device {ids[1][receiver]}: waits for {waits} of {starts} elements"
+                return f"device {ids[receiver]}: waits for {waits} of {starts} elements"
         return ""
 
     def pairs(self):
         """Return the ranks of senders and of receivers, as arrays."""
-        exchange = self.peers.exchange
-        senders, receivers = exchange.end_ranks()
+        senders, receivers = self.moves.end_ranks()
         ends = (
             (senders[piece.sender], receivers[piece.receiver])
             for sender in range(len(senders))
-            for piece in exchange.outgoing(sender)
+            for piece in self.moves.outgoing(sender)
         )
         return np.array([pair for pair in ends if pair[0] != pair[1]], int).reshape(-1, 2).T
 
@@ -216,3 +195,88 @@ def in_hbm(x, interpret):
     has to be told too, or it may place it elsewhere, and the kernel moves what happens to be in
     HBM."""
     return x if interpret else pltpu.with_memory_space_constraint(x, pltpu.HBM)
+
+
+class Permuted:
+    """Peers of a reshard in which every device sends to as many others as send to it, tiles of one
+    shape, both meshes in one order. `sender`, `receiver`: the position of the other end of a tile
+    of a device, perhaps the device itself; where there are several, of that of a number below
+    `count`."""
+
+    order = None
+    one_order = True
+
+    def __init__(self, source, target, sender, receiver, count=None):
+        self._source, self._receiver = source, receiver
+        self._numbers = ((),) if count is None else tuple((number,) for number in range(count))
+        names = tuple(name for name, _ in source.axes)
+        self.axes = names if len(names) > 1 else names[0]
+        self.exchange = Exchange(
+            source.side,
+            target.side,
+            lambda position: [sender(position, *number) for number in self._numbers],
+            lambda position: [receiver(position, *number) for number in self._numbers],
+        )
+
+    def here(self, order):
+        """Return where this device stands in the source mesh, and in the target mesh."""
+        del order
+        rank = lax.axis_index(self.axes)
+        return rank, rank
+
+
+class Direct(PallasProgram):
+    """Every tile starts and ends at the tiling of memory, or spans the dimension: it goes straight
+    from shard to shard. `kernel`: of source shard, target shard and DMA semaphores."""
+
+    form = "direct"
+
+    def __init__(self, kernel, semaphores, peers, view, **settings):
+        super().__init__(peers, view, **settings)
+        self.kernel, self._semaphores = kernel, semaphores
+
+    def counts(self, receiver):
+        """Return how many elements senders start on the semaphore of a target position, and for how
+        many it waits: among permuted peers for as many as it sends."""
+        starts, waits = super().counts(receiver)
+        if isinstance(self.peers, Permuted):
+            waits = sum(volume(p.box) for p in self.elsewhere(self.moves.outgoing(receiver)))
+        return starts, waits
+
+    def moved(self, x, order, interpret, collective_id):
+        """Return the target shard, its padding left unwritten."""
+        scratch = [pltpu.SemaphoreType.DMA] * self._semaphores
+        y = self.pushed(
+            self.kernel, self.turned(x), self.target_shape, scratch, order, interpret, collective_id
+        )
+        return self.turned_back(y)
+
+
+def meet_one(sender):
+    """Tell the one device that sends to this one that it has entered the kernel, and hear it of the
+    one that this device sends to."""
+    barrier = pltpu.get_barrier_semaphore()
+    pl.semaphore_signal(barrier, 1, device_id=sender, device_id_type=LOGICAL)
+    pl.semaphore_wait(barrier, 1)
+
+
+def meet(me, sender, receiver, count):
+    """Tell those who send to this device that it has entered the kernel, and hear it of those it
+    sends to: see `meet_all`. `sender`, `receiver`: of a position and a number below `count`,
+    perhaps this device itself."""
+
+    def tells(number):
+        peer = sender(me, number)
+        return peer != me, peer
+
+    meet_all(count, tells, count, lambda number: receiver(me, number) != me)
+
+
+def each_peer(me, receiver, count, visit):
+    """Call visit(peer) for the receiver of every tile of this device, but for the device itself."""
+
+    def one(number):
+        peer = receiver(me, number)
+        pl.when(peer != me)(functools.partial(visit, peer))
+
+    each(count, one)

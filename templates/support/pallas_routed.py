@@ -5,7 +5,6 @@ farther away goes on. The number of a device is taken as digits (stride, extent)
 digit changes: on a torus of power-of-two extents, filled axis by axis, that is such a distance.
 """
 
-import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -14,8 +13,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_index import LOGICAL, div, each, rem
-from .pallas_packed import Packed
+from .pallas_peers import LOGICAL, div, each, rem
+from .pallas_slots import Packed
 
 
 class Way(NamedTuple):
@@ -65,14 +64,6 @@ class Schedule(NamedTuple):
         for stride, extent in self.digits:
             own, its = (rem(div(each, stride), extent) for each in (device, other))
             found = found + rem(own + extent - its, extent) * stride
-        return found
-
-    def by_offset(self):
-        """Return where what came over an offset is in the end, 0 for those over which nothing
-        comes."""
-        found = [0] * math.prod(extent for _, extent in self.digits)
-        for offset, slot in zip(self.offsets, self.arrives, strict=True):
-            found[offset] = slot
         return found
 
     def fault(self, spreads):
@@ -216,7 +207,9 @@ class Routed(Packed):
             collective_id,
             input_output_aliases={1: 0},
         )
-        arrives = jnp.array(self.schedule.by_offset(), jnp.int32)
+        found = dict(zip(self.schedule.offsets, self.schedule.arrives, strict=True))
+        # By offset; nothing comes over those that are not in the schedule.
+        arrives = jnp.array([found.get(k, 0) for k in range(len(peers.devices))], jnp.int32)
 
         def window(number, piece):
             del number

@@ -17,8 +17,8 @@ import numpy as np
 from jax import lax
 
 from .boxes import Cut, Exchange, Side
-from .jax_padding import bits_of
-from .xla_boxes import Round, boxes_of
+from .jax_meshes import bits_of
+from .xla_program import Round, boxes_of
 
 
 def bits_from(value, dtype):

@@ -168,15 +168,15 @@ MOVED = {
     "padding as it comes": (
         plan(between((7, 13, 29), '[{"x"}, {"y"}, {}]', '[{}, {"x"}, {"y"}]'), "direct"),
         "pallas_tpu",
-        "        y = self._zeroed(y, order)\n",
-        "",
+        "            y = self.zeroed(",
+        "            self.zeroed(",
         "padding of target shards that is not zero",
     ),
     "all from one slot": (
         plan(between((40, 40), '[{"x"}, {}]', '[{}, {"x"}]', LINE), "direct", topology="v5e:2x2"),
         "pallas_tpu",
-        "            found[offset] = slot\n",
-        "            found[offset] = 2\n",
+        "jnp.array([found.get(k, 0) for",
+        "jnp.array([2 for",
         "wrong target shards",
     ),
 }

@@ -79,7 +79,7 @@ def test_a_backend_lists_all_that_its_modules_import(backend: str) -> None:
 
 
 def test_all_support_modules_are_within_bounds() -> None:
-    assert sum(path.read_text().count("\n") for path in SOURCES) <= 4000
+    assert sum(path.read_text().count("\n") for path in SOURCES) <= 4440
 
 
 def test_the_folder_has_what_its_bundles_use(tmp_path: Path) -> None:

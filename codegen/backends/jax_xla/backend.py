@@ -19,14 +19,10 @@ class JaxXla(Backend):
     contract = CONTRACT
     support = (
         "boxes",
-        "jax_check",
         "jax_host",
         "jax_meshes",
         "jax_operation",
-        "jax_orders",
-        "jax_padding",
         "jax_program",
-        "xla_boxes",
         "xla_program",
         "xla_steps",
     )

@@ -211,7 +211,11 @@ def _text(
     if any(host.terms):
         program.append(f"terms={_terms(request.plan)}")
         names.insert(0, "Terms")
-    calls |= {host.home: [host.class_name], "jax_meshes": ["Sharded"], "xla_program": names}
+    calls |= {
+        "jax_host": [host.class_name],
+        "jax_meshes": ["Sharded"],
+        "xla_program": [*names, *calls.get("xla_program", [])],
+    }
     if transport.moves:
         program.append(f"moves={MOVES}")
     return XlaText(

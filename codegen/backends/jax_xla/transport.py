@@ -103,7 +103,7 @@ def _by_rule(
     )
     return Transport(
         lines,
-        {"boxes": names, "xla_boxes": calls},
+        {"boxes": names, "xla_program": calls},
         functions=functions,
         moves=tuple(called(f"{MOVES} = Exchange", ends)),
     )
@@ -133,7 +133,7 @@ def _listed_rounds(how: Rounds, shape: str) -> Transport:
     lines, call = _rounds_lines(how, shape)
     return Transport(
         (f"rounds = listed_rounds({MOVES}, ROUNDS)", *lines),
-        {"xla_boxes": (call, "listed", "listed_rounds")},
+        {"xla_program": (call, "listed", "listed_rounds")},
         constants=(
             "# For each round the rank that every rank sends a whole tile to, -1 for none.",
             *_rows("ROUNDS", how.table),
@@ -157,7 +157,7 @@ def _fetches(how: Fetches) -> Transport:
     groups = "GROUPS" if how.members > 1 else "()"
     return Transport(
         (*lines, *how.gathers),
-        {"xla_boxes": tuple(sorted([*calls, "fetches", *(["along"] if several else [])]))},
+        {"xla_program": tuple(sorted([*calls, "fetches", *(["along"] if several else [])]))},
         how.libraries,
         (
             "# The rank whose box every rank fetches, and who then gather one another's.",

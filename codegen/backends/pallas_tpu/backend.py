@@ -49,16 +49,10 @@ class PallasTpu(Backend):
 
     support = (
         "boxes",
-        "jax_check",
         "jax_host",
         "jax_meshes",
         "jax_operation",
-        "jax_orders",
-        "jax_padding",
         "jax_program",
-        "pallas_direct",
-        "pallas_index",
-        "pallas_packed",
         "pallas_peers",
         "pallas_program",
         "pallas_routed",

@@ -115,9 +115,9 @@ def pallas_text(request: Request, choice: FormChoice) -> PallasText:
     text = kernel_text(exchange, choice.form, host, reach)
     module = text_of(plan, request.command, PALLAS, text.functions, said, plan.exchange)
     calls = {name: {*names} for name, names in text.calls.items() if names}
-    calls |= {host.home: {host.class_name}, "jax_meshes": {"Sharded"}}
+    calls |= {"jax_host": {host.class_name}, "jax_meshes": {"Sharded"}}
     if module.calls:
-        calls["pallas_index"] = {*calls.get("pallas_index", ()), *module.calls}
+        calls["pallas_peers"] = {*calls.get("pallas_peers", ()), *module.calls}
     sends = host.communicates
     return PallasText(
         backend=NAME,

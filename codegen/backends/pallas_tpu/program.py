@@ -56,7 +56,7 @@ def kernel_text(exchange: Exchange, form: Form, host: HostText, powers_of_two: b
     names = ["Forms", "Peers", *(["Pieces"] if exchange.rule.pieces > 1 else [])]
     return KernelText(
         functions=used,
-        calls={"pallas_peers": tuple(names), **calls},
+        calls={**calls, "pallas_peers": (*names, *calls.get("pallas_peers", ()))},
         libraries=_libraries(form, host),
         made=made,
         moves=(*peers, *before),
@@ -86,8 +86,8 @@ def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: 
     return KernelText(
         functions=exchange.once(box_functions),
         calls={
-            "pallas_direct": ("Direct", "Permuted", *(met if uniform.sends else ())),
-            "pallas_index": (*uniform.arithmetic, *(("LOGICAL",) if uniform.sends else ())),
+            "pallas_program": ("Direct", "Permuted", *(met if uniform.sends else ())),
+            "pallas_peers": (*uniform.arithmetic, *(("LOGICAL",) if uniform.sends else ())),
         },
         libraries=uniform.libraries,
         made=tuple(called("_PROGRAM = Direct", [*given, *settings])),
@@ -154,8 +154,8 @@ def _direct(form: Direct, exchange: Exchange, host: HostText, settings: list[str
     index = ("is_full", "multiple", *(("LOGICAL", "each") if host.communicates else ()))
     calls = {
         "boxes": ("ranges",) if host.some_local else (),
-        "pallas_direct": ("Direct",),
-        "pallas_index": index if host.some_local else index[1:],
+        "pallas_program": ("Direct",),
+        "pallas_peers": index if host.some_local else index[1:],
     }
     before = (
         "# What divides all starts and widths of tiles within their shards, in the order of VIEW.",
@@ -282,8 +282,7 @@ def _slots(form: Slots, exchange: Exchange, settings: list[str]) -> Made:
         *_reaches(form, exchange),
         *((setting, "") for setting in settings),
     ]
-    calls: dict[str, tuple[str, ...]] = {"pallas_packed": ("Slot",), "pallas_slots": ("Slots",)}
-    return calls, _explained("_PROGRAM = Slots", given), (), ()
+    return {"pallas_slots": ("Slot", "Slots")}, _explained("_PROGRAM = Slots", given), (), ()
 
 
 def _granules(held: tuple[int, ...], shape: tuple[int, ...]) -> str:
@@ -333,8 +332,8 @@ def _routed(form: Routed, exchange: Exchange) -> Made:
         *called("SCHEDULE = Schedule", tables),
     )
     made = _explained(f"_PROGRAM = {name}", given)
-    calls: dict[str, tuple[str, ...]] = {"pallas_packed": ("Slot",)}
-    return calls | {"pallas_routed": ("Schedule", name)}, made, before, ()
+    calls = {"pallas_slots": ("Slot",), "pallas_routed": ("Schedule", name)}
+    return calls, made, before, ()
 
 
 def _route_lines(form: Routed) -> tuple[str, ...]:
