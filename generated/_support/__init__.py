@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "fb38e8127ec6d7c3",
     "pallas_tpu": "dcbdfcb1e5888738",
-    "triton_gpu": "1ce826b0b285d297",
+    "triton_gpu": "59d087249f97de69",
 }
 
 

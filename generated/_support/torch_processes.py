@@ -149,8 +149,8 @@ class Processes:
         for given in (plans, transports, kinds):
             for rank, other in enumerate(given):
                 if other != given[0]:
-                    said = f"rank 0 has {given[0]}, rank {rank} has {other}"
-                    raise ValueError(f"ranks differ: {said}")
+                    both = f"rank 0 has {given[0]}, rank {rank} has {other}"
+                    raise ValueError(f"ranks differ: {both}")
         one_host = bool(host) and len(set(hosts)) == 1
         if transport == "symmetric" and not one_host:
             raise ValueError(f"transport 'symmetric': GPUs of hosts {hosts}, expected those of one")
