@@ -68,7 +68,10 @@ PALLAS: Faults = {
         r"race: write of \('hbm'.*\)\] against write of \('hbm'.*\)\]",
     ),
     "receive_wait_left_out": (
-        ((r"push\(peer\)\.wait\(\)", "push(peer).wait_send()"),),
+        (
+            (r"pltpu\.make_async_copy\(place, place, received\)\.wait", "lambda: None"),
+            (r"push\(peer\)\.wait\(\)", "push(peer).wait_send()"),
+        ),
         rf"{UNWRITTEN.format('7f[0-9a-f]*')}|{LEFT}",
     ),
     "send_wait_left_out": (
