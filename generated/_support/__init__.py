@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "fb38e8127ec6d7c3",
-    "pallas_tpu": "dcbdfcb1e5888738",
-    "triton_gpu": "59d087249f97de69",
+    "jax_xla": "0bdef1f0ac1a211d",
+    "pallas_tpu": "925060678eccd652",
+    "triton_gpu": "1d18f9567390127b",
 }
 
 
