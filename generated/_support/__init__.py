@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "0bdef1f0ac1a211d",
-    "pallas_tpu": "925060678eccd652",
+    "jax_xla": "8ed1d6b5568d365c",
+    "pallas_tpu": "6260e0bda2034ccf",
     "triton_gpu": "1d18f9567390127b",
 }
 

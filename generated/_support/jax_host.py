@@ -71,12 +71,6 @@ class ArrayReshard:
             self.program.check_routes(devices)
         return self.program.collective_id if collective_id is None else collective_id
 
-    def bits(self, shard, interpret):
-        """Return elements as what they are moved as: floats perhaps as integers."""
-        if not self.program.as_bits(interpret):
-            return shard
-        return lax.bitcast_convert_type(shard, bits_of(self.dtype))
-
     def exchanged(self, shard, order, batch, interpret, collective_id):
         """Return the target shard of a source shard, before both so many dimensions of a batch; its
         elements as what they are moved as."""
@@ -86,7 +80,9 @@ class ArrayReshard:
 
         for _ in range(batch):
             exchange = functools.partial(lax.map, exchange)
-        return exchange(self.bits(shard, interpret))
+        if self.program.as_bits(interpret):
+            shard = lax.bitcast_convert_type(shard, bits_of(self.dtype))
+        return exchange(shard)
 
     def whole(self, y, interpret):
         """Return elements as what they are."""
@@ -215,44 +211,36 @@ class TwoOrders(ArrayReshard):
 
     def eager(self, x, source, target, interpret, collective_id):
         """Return the result of an array outside of all programs."""
-        with apart(x):
-            return self._moved_to(target, x, source, interpret, collective_id)
-
-    def _moved_to(self, target, x, source, interpret, collective_id):
-        devices = self._devices_by_rank(source, target)
-        union = Mesh(np.array(devices), ("device",))
+        union = Mesh(np.array(self._devices_by_rank(source, target)), ("device",))
         batch = x.shape[: x.ndim - len(self.source.padded)]
-        x = jax.device_put(x, self.source.sharding(source, len(batch)))
-        held = {shard.device: shard.data for shard in x.addressable_shards}
-        # Each process gives and takes the shards of its own devices; a device outside the source
-        # mesh gives zeros, which are not read.
-        shards = [
-            held[device]
-            if device in held
-            else jnp.zeros((*batch, *self.source.local), self.dtype, device=device)
-            for device in devices
-            if device.process_index == jax.process_index()
-        ]
-        stacked = jax.make_array_from_single_device_arrays(
-            (len(devices), *batch, *self.source.local),
-            NamedSharding(union, P("device")),
-            [shard[None] for shard in shards],
-            dtype=x.dtype,
-        )
-        moved = self.stacked(stacked, union, interpret, collective_id)
-        arrived = {shard.device: shard.data for shard in moved.addressable_shards}
-        return jax.make_array_from_single_device_arrays(
-            (*batch, *self.target.padded),
-            self.target.sharding(target, len(batch)),
-            [arrived[device][0] for device in target.local_devices],
-            dtype=x.dtype,
-        )
+        given = (*batch, *self.source.local)
+        # Each process gives and takes the shards of its own devices.
+        make = jax.make_array_from_single_device_arrays
+        with apart(x):
+            x = jax.device_put(x, self.source.sharding(source, len(batch)))
+            held = {shard.device: shard.data[None] for shard in x.addressable_shards}
+            for device in {*union.local_devices} - {*held}:  # outside the source mesh: never read
+                held[device] = jnp.zeros((1, *given), self.dtype, device=device)
+            x = make(
+                (union.size, *given),
+                NamedSharding(union, P("device")),
+                [held[device] for device in union.local_devices],
+                dtype=self.dtype,
+            )
+            y = self.stacked(x, union, interpret, collective_id)
+            held = {shard.device: shard.data[0] for shard in y.addressable_shards}
+            return make(
+                (*batch, *self.target.padded),
+                self.target.sharding(target, len(batch)),
+                [held[device] for device in target.local_devices],
+                dtype=self.dtype,
+            )
 
     @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
     def stacked(self, x, union, interpret=False, collective_id=None):
         """Return target shards stacked by rank, from source shards stacked by rank, over the
         devices of both meshes by rank."""
-        rows, table = P("device"), self.program.order
+        rows = P("device")
         collective_id = self.settings(list(union.devices.flat), interpret, collective_id)
         batch = x.ndim - 1 - len(self.source.local)
 
@@ -260,9 +248,8 @@ class TwoOrders(ArrayReshard):
             y = self.exchanged(rows[0], order, batch, interpret, collective_id)
             return self.whole(y[None], interpret)
 
-        if table is None:
-            return mapped(functools.partial(one, None), union, rows, rows)(x)
-        return mapped(one, union, (P(), rows), rows)(jnp.array(table, jnp.int32), x)
+        order = None if self.program.order is None else jnp.array(self.program.order, jnp.int32)
+        return mapped(one, union, (P(), rows), rows)(order, x)
 
     def lowered(self, x, **static):
         """Raise TypeError: it is in a program."""

@@ -14,9 +14,10 @@ from .boxes import Exchange
 
 
 class Program:
-    """Makes the target shard of a device of its source shard. `moves`: everything that moves
-    (`boxes.Exchange`), None where that is said by collectives alone; `order`: a table of ranks;
-    `collective_id`: that of its kernels; each None where there is none."""
+    """Makes the target shard of a device of its source shard, by `exchange`; `as_bits` says whether
+    elements are given to it as integers of their width. `moves`: everything that moves, None where
+    that is said by collectives alone; `order`: a table of ranks; `collective_id`: that of its
+    kernels; each None where there is none."""
 
     moves: Exchange | None = None
     interpreted: object = True  # as what kernels are interpreted to check them
@@ -29,24 +30,12 @@ class Program:
         self.host = host
         self.floating = bool(jnp.issubdtype(host.dtype, jnp.floating))
 
-    def as_bits(self, interpret):
-        """Return whether elements are given as integers of their width."""
-        del interpret
-        return self.floating
-
-    def exchange(self, shard, order, interpret, collective_id):
-        """Return the target shard, its padding zero."""
-        raise NotImplementedError
-
     def zeroed(self, y, extent):
         """Return a target shard with zeros in its padding; `extent`: its exact shape."""
         for axis in self.short:
             along = lax.broadcasted_iota(jnp.int32, y.shape, axis)
             y = jnp.where(along < extent[axis], y, jnp.zeros((), y.dtype))
         return y
-
-    def check_routes(self, devices):
-        """Raise ValueError for devices, by rank, among which it cannot send."""
 
     def fault(self):
         """Return what is wrong with how shards are moved, found without data; "" if nothing is."""
@@ -82,10 +71,7 @@ def self_check(host):
     ]
     elements = math.prod(host.shape)
     if elements > FEW:
-        traced = ""
-        if tuple(host.source.ids) == tuple(host.target.ids):
-            _trace(host, *meshes)
-            traced = "the program is traced, "
+        traced = _trace(host, *meshes)
         return f"{proved}{traced}none of {elements} elements moved"
     _move(host, *meshes)
     return f"{proved}{elements} elements moved, every target shard right"
@@ -104,14 +90,19 @@ def _proved(host):
 
 
 def _trace(host, mesh, target_mesh):
+    if tuple(host.source.ids) != tuple(host.target.ids):
+        return ""
     x = jax.ShapeDtypeStruct(host.source.padded, host.dtype, sharding=host.source.on(mesh))
     jax.jit(lambda x: host.reshard(x, mesh, target_mesh=target_mesh, interpret=True)).trace(x)
+    return "the program is traced, "
 
 
 def _move(host, mesh, target_mesh):
     """Move numbered elements, digit by digit of their numbers. Exit if anything is wrong."""
     for given, wanted in map(host.program.numbered, digits(host)):
-        x = jax.device_put(_poisoned(host, given), host.source.on(mesh))
+        x = np.array(host.pad(given))
+        x[_is_padding(host.source_padding)] = 1  # which must not be read
+        x = jax.device_put(x, host.source.on(mesh))
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             y = host.reshard(x, mesh, target_mesh=target_mesh, interpret=host.program.interpreted)
@@ -120,40 +111,24 @@ def _move(host, mesh, target_mesh):
         noticed = re.search(r".*(RACE DETECTED|non-zero count).*", printed.getvalue())
         if noticed:
             raise SystemExit(noticed[0])
-        if y[_padding(host.target_padding, host.target.whole(host.shape))].any():
+        if y[_is_padding(host.target_padding)].any():
             raise SystemExit("padding of target shards that is not zero")
         found = host.program.read(np.asarray(host.unpad(y)))
         if not np.array_equal(found, np.asarray(wanted)):
             raise SystemExit("wrong target shards")
 
 
-def _poisoned(host, given):
-    """Return the source array, in its padding what must not be read."""
-    x = np.array(host.pad(given))
-    x[_padding(host.source_padding, host.source.whole(host.shape))] = 1
-    return x
-
-
-def _padding(padding, shape):
+def _is_padding(padding):
     """Return where an array is padding."""
-    return np.asarray(padding.add(jnp.ones(shape, jnp.int8))) == 0
+    return np.asarray(padding.add(jnp.ones(padding.whole, jnp.int8))) == 0
 
 
 def digits(host):
-    """Yield tensors of the digits of the elements' numbers, in a base that the dtype has."""
-    base, whole = _base(host.dtype), math.prod(host.shape)
-    number = np.arange(whole, dtype=np.int32).reshape(host.shape)
-    while True:
+    """Yield tensors of the digits of the elements' numbers, in a base that the dtype has, and the
+    next number."""
+    few = {"bool": 2, "int8": 100, "uint8": 100}.get(host.dtype.name, 4)
+    base = {1: few, 2: 100}.get(host.dtype.itemsize, FEW)
+    number = np.arange(math.prod(host.shape), dtype=np.int32).reshape(host.shape)
+    yield number % base
+    while (number := number // base).any():
         yield number % base
-        number, whole = number // base, -(-whole // base)
-        if whole <= 1:
-            return
-
-
-def _base(dtype):
-    """Return a base whose digits, and the next number, a dtype has."""
-    if dtype.name == "bool":
-        return 2
-    if dtype.itemsize == 1:
-        return 100 if dtype.name in ("int8", "uint8") else 4
-    return 100 if dtype.itemsize == 2 else FEW

@@ -28,7 +28,9 @@ class Sharded:
         self.padded, self.axes, self.spec, self.terms = padded, axes, spec, terms
         self.side = Side(ids, box)
         self.ids, self.box = ids, box
-        counts = (math.prod(dict(axes)[each] for each in _names(entry)) for entry in spec)
+        # The axes that split each dimension.
+        self._split = [() if e is None else (e,) if isinstance(e, str) else e for e in spec]
+        counts = (math.prod(dict(axes)[name] for name in names) for names in self._split)
         self.local = tuple(size // count for size, count in zip(padded, counts, strict=True))
 
     def whole(self, shape):
@@ -47,16 +49,20 @@ class Sharded:
         places = spread(len(self.ids))
         return all(tuple(self.box(place)) == tuple(other.box(place)) for place in places)
 
+    def _holders(self, axis):
+        """Return the positions that have each of the shards along a dimension, one shard a row."""
+        names, sizes = zip(*self.axes, strict=True)
+        grid, split = np.arange(math.prod(sizes)), [*map(names.index, self._split[axis])]
+        rows = np.moveaxis(grid.reshape(sizes), split, range(len(split)))
+        return rows.reshape(math.prod(sizes[each] for each in split), -1)
+
+    def _range(self, axis, position):
+        low, high = self.box(int(position))[2 * axis : 2 * axis + 2]
+        return min(low, high), high  # an empty one may begin beyond the tensor
+
     def ranges(self, axis):
         """Return the ranges of a dimension that shards have, in the order of the shards."""
-        names, sizes = zip(*self.axes, strict=True)
-        found = []
-        for index in np.ndindex(*(dict(self.axes)[each] for each in _names(self.spec[axis]))):
-            place = dict(zip(_names(self.spec[axis]), index, strict=True))
-            position = np.ravel_multi_index([place.get(name, 0) for name in names], sizes)
-            low, high = self.box(int(position))[2 * axis : 2 * axis + 2]
-            found.append((min(low, high), high))  # an empty one may begin beyond the tensor
-        return found
+        return [self._range(axis, row[0]) for row in self._holders(axis)]
 
     def fault(self, shape):
         """Return what is wrong with the boxes of a tensor of a shape: that they do not tile it, or
@@ -66,22 +72,13 @@ class Sharded:
             filled = [each for each in given if each[0] < each[1]]
             if [0, *(high for _, high in filled)] != [*(low for low, _ in filled), size]:
                 return f"{self.name} shards do not tile dimension {axis}, 0 to {size}: {given}"
+            shard_of = np.argsort(self._holders(axis), None) // (len(self.ids) // len(given))
             for position in spread(len(self.ids)):
-                low, high = self.box(position)[2 * axis : 2 * axis + 2]
-                wanted = given[self._slot(axis, position)]
-                if (min(low, high), high) != wanted:
+                found, wanted = self._range(axis, position), given[shard_of[position]]
+                if found != wanted:
                     where = f"device {self.ids[position]}, {self.name} shard along dimension {axis}"
-                    return f"{where}: {low} to {high}, by its sharding {wanted[0]} to {wanted[1]}"
+                    return "{}: {} to {}, by its sharding {} to {}".format(where, *found, *wanted)
         return ""
-
-    def _slot(self, axis, position):
-        """Return which of the shards along a dimension a position has."""
-        sizes = dict(self.axes)
-        at = dict(zip(sizes, np.unravel_index(position, tuple(sizes.values())), strict=True))
-        names, slot = _names(self.spec[axis]), 0
-        for name in names:
-            slot = slot * sizes[name] + int(at[name])
-        return slot
 
     def mesh(self, mesh):
         """Return a mesh with the axes that shardings name; the given one where it has them."""
@@ -115,11 +112,6 @@ class Sharded:
     def batched(self, count):
         """Return the spec of an array with so many dimensions more, split by no axis."""
         return P(*[None] * count, *self.spec)
-
-
-def _names(entry):
-    """Return the axes of an entry of a spec."""
-    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
 
 
 def apart(x):
@@ -166,15 +158,15 @@ class Padding:
     """
 
     def __init__(self, side, whole):
-        self._whole, self._padded = whole, side.padded
+        self.whole, self._padded = whole, side.padded
         self._changed = tuple(axis for axis, size in enumerate(whole) if side.padded[axis] != size)
         self._sizes = side.local
-        # Where slots do not follow one another as the ranges of shards do, by dimension.
-        self._apart = {
-            axis: ranges
-            for axis in self._changed
-            if not _follow(ranges := side.ranges(axis), side.local[axis])
-        }
+        # The ranges along dimensions where some do not begin where their slots do.
+        self._apart = {}
+        for axis in self._changed:
+            ranges, size = side.ranges(axis), side.local[axis]
+            if any(low not in (slot * size, high) for slot, (low, high) in enumerate(ranges)):
+                self._apart[axis] = ranges
 
     def add(self, x):
         """Return the padded array of a logical one."""
@@ -203,13 +195,7 @@ class Padding:
         y = _in_one_piece(y, self._changed)
         for axis, ranges in self._apart.items():
             y = _gathered(y, axis, ranges, self._sizes[axis])
-        return y[tuple(slice(size) for size in self._whole)]
-
-
-def _follow(ranges, size):
-    """Return whether each range begins where its slot does, so that padding is needed at the end
-    alone."""
-    return all(low == slot * size for slot, (low, high) in enumerate(ranges) if low < high)
+        return y[tuple(slice(size) for size in self.whole)]
 
 
 def _in_one_piece(x, axes):
@@ -250,17 +236,12 @@ def bits_of(dtype):
 
 def _slotted(x, axis, ranges, size):
     """Return the ranges of an axis one after the other, each padded at its end to a size."""
-    slots = []
-    for low, high in ranges:
-        part = lax.slice_in_dim(x, low, high, axis=axis)
-        missing = [(0, size - (high - low) if a == axis else 0) for a in range(x.ndim)]
-        slots.append(jnp.pad(part, missing))
-    return jnp.concatenate(slots, axis)
+    parts = [lax.slice_in_dim(x, low, high, axis=axis) for low, high in ranges]
+    ends = [[(0, (size - part.shape[axis]) * (a == axis)) for a in range(x.ndim)] for part in parts]
+    return jnp.concatenate([*map(jnp.pad, parts, ends)], axis)
 
 
 def _gathered(y, axis, ranges, size):
     """Return the ranges that slots of a size hold along an axis, without their padding."""
-    parts = []
-    for slot, (low, high) in enumerate(ranges):
-        parts.append(lax.slice_in_dim(y, slot * size, slot * size + high - low, axis=axis))
-    return jnp.concatenate(parts, axis)
+    ends = ((slot * size, slot * size + high - low) for slot, (low, high) in enumerate(ranges))
+    return jnp.concatenate([lax.slice_in_dim(y, *each, axis=axis) for each in ends], axis)

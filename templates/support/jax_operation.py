@@ -6,8 +6,8 @@ reshard, of the module beside.
 """
 
 import importlib
-import importlib.util
 import os
+import runpy
 
 import jax
 import jax.numpy as jnp
@@ -41,10 +41,12 @@ def reverse_of(host, name, backward):
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{backward}.py")
     beside = f"{package}.{backward}" if package else path
     try:
-        found = (importlib.import_module(beside) if package else _loaded(path))._HOST
+        # One file that stands alone is found by its path.
+        found = vars(importlib.import_module(beside)) if package else runpy.run_path(path)
     except (FileNotFoundError, ModuleNotFoundError):
         said = f"the derivative of reshard needs the reverse reshard: {beside} is missing"
         raise ImportError(said) from None
+    found = found["_HOST"]
     there, here = (found.target, found.source), (host.source, host.target)
     alike = all(a.holds_as(b) for a, b in zip(there, here, strict=True))
     if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
@@ -52,16 +54,7 @@ def reverse_of(host, name, backward):
     return found
 
 
-def _loaded(path):
-    """Return a module by its path, as one file that stands alone is found."""
-    spec = importlib.util.spec_from_file_location("reverse", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
+@reshard_p.def_effectful_abstract_eval
 def _type(x, host, target, **static):
     """Return the type of the result, and what else the operation does."""
     batch = x.ndim - len(host.source.padded)
@@ -97,7 +90,6 @@ def _transposed(y, x, *, host, source, target, interpret, collective_id):
 
 
 reshard_p.def_impl(lambda x, host, **static: host.eager(x, **static))
-reshard_p.def_effectful_abstract_eval(_type)
 batching.primitive_batchers[reshard_p] = _vectorized
 _lowering = mlir.lower_fun(lambda x, host, **static: host.lowered(x, **static), False)
 mlir.register_lowering(reshard_p, _lowering)

@@ -102,8 +102,8 @@ class Box(NamedTuple):
 
     sender: int
     receiver: int
-    read: tuple[int, ...]
-    write: tuple[int, ...]
+    read: list[int]
+    write: list[int]
     shape: tuple[int, ...]
     piece: Piece
 
@@ -154,10 +154,7 @@ def boxes_of(moves, by_id=False):
     for receiver in range(len(moves.target.ids)):
         for piece in moves.incoming(receiver):
             within = moves.source.box(piece.sender), moves.target.box(receiver)
-            read, write = (
-                tuple(low - start for low, start in zip(piece.box[::2], box[::2], strict=True))
-                for box in within
-            )
+            read, write = (np.subtract(piece.box[::2], box[::2]).tolist() for box in within)
             ends = senders[piece.sender], receivers[receiver]
             found.append(Box(*ends, read, write, extents(piece.box), piece))
     return found
@@ -167,16 +164,9 @@ def listed(rows, source, target):
     """Return the exchange in which every rank sends a whole tile, in each of some rounds, to the
     rank in the round's row, or to none (-1)."""
     senders, receivers = map(list, Exchange(source, target, None, None).end_ranks())
-    return _of_pairs(
-        (
-            (senders.index(rank), receivers.index(other))
-            for row in rows
-            for rank, other in enumerate(row)
-            if other >= 0
-        ),
-        source,
-        target,
-    )
+    pairs = ((rank, other) for row in rows for rank, other in enumerate(row) if other >= 0)
+    ends = ((senders.index(rank), receivers.index(other)) for rank, other in pairs)
+    return _of_pairs(ends, source, target)
 
 
 def fetches(senders, groups, source, target):
@@ -231,18 +221,11 @@ def stacked_rounds(x, rounds, axes, axis):
     return jnp.stack([each.arrives(x, axes, me) for each in rounds], axis)
 
 
-class Groups(NamedTuple):
-    """Who exchanges boxes of one shape with whom, in the order in which boxes lie in the shard of
-    their receiver; by rank where the box for the group's i-th member starts (reads[i])."""
-
-    members: list[tuple[int, ...]]
-    window: tuple[int, ...]
-    reads: np.ndarray
-
-
 @functools.cache
-def groups_of(moves):
-    """Return the groups among which everything moves."""
+def _groups_of(moves):
+    """Return the groups in which everything moves, in the order in which boxes lie in the shard of
+    their receiver; the shape of boxes; and by rank where that for the i-th member starts
+    (reads[i])."""
     boxes = boxes_of(moves)
     givers = defaultdict(list)
     for box in boxes:
@@ -252,16 +235,14 @@ def groups_of(moves):
     reads = np.zeros((len(groups[0]), len(moves.ranks), len(window)), np.int32)
     for box in boxes:
         reads[groups[box.sender].index(box.receiver), box.sender] = box.read
-    return Groups(sorted(set(map(tuple, groups.values()))), window, reads)
+    return sorted(set(map(tuple, groups.values()))), window, reads
 
 
 def among_groups(x, moves, axes):
     """Return the windows of a target shard one after the other along their first dimension."""
-    me, groups = lax.axis_index(axes), groups_of(moves)
-    boxes = [lax.dynamic_slice(x, at(table, me), groups.window) for table in groups.reads]
-    return lax.all_to_all(
-        jnp.concatenate(boxes), axes, 0, 0, axis_index_groups=groups.members, tiled=True
-    )
+    me, (groups, window, reads) = lax.axis_index(axes), _groups_of(moves)
+    boxes = jnp.concatenate([lax.dynamic_slice(x, at(table, me), window) for table in reads])
+    return lax.all_to_all(boxes, axes, 0, 0, axis_index_groups=groups, tiled=True)
 
 
 def fetched(x, source, target, senders, axes, window):
