@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shardwright.codegen.emit.support import PACKAGE
 from shardwright.codegen.spec.manifest import SUPPORT
@@ -69,6 +70,7 @@ def _collect(name: str, support: Reader, pieces: dict[str, _Piece]) -> None:
     pieces[name] = piece
 
 
+@lru_cache(maxsize=64)  # support modules are much longer than what they are joined with
 def _taken_apart(name: str, text: str) -> _Piece:
     lines = text.splitlines(keepends=True)
     docstring, *statements = ast.parse(text).body
