@@ -67,10 +67,11 @@ class Call(NamedTuple):
 
 
 class PallasProgram(Program):
-    """What the forms of kernels have in common. `view`: the tensor's dimensions in the order in
-    which kernels take them, of which TPU memory is tiled over the last two; `powers_of_two`:
-    whether the module is for a v5e, whose devices reach others at a power of two of hops along one
-    axis only.
+    """What the forms of kernels have in common: each has `moved`, of a source shard and a `Call`,
+    which returns the target shard, what kernels did not write as it comes. `view`: the tensor's
+    dimensions in the order in which kernels take them, of which TPU memory is tiled over the last
+    two; `powers_of_two`: whether the module is for a v5e, whose devices reach others at a power of
+    two of hops along one axis only.
 
     A device may enter the next kernel while its peers are still in this one. That is safe after the
     same kernel on the same mesh, and after kernels of other ids. The id is a hash of the
@@ -95,6 +96,8 @@ class PallasProgram(Program):
         whole = host.target.whole(host.shape)
         short = (axis for axis, size in enumerate(whole) if host.target.padded[axis] != size)
         self.short = tuple(short) if self.leaves_padding else ()
+        local = host.target.local or (1,)
+        self.target_shape = tuple(local[axis] for axis in self.view)  # in the order of kernels
 
     def as_bits(self, interpret):
         """Return whether elements are given as integers of their width: where XLA packs them, and
@@ -121,16 +124,6 @@ class PallasProgram(Program):
         if self.short:
             y = self.zeroed(y, extents(self.host.target.box(self.peers.here(order)[1])))
         return y.astype(dtype) if shard.shape else y.astype(dtype).reshape(())
-
-    def moved(self, x, call):
-        """Return the target shard, what kernels did not write as it comes."""
-        raise NotImplementedError
-
-    @property
-    def target_shape(self):
-        """The shape of a target shard, in the order of kernels."""
-        local = self.host.target.local or (1,)
-        return tuple(local[axis] for axis in self.view)
 
     def counts(self, receiver):
         """Return how many elements senders start on the semaphore of a target position, and for how

@@ -216,12 +216,12 @@ class Peers:
 
     def incoming_count(self, receiver):
         """Return how many pieces a target shard consists of, empty ones included."""
-        met = count_of(self.forms.senders(receiver))
+        met = math.prod(self.forms.senders(receiver)[1::2])
         return self.counted(receiver, self.target, met * self.count)
 
     def outgoing_count(self, me):
         """Return how many pieces a source position may have to send."""
-        met = count_of(self.forms.receivers(me))
+        met = math.prod(self.forms.receivers(me)[1::2])
         return self.counted(me, self.source, met * self.count * self.replicas)
 
     def counted(self, position, side, count):
@@ -232,17 +232,16 @@ class Peers:
         return count * (jnp.int32(inside) if is_traced(inside) else inside)
 
     def incoming(self, receiver, me, number):
-        """Return the piece of a number of a target shard, and whether it comes from elsewhere.
-
-        `me`: where the receiver stands in the source mesh.
-        """
+        """Return the piece of a number of a target shard, and whether it comes from elsewhere;
+        `me`: where the receiver stands in the source mesh."""
         piece = rem(number, self.count)
         senders = self.forms.senders(receiver)
-        shard = shard_at(div(number, self.count), senders, (0,) * (len(senders) // 2))
+        digits = digits_of(div(number, self.count), senders[1::2])
+        shard = tuple(first + digit for first, digit in zip(senders[::2], digits, strict=True))
         box = self.tile(shard, self.forms.target_shard(receiver), piece)
         comes = is_full(ranges(box))
         if self.kept:
-            comes = comes & (self.holds(me, shard) ^ True)
+            comes = comes & (self.holds(me, shard) ^ True)  # unless the receiver holds it
         return PeerPiece(comes, self.holder(shard, receiver, piece), shard, piece, box)
 
     def outgoing(self, me, number, order=None):
@@ -256,7 +255,9 @@ class Peers:
         piece = rem(div(number, count), self.count)
         few = len(self.target.ids) < len(self.source.ids)
         near = self.forms.target_shard(rem(me, len(self.target.ids)) if few else me)
-        shard = shard_at(div(number, count * self.count), self.forms.receivers(me), near)
+        receivers = self.forms.receivers(me)
+        digits = digits_of(div(number, count * self.count), receivers[1::2], near)
+        shard = tuple(first + digit for first, digit in zip(receivers[::2], digits, strict=True))
         receiver = self.forms.target_position(*shard, replica)
         box = self.tile(own, shard, piece)
         sends = is_full(ranges(box)) & (self.holder(own, receiver, piece) == me)
@@ -264,7 +265,7 @@ class Peers:
             position = receiver
             if not self.one_order:
                 position, _ = self.here(order, self.target_rank(receiver, order))
-            sends = sends & (self.holds(position, own) ^ True)
+            sends = sends & (self.holds(position, own) ^ True)  # unless the receiver holds it
         return PeerPiece(sends, receiver, shard, piece, box)
 
     def meet(self, me, receiver, order=None):
@@ -300,16 +301,11 @@ class Peers:
                 yield found.peer, found.piece
 
 
-def shard_at(number, counted, near):
-    """Return the shard of a number among (first, count) per dimension; `near`, a shard, says with
-    which of them to begin, so that not all begin with one."""
-    shard = []
-    for (first, count), start in zip(reversed([*ranges(counted)]), reversed(near), strict=True):
-        shard.append(first + rem(number + start, count))
-        number = div(number, count)
-    return tuple(reversed(shard))
-
-
-def count_of(counted):
-    """Return how many shards (first, count) per dimension are."""
-    return math.prod(count for _, count in ranges(counted))
+def digits_of(number, sizes, near=()):
+    """Return the digits of a number in a mixed radix of these sizes, the first one the highest;
+    each counted on from that of `near`, modulo its size, so that not all begin with one."""
+    digits = []
+    for axis in reversed(range(len(sizes))):
+        digits.append(rem(number + near[axis] if near else number, sizes[axis]))
+        number = div(number, sizes[axis])
+    return digits[::-1]

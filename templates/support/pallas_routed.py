@@ -49,23 +49,6 @@ class Schedule(NamedTuple):
             found = found + rem(digit + extent + sign * by, extent) * stride
         return found
 
-    def fault(self, spreads):
-        """Return what is wrong with where slots come, which is the same for every device."""
-        # What is in each slot: how much farther back it comes from, and the slot it left there.
-        held = {slot: (0, slot) for slot in range(self.slots)}
-        begin = 0
-        for stride, extent, by, count in self.rounds:
-            before = dict(held)
-            for here, there, *_ in self.moves[begin : begin + count]:
-                offset, slot = before[here]
-                held[there] = hop(offset, stride, extent, by), slot
-            begin += count
-        for number, (offset, slot) in enumerate(zip(self.offsets, self.arrives, strict=True)):
-            wanted = offset, 0 if spreads else number
-            if held[slot] != wanted:
-                return f"slot {slot} holds what left {held[slot]}, expected {wanted}"
-        return ""
-
 
 class Routed(Packed):
     """Slots hold pieces: slot n at first what goes to the device that is offsets[n] farther on, and
@@ -79,8 +62,23 @@ class Routed(Packed):
         self.schedule = schedule
 
     def fault(self):
-        """Return what is wrong with how shards are moved, found without data; "" if nothing is."""
-        return self.schedule.fault(self.spreads)
+        """Return what is wrong with where slots come, which is the same for every device; "" if
+        nothing is."""
+        # What is in each slot: how much farther back it comes from, and the slot it left there.
+        schedule, begin = self.schedule, 0
+        held = {slot: (0, slot) for slot in range(schedule.slots)}
+        for stride, extent, by, count in schedule.rounds:
+            before = dict(held)
+            for here, there, *_ in schedule.moves[begin : begin + count]:
+                offset, slot = before[here]
+                held[there] = hop(offset, stride, extent, by), slot
+            begin += count
+        ends = zip(schedule.offsets, schedule.arrives, strict=True)
+        for number, (offset, slot) in enumerate(ends):
+            wanted = offset, 0 if self.spreads else number
+            if held[slot] != wanted:
+                return f"slot {slot} holds what left {held[slot]}, expected {wanted}"
+        return ""
 
     def pairs(self):
         """Return the ranks of senders and of receivers, of every hop, as arrays."""
@@ -89,14 +87,21 @@ class Routed(Packed):
         return np.tile(me, len(hops)), np.concatenate(hops)
 
     def kernel(self, moves, x, slots, ready, sent, received):
-        """Make the hops of every round.
+        """Tell the devices of all rounds that this one has entered the kernel, hear it of them, and
+        make the hops of every round.
 
         moves: the numbers of the schedule's, in SMEM; slots: in HBM, x what is in them at first;
         ready: a semaphore a round; sent, received: DMA semaphores.
         """
         del x  # the same memory
         me, begin = lax.axis_index(self.peers.axes), 0
-        self._meet(me)
+        # None of its partners ends the call before it has heard of this device, and so a device
+        # never holds two signals of another.
+        barrier = pltpu.get_barrier_semaphore()
+        for partner in self.schedule.partners:
+            device = hop(me, *partner)
+            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+        pl.semaphore_wait(barrier, len(self.schedule.partners))
         for number, (stride, extent, by, count) in enumerate(self.schedule.rounds):
             receiver, sender = hop(me, stride, extent, by), hop(me, stride, extent, extent - by)
             # All that this device has sent has left and all that was to come has come: what comes
@@ -120,18 +125,6 @@ class Routed(Packed):
             each(end, lambda move, push=push: push(move).wait_send(), begin)
             each(end, lambda move, push=push: push(move).wait_recv(), begin)
             begin = end
-
-    def _meet(self, me):
-        """Tell the devices of all rounds that this one has entered the kernel, and hear it of them.
-
-        None of them ends the call before it has heard of this one, and so a device never holds two
-        signals of another.
-        """
-        barrier = pltpu.get_barrier_semaphore()
-        for partner in self.schedule.partners:
-            device = hop(me, *partner)
-            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
-        pl.semaphore_wait(barrier, len(self.schedule.partners))
 
     def _start(self, x, device, order):
         """Return the slots as they are at first: in each the tile of one receiver."""

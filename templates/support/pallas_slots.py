@@ -30,9 +30,8 @@ class Slot(NamedTuple):
 
     def part(self, moves, first):
         """Return the part of a slot that a move takes, whose numbers begin at `first`."""
-        sizes = {axis: (2 + k, unit) for k, (axis, unit) in enumerate(self.sized)}
-        part: list[object] = [slice(None)] * (1 + max(sizes, default=-1))
-        for axis, (column, unit) in sizes.items():
+        part = [slice(None)] * len(self.shape)
+        for column, (axis, unit) in enumerate(self.sized, 2):
             size = moves[first + column]
             part[axis] = pl.ds(0, size if unit == 1 else multiple(size, unit))
         return tuple(part)

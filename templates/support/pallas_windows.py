@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import LOGICAL, div, each, is_full, maximum, minimum, multiple, rem
+from .pallas_peers import LOGICAL, digits_of, div, each, is_full, maximum, minimum, multiple, rem
 from .pallas_program import PallasProgram
 from .pallas_shifts import fill, merge
 
@@ -79,10 +79,6 @@ class Windows(PallasProgram):
         pairs = tuple(ranges(box))
         return [pairs[axis] for axis in self.view]
 
-    def _start(self, box):
-        """Return where a shard that covers a box begins, in the order of kernels."""
-        return [low for low, _ in self._viewed(box)]
-
     def _cut(self, box, number, sizes):
         """Return the box of a number among those of the extents of a chunk into which one is
         cut."""
@@ -138,7 +134,8 @@ class Windows(PallasProgram):
         peers, tiling = self.peers, self.tiling
         me, receiver = peers.here(order)
         peers.meet(me, receiver, order)
-        own, cuts = self._start(self.host.source.box(me)), math.prod(tiling.chunks)
+        own = [low for low, _ in self._viewed(self.host.source.box(me))]
+        cuts = math.prod(tiling.chunks)
         steps = peers.outgoing_count(me) * cuts
 
         def chunk_of(step):
@@ -149,13 +146,13 @@ class Windows(PallasProgram):
             return in_int32(Chunk(sends, receiver, self.staged(receiver, shard, piece, box), chunk))
 
         def fetch(slot, units):
-            window = within(windows, slot, units)
+            window = within(windows, slot, [size for _, size in units])
             return pltpu.make_async_copy(at(x, units), window, read.at[slot])
 
         def push(slot, chunk):
             units = self._units(chunk.box, chunk.start)
             return pltpu.make_async_remote_copy(
-                within(chunks, slot, units),
+                within(chunks, slot, [size for _, size in units]),
                 at(stage, units),
                 sent.at[slot],
                 received,
@@ -176,7 +173,8 @@ class Windows(PallasProgram):
             def shift():
                 units = self._units(now.box, own)
                 fetch(1 - slot, units).wait()
-                window, chunk = slot_of(windows, 1 - slot), slot_of(chunks, 1 - slot)
+                window = within(windows, 1 - slot, tiling.window)
+                chunk = within(chunks, 1 - slot, tiling.chunk)
                 fill(window, chunk, moved_by(own, units, now.box), tiling.rolled)
                 push(1 - slot, now).start()
 
@@ -206,7 +204,7 @@ class Windows(PallasProgram):
         visits, number = math.prod(tiling.meet) * peers.count, np.int32(0)
         for axis, count in enumerate(tiling.blocks):
             number = number * count + pl.program_id(axis)
-        begin, own = number * visits, self._start(self.host.source.box(me))
+        begin, own = number * visits, [low for low, _ in self._viewed(self.host.source.box(me))]
         steps = peers.counted(receiver, self.host.target, math.prod(tiling.blocks) * visits)
 
         def part_of(step):
@@ -232,7 +230,7 @@ class Windows(PallasProgram):
         def fetches(slot, part, units):
             """Return the copies that may bring a part, each with whether it does."""
             places = [low - at for (low, _), (at, _) in zip(part.box, part.block, strict=True)]
-            window = within(windows, slot, units, places)
+            window = within(windows, slot, [size for _, size in units], places)
             return [
                 (part.comes & whose, pltpu.make_async_copy(at(ref, units), window, read.at[slot]))
                 for ref, whose in ((x, part.here), (stage, 1 - part.here))
@@ -242,8 +240,7 @@ class Windows(PallasProgram):
             step = begin + number
             coming, slot = part_of(step), rem(step, 2)
             # The block before has begun to read what this one begins with.
-            new = coming.comes * jnp.int32((number > 0) | (begin == 0))
-            begun = coming._replace(comes=new)
+            begun = coming._replace(comes=coming.comes * jnp.int32((number > 0) | (begin == 0)))
             for fetched, copy in fetches(slot, begun, self._units(coming.box, coming.start)):
                 pl.when(fetched > 0)(copy.start)
 
@@ -252,7 +249,8 @@ class Windows(PallasProgram):
                 units = self._units(now.box, now.start)
                 for fetched, copy in fetches(1 - slot, now, units):
                     pl.when(fetched > 0)(copy.wait)
-                by, window = moved_by(now.start, units, now.block), slot_of(windows, 1 - slot)
+                window = within(windows, 1 - slot, tiling.window)
+                by = moved_by(now.start, units, now.block)
                 merge(window, y, by, now.box, now.block, tiling.rolled)
 
             return coming
@@ -298,15 +296,6 @@ def two(extents):
     return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
 
 
-def digits_of(number, sizes):
-    """Return the digits of a number in a mixed radix of these sizes, the first one the highest."""
-    digits = []
-    for size in reversed(sizes):
-        digits.append(rem(number, size))
-        number = div(number, size)
-    return digits[::-1]
-
-
 def moved_by(origin, units, box):
     """Return by how much what is at the start of units is to move to that of a box."""
     return [a + first - low for a, (first, _), (low, _) in zip(origin, units, box, strict=True)]
@@ -329,22 +318,13 @@ def at(ref, units):
     return ref.at[tuple(pl.ds(*unit) for unit in units)]
 
 
-def slot_of(ref, slot):
-    """Return one of the two windows or chunks in VMEM."""
-    if len(ref.shape) > 1:
-        return ref.at[slot]
-    extent = ref.shape[0] // 2
-    return ref.at[pl.ds(multiple(slot * extent, 1024), extent)]
-
-
-def within(ref, slot, units, places=None):
-    """Return what units take of one of the two windows or chunks, which they fill from its start;
+def within(ref, slot, sizes, places=()):
+    """Return a part of these sizes of one of the two windows or chunks in VMEM: from its start;
     along dimensions that are not tiled, from a place."""
-    sizes = [size for _, size in units]
     if len(sizes) == 1:
         return ref.at[pl.ds(multiple(slot * (ref.shape[0] // 2), 1024), sizes[0])]
-    starts = [0] * (len(sizes) - 2) if places is None else places[:-2]
-    leading = [pl.ds(*part) for part in zip(starts, sizes[:-2], strict=True)]
+    places = places[:-2] or [0] * (len(sizes) - 2)
+    leading = [pl.ds(*part) for part in zip(places, sizes[:-2], strict=True)]
     return ref.at[(slot, *leading, pl.ds(0, sizes[-2]), pl.ds(0, sizes[-1]))]
 
 
