@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "0bdef1f0ac1a211d",
-    "pallas_tpu": "58141eaef3068f52",
+    "pallas_tpu": "bfb8daa395a3c18b",
     "triton_gpu": "1d18f9567390127b",
 }
 

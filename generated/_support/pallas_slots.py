@@ -30,7 +30,7 @@ class Slot(NamedTuple):
 
     def part(self, moves, first):
         """Return the part of a slot that a move takes, whose numbers begin at `first`."""
-        part = [slice(None)] * len(self.shape)
+        part: list[object] = [slice(None)] * len(self.shape)
         for column, (axis, unit) in enumerate(self.sized, 2):
             size = moves[first + column]
             part[axis] = pl.ds(0, size if unit == 1 else multiple(size, unit))

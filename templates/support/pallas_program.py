@@ -4,7 +4,7 @@ that moves tiles from shard to shard, which stands in the module.
 
 import functools
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,9 +25,9 @@ class Call(NamedTuple):
     """How a program is called: its table of ranks, if it has one; how kernels are interpreted, if
     they are; their collective id."""
 
-    order: object
-    interpret: object
-    collective_id: object
+    order: Any
+    interpret: Any
+    collective_id: int | None
 
     def seen(self, kernel):
         """Return a kernel of tables and arrays as it is called, if need be without a table."""
@@ -44,7 +44,7 @@ class Call(NamedTuple):
         # A block spec tells the kernel alone where an array is; XLA has to be told too, or it may
         # place it elsewhere, and the kernel moves what happens to be in HBM.
         if not self.interpret:
-            arrays = [pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays]
+            arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
         return pl.pallas_call(
             kernel,
             in_specs=[*smem, *[HBM] * len(arrays)],
@@ -67,11 +67,10 @@ class Call(NamedTuple):
 
 
 class PallasProgram(Program):
-    """What the forms of kernels have in common: each has `moved`, of a source shard and a `Call`,
-    which returns the target shard, what kernels did not write as it comes. `view`: the tensor's
-    dimensions in the order in which kernels take them, of which TPU memory is tiled over the last
-    two; `powers_of_two`: whether the module is for a v5e, whose devices reach others at a power of
-    two of hops along one axis only.
+    """What the forms of kernels have in common. `view`: the tensor's dimensions in the order in
+    which kernels take them, of which TPU memory is tiled over the last two; `powers_of_two`:
+    whether the module is for a v5e, whose devices reach others at a power of two of hops along one
+    axis only.
 
     A device may enter the next kernel while its peers are still in this one. That is safe after the
     same kernel on the same mesh, and after kernels of other ids. The id is a hash of the
@@ -125,10 +124,13 @@ class PallasProgram(Program):
             y = self.zeroed(y, extents(self.host.target.box(self.peers.here(order)[1])))
         return y.astype(dtype) if shard.shape else y.astype(dtype).reshape(())
 
-    def counts(self, receiver):
+    def moved(self, x, call):
+        """Return the target shard, what kernels did not write as it comes."""
+        raise NotImplementedError
+
+    def counts(self, _):
         """Return how many elements senders start on the semaphore of a target position, and for how
         many it waits; neither is counted where both ends take them from a piece's box."""
-        del receiver
         return 0, 0
 
     def elsewhere(self, pieces):

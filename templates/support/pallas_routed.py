@@ -62,8 +62,7 @@ class Routed(Packed):
         self.schedule = schedule
 
     def fault(self):
-        """Return what is wrong with where slots come, which is the same for every device; "" if
-        nothing is."""
+        """Return what is wrong with where slots come, on all devices alike; "" if nothing is."""
         # What is in each slot: how much farther back it comes from, and the slot it left there.
         schedule, begin = self.schedule, 0
         held = {slot: (0, slot) for slot in range(schedule.slots)}
@@ -183,9 +182,8 @@ class Spread(Routed):
     form = "spread"
     spreads = True
 
-    def _start(self, x, device, order):
+    def _start(self, x, *_):
         """Return the slots as they are at first: the source shard in the first of them."""
-        del device, order
         return self.filled(self.schedule.slots, 1, lambda number: (number, x), x.dtype)
 
     def _window(self, slot, piece):

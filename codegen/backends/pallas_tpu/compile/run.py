@@ -68,11 +68,11 @@ def _staging_bytes(module: ModuleType) -> int:
     that tiles are forwarded through."""
     form, program, itemsize = form_of(module), program_of(module), DTYPES[module.DTYPE]
     if form == "windows" and program.peers.sends:
-        return math.prod(program.tiling.stage) * itemsize
+        return itemsize * math.prod(map(int, program.tiling.stage))
     if form in ("routed", "spread"):
         shape = program.slot.shape
         slot = padded_elements(shape, tuple(range(len(shape))), itemsize)
-        return slot * program.schedule.slots * itemsize
+        return itemsize * slot * int(program.schedule.slots)
     return 0
 
 
