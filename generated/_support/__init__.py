@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "0bdef1f0ac1a211d",
-    "pallas_tpu": "bfb8daa395a3c18b",
+    "pallas_tpu": "6bcdee3e08336f59",
     "triton_gpu": "1d18f9567390127b",
 }
 

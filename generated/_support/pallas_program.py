@@ -22,19 +22,19 @@ HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
 class Call(NamedTuple):
-    """How a program is called: its table of ranks, if it has one; how kernels are interpreted, if
-    they are; their collective id."""
+    """How a program is called. `order`: the table that kernels take first, if any: of ranks, or of
+    moves; `interpret`: how they are interpreted, if they are; `collective_id`: theirs."""
 
     order: Any
     interpret: Any
     collective_id: int | None
 
     def seen(self, kernel):
-        """Return a kernel of tables and arrays as it is called, if need be without a table."""
+        """Return a kernel that takes a table first as it is called, which may be without one."""
         return functools.partial(kernel, None) if self.order is None else kernel
 
     def run(self, kernel, *arrays, **settings):
-        """Return what a kernel makes of arrays in HBM, before them the table where there is one."""
+        """Return what a kernel makes of arrays in HBM, after the table where there is one."""
         tables = () if self.order is None else (self.order,)
         # Without an index of its own a grid's block has one of 64 bits where JAX has those.
         smem = [
