@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "8ed1d6b5568d365c",
-    "pallas_tpu": "6260e0bda2034ccf",
+    "pallas_tpu": "cb1240d11ea3df77",
     "triton_gpu": "1d18f9567390127b",
 }
 

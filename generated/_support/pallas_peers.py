@@ -24,19 +24,19 @@ from .boxes import Cut, Exchange, ranges
 LOGICAL = pl.DeviceIdType.LOGICAL
 
 
-def numpy_of(*values):
-    """Return jax.numpy where a value is traced, else numpy, for which nothing is compiled."""
-    return jnp if any(isinstance(value, jax.core.Tracer) for value in values) else np
+def is_traced(*values):
+    """Return whether any of some values is traced: of others nothing is compiled."""
+    return any(isinstance(value, jax.core.Tracer) for value in values)
 
 
 def minimum(a, b):
     """Return the smaller of two integers."""
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else numpy_of(a, b).minimum(a, b)
+    return jnp.minimum(a, b) if is_traced(a, b) else min(a, b)
 
 
 def maximum(a, b):
     """Return the larger of two integers."""
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else numpy_of(a, b).maximum(a, b)
+    return jnp.maximum(a, b) if is_traced(a, b) else max(a, b)
 
 
 def div(a, b):
@@ -44,14 +44,14 @@ def div(a, b):
     is nine to floor those that are."""
     if isinstance(b, int) and b == 1:
         return a
-    return lax.div(a, operand(b)) if isinstance(a, jax.core.Tracer) else a // b
+    return lax.div(a, operand(b)) if is_traced(a) else a // b
 
 
 def rem(a, b):
     """Return the remainder of integers that are not negative."""
     if isinstance(b, int) and b == 1:
         return 0
-    return lax.rem(a, operand(b)) if isinstance(a, jax.core.Tracer) else a % b
+    return lax.rem(a, operand(b)) if is_traced(a) else a % b
 
 
 def operand(b):
@@ -59,20 +59,9 @@ def operand(b):
     return np.int32(b) if isinstance(b, int) else b
 
 
-def negated(condition):
-    """Return whether a condition does not hold."""
-    return numpy_of(condition).logical_not(condition)
-
-
 def is_full(ranges):
     """Return whether a box of ranges (low, high) has any element."""
     return functools.reduce(operator.and_, (low < high for low, high in ranges))
-
-
-def same(shard, other):
-    """Return whether two shards are one, by their numbers along each dimension."""
-    pairs = zip(shard, other, strict=True)
-    return functools.reduce(operator.and_, (a == b for a, b in pairs))
 
 
 def multiple(index, divisor):
@@ -160,37 +149,29 @@ class Peers:
         self.source, self.target, self.forms = source, target, forms
         self.replicas, self.pieces, self.kept, self.sends = replicas, pieces, kept, sends
         self.count = pieces.pieces if pieces else 1
-        self.devices = sorted({*source.ids, *target.ids})
+        cut = pieces and Cut(pieces.pieces, pieces.dim, pieces.unit)
+        self.exchange = Exchange(source.side, target.side, self._senders, self._receivers, cut)
         self.one_order = tuple(source.ids) == tuple(target.ids)
         names = tuple(name for name, _ in source.axes)
         self.axes = (names if len(names) > 1 else names[0]) if self.one_order else "device"
-        self.offsets = self._offsets()
-        self.order = None if self.offsets is not None else self._order()
+        self.offsets, self.order = self._ranks()
 
-    def _offsets(self):
-        """Return by how much the tables of `_order` are more than what they are looked up for; None
-        where ids are not consecutive."""
-        sides = self.source.ids, self.target.ids
-        if self.one_order:
-            return 0, 0, 0, 0
-        if not all(isinstance(ids, range) for ids in sides):
-            return None
-        source, target = (self.devices.index(ids.start) for ids in sides)
-        return source, target, -source, -target
-
-    def _order(self):
-        """Return ranks by source position, by target position; positions in the source mesh by
-        rank, and in the target mesh, -1 for none."""
-        rank = {device_id: number for number, device_id in enumerate(self.devices)}
-        sides = self.source.ids, self.target.ids
-        ranks = [rank[device_id] for ids in sides for device_id in ids]
-        places = [{device_id: k for k, device_id in enumerate(ids)} for ids in sides]
-        return (*ranks, *(place.get(each, -1) for place in places for each in self.devices))
+    def _ranks(self):
+        """Return tables: ranks by source position, by target position, and positions in the source
+        mesh by rank, and in the target mesh, -1 for none. Before them, in place of them where ids
+        are consecutive, by how much they are more than what they are looked up for."""
+        ends, ids = self.exchange.end_ranks(), (self.source.ids, self.target.ids)
+        if self.one_order or all(isinstance(each, range) for each in ids):
+            source, target = (ranks[0] for ranks in ends)
+            return (source, target, -source, -target), None
+        places = [{rank: position for position, rank in enumerate(ranks)} for ranks in ends]
+        ranks = range(len(self.exchange.ranks))
+        return None, (*ends[0], *ends[1], *(place.get(k, -1) for place in places for k in ranks))
 
     def _looked_up(self, table, number, order):
         if order is None:
             return number + self.offsets[table]
-        sizes = len(self.source.ids), len(self.target.ids), len(self.devices)
+        sizes = len(self.source.ids), len(self.target.ids), len(self.exchange.ranks)
         return order[sum(sizes[:table]) + number]
 
     def source_rank(self, position, order=None):
@@ -208,15 +189,16 @@ class Peers:
         return self._looked_up(2, rank, order), self._looked_up(3, rank, order)
 
     def within(self, position, side):
-        """Return whether a position is one of a mesh; True where all are."""
-        return True if self.one_order else (position >= 0) & (position < len(side.ids))
+        """Return whether a position is one of a mesh, of two that do not list the same devices."""
+        return (position >= 0) & (position < len(side.ids))
 
     def holds(self, position, shard):
         """Return whether a source position, which may be none, holds a source shard."""
-        if self.one_order:
-            return same(self.forms.source_shard(position), shard)
-        alike = same(self.forms.source_shard(maximum(position, 0)), shard)
-        return self.within(position, self.source) & alike
+        own = self.forms.source_shard(position if self.one_order else maximum(position, 0))
+        alike = [a == b for a, b in zip(own, shard, strict=True)]
+        if not self.one_order:
+            alike.append(self.within(position, self.source))
+        return functools.reduce(operator.and_, alike)
 
     def tile(self, own, other, piece):
         """Return the box of a source shard and a target shard, or the piece of it."""
@@ -234,32 +216,32 @@ class Peers:
 
     def incoming_count(self, receiver):
         """Return how many pieces a target shard consists of, empty ones included."""
-        count = count_of(self.forms.senders(receiver)) * self.count
-        return self._within(receiver, self.target, count)
+        met = math.prod(self.forms.senders(receiver)[1::2])
+        return self.counted(receiver, self.target, met * self.count)
 
     def outgoing_count(self, me):
         """Return how many pieces a source position may have to send."""
-        count = count_of(self.forms.receivers(me)) * self.count * self.replicas
-        return self._within(me, self.source, count)
+        met = math.prod(self.forms.receivers(me)[1::2])
+        return self.counted(me, self.source, met * self.count * self.replicas)
 
-    def _within(self, position, side, count):
+    def counted(self, position, side, count):
+        """Return a count; none for a position that is not one of a mesh."""
         if self.one_order:
             return count
         inside = self.within(position, side)
-        return count * (inside if isinstance(inside, bool) else jnp.int32(inside))
+        return count * (jnp.int32(inside) if is_traced(inside) else inside)
 
     def incoming(self, receiver, me, number):
-        """Return the piece of a number of a target shard, and whether it comes from elsewhere.
-
-        `me`: where the receiver stands in the source mesh.
-        """
+        """Return the piece of a number of a target shard, and whether it comes from elsewhere;
+        `me`: where the receiver stands in the source mesh."""
         piece = rem(number, self.count)
         senders = self.forms.senders(receiver)
-        shard = shard_at(div(number, self.count), senders, (0,) * (len(senders) // 2))
+        digits = digits_of(div(number, self.count), senders[1::2])
+        shard = tuple(first + digit for first, digit in zip(senders[::2], digits, strict=True))
         box = self.tile(shard, self.forms.target_shard(receiver), piece)
         comes = is_full(ranges(box))
         if self.kept:
-            comes = comes & negated(self.holds(me, shard))
+            comes = comes & (self.holds(me, shard) ^ True)  # unless the receiver holds it
         return PeerPiece(comes, self.holder(shard, receiver, piece), shard, piece, box)
 
     def outgoing(self, me, number, order=None):
@@ -273,7 +255,9 @@ class Peers:
         piece = rem(div(number, count), self.count)
         few = len(self.target.ids) < len(self.source.ids)
         near = self.forms.target_shard(rem(me, len(self.target.ids)) if few else me)
-        shard = shard_at(div(number, count * self.count), self.forms.receivers(me), near)
+        receivers = self.forms.receivers(me)
+        digits = digits_of(div(number, count * self.count), receivers[1::2], near)
+        shard = tuple(first + digit for first, digit in zip(receivers[::2], digits, strict=True))
         receiver = self.forms.target_position(*shard, replica)
         box = self.tile(own, shard, piece)
         sends = is_full(ranges(box)) & (self.holder(own, receiver, piece) == me)
@@ -281,7 +265,7 @@ class Peers:
             position = receiver
             if not self.one_order:
                 position, _ = self.here(order, self.target_rank(receiver, order))
-            sends = sends & negated(self.holds(position, own))
+            sends = sends & (self.holds(position, own) ^ True)  # unless the receiver holds it
         return PeerPiece(sends, receiver, shard, piece, box)
 
     def meet(self, me, receiver, order=None):
@@ -292,16 +276,8 @@ class Peers:
             comes, sender, *_ = self.incoming(receiver, me, number)
             return comes, jnp.int32(self.source_rank(sender, order))
 
-        def hears(number):
-            return self.outgoing(me, number, order).moves
-
-        meet_all(self.incoming_count(receiver), tells, self.outgoing_count(me), hears)
-
-    @functools.cached_property
-    def exchange(self):
-        """What both ends take for what moves, in plain integers."""
-        cut = self.pieces and Cut(self.count, self.pieces.dim, self.pieces.unit)
-        return Exchange(self.source.side, self.target.side, self._senders, self._receivers, cut)
+        coming, going = self.incoming_count(receiver), self.outgoing_count(me)
+        meet_all(coming, tells, going, lambda number: self.outgoing(me, number, order).moves)
 
     def _senders(self, receiver):
         """Yield the positions that parts of a target shard come from, its own included, each with
@@ -325,16 +301,11 @@ class Peers:
                 yield found.peer, found.piece
 
 
-def shard_at(number, counted, near):
-    """Return the shard of a number among (first, count) per dimension; `near`, a shard, says with
-    which of them to begin, so that not all begin with one."""
-    shard = []
-    for (first, count), start in zip(reversed([*ranges(counted)]), reversed(near), strict=True):
-        shard.append(first + rem(number + start, count))
-        number = div(number, count)
-    return tuple(reversed(shard))
-
-
-def count_of(counted):
-    """Return how many shards (first, count) per dimension are."""
-    return math.prod(count for _, count in ranges(counted))
+def digits_of(number, sizes, near=()):
+    """Return the digits of a number in a mixed radix of these sizes, the first one the highest;
+    each counted on from that of `near`, modulo its size, so that not all begin with one."""
+    digits = []
+    for axis in reversed(range(len(sizes))):
+        digits.append(rem(number + near[axis] if near else number, sizes[axis]))
+        number = div(number, sizes[axis])
+    return digits[::-1]

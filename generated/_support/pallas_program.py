@@ -4,6 +4,7 @@ that moves tiles from shard to shard, which stands in the module.
 
 import functools
 import warnings
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +18,52 @@ from .pallas_peers import LOGICAL, each, meet_all
 
 # Floats with which XLA on CPU computes as float32, which changes NaNs.
 WIDENED = ("bfloat16", "float8_e5m2")
+HBM = pl.BlockSpec(memory_space=pltpu.HBM)
+
+
+class Call(NamedTuple):
+    """How a program is called. `order`: the table that kernels take first, if any: of ranks, or of
+    moves; `interpret`: how they are interpreted, if they are; `collective_id`: theirs."""
+
+    order: Any
+    interpret: Any
+    collective_id: int | None
+
+    def seen(self, kernel):
+        """Return a kernel that takes a table first as it is called, which may be without one."""
+        return functools.partial(kernel, None) if self.order is None else kernel
+
+    def run(self, kernel, *arrays, **settings):
+        """Return what a kernel makes of arrays in HBM, after the table where there is one."""
+        tables = () if self.order is None else (self.order,)
+        # Without an index of its own a grid's block has one of 64 bits where JAX has those.
+        smem = [
+            pl.BlockSpec(table.shape, lambda *_: (np.int32(0),), memory_space=pltpu.SMEM)
+            for table in tables
+        ]
+        # A block spec tells the kernel alone where an array is; XLA has to be told too, or it may
+        # place it elsewhere, and the kernel moves what happens to be in HBM.
+        if not self.interpret:
+            arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
+        return pl.pallas_call(
+            kernel,
+            in_specs=[*smem, *[HBM] * len(arrays)],
+            interpret=pltpu.InterpretParams() if self.interpret is True else self.interpret,
+            **settings,
+        )(*tables, *arrays)
+
+    def pushed(self, kernel, x, shape, scratch, **more):
+        """Return what a kernel that sends makes of one array: another in HBM."""
+        parameters = {"has_side_effects": True, "collective_id": self.collective_id}
+        return self.run(
+            kernel,
+            x,
+            out_shape=pltpu.HBM(shape, x.dtype),
+            out_specs=HBM,
+            scratch_shapes=scratch,
+            compiler_params=pltpu.CompilerParams(**parameters),
+            **more,
+        )
 
 
 class PallasProgram(Program):
@@ -40,6 +87,7 @@ class PallasProgram(Program):
     def __init__(self, peers, view, collective_id=None, powers_of_two=False):
         self.peers, self.view, self.collective_id = peers, view, collective_id
         self._powers_of_two, self.moves, self.order = powers_of_two, peers.exchange, peers.order
+        self.inverse = tuple(view.index(axis) for axis in range(len(view)))
 
     def attach(self, host):
         """Get to know what is moved."""
@@ -47,6 +95,8 @@ class PallasProgram(Program):
         whole = host.target.whole(host.shape)
         short = (axis for axis, size in enumerate(whole) if host.target.padded[axis] != size)
         self.short = tuple(short) if self.leaves_padding else ()
+        local = host.target.local or (1,)
+        self.target_shape = tuple(local[axis] for axis in self.view)  # in the order of kernels
 
     def as_bits(self, interpret):
         """Return whether elements are given as integers of their width: where XLA packs them, and
@@ -61,70 +111,27 @@ class PallasProgram(Program):
     def exchange(self, shard, order, interpret, collective_id):
         """Return the target shard, its padding zero."""
         x, dtype = shard if shard.shape else shard.reshape(1), shard.dtype
+        call = Call(order, interpret, collective_id)
         if dtype == jnp.bool_:
             x = x.astype(jnp.int8)
         if dtype == jnp.int64:
             halves = (x & 0xFFFFFFFF).astype(jnp.uint32), (x >> 32).astype(jnp.int32)
-            low, high = (self.moved(half, order, interpret, collective_id) for half in halves)
+            low, high = (self.moved(half, call) for half in halves)
             y = (high.astype(jnp.int64) << 32) | low.astype(jnp.int64)
         else:
-            y = self.moved(x, order, interpret, collective_id)
+            y = self.moved(x, call)
         if self.short:
             y = self.zeroed(y, extents(self.host.target.box(self.peers.here(order)[1])))
         return y.astype(dtype) if shard.shape else y.astype(dtype).reshape(())
 
-    def moved(self, x, order, interpret, collective_id):
+    def moved(self, x, call):
         """Return the target shard, what kernels did not write as it comes."""
         raise NotImplementedError
 
-    def seen(self, kernel):
-        """Return a kernel as it is called, with the table of ranks first where it has one."""
-        if self.order is not None:
-            return kernel
-        return lambda *refs: kernel(None, *refs)
-
-    def turned(self, x):
-        """Return an array with its dimensions in the order of kernels."""
-        return x if self.view == tuple(range(x.ndim)) else lax.transpose(x, self.view)
-
-    def turned_back(self, y):
-        """Return an array with its dimensions in the order of the tensor."""
-        order = tuple(self.view.index(axis) for axis in range(y.ndim))
-        return y if self.view == order == tuple(range(y.ndim)) else lax.transpose(y, order)
-
-    @property
-    def target_shape(self):
-        """The shape of a target shard, in the order of kernels."""
-        local = self.host.target.local or (1,)
-        return tuple(local[axis] for axis in self.view)
-
-    @property
-    def staging_bytes(self):
-        """What kernels need of HBM beside the shards."""
-        return 0
-
-    def pushed(self, kernel, x, shape, scratch, order, interpret, collective_id, **more):
-        """Return what a kernel, which takes one array in HBM and makes one, makes of `x`."""
-        hbm = pl.BlockSpec(memory_space=pltpu.HBM)
-        tables = () if order is None else (order,)
-        smem = [pl.BlockSpec(memory_space=pltpu.SMEM)] * len(tables)
-        settings = {} if collective_id is None else {"collective_id": collective_id}
-        return pl.pallas_call(
-            kernel,
-            out_shape=pltpu.HBM(shape, x.dtype),
-            in_specs=[*smem, hbm],
-            out_specs=hbm,
-            scratch_shapes=scratch,
-            compiler_params=pltpu.CompilerParams(has_side_effects=True, **settings),
-            interpret=params(interpret),
-            **more,
-        )(*tables, in_hbm(x, interpret))
-
-    def counts(self, receiver):
+    def counts(self, _):
         """Return how many elements senders start on the semaphore of a target position, and for how
-        many it waits: as many where both ends take them from a piece's box."""
-        comes = sum(volume(piece.box) for piece in self.elsewhere(self.moves.incoming(receiver)))
-        return comes, comes
+        many it waits; neither is counted where both ends take them from a piece's box."""
+        return 0, 0
 
     def elsewhere(self, pieces):
         """Return the pieces that go to another device."""
@@ -144,12 +151,12 @@ class PallasProgram(Program):
     def pairs(self):
         """Return the ranks of senders and of receivers, as arrays."""
         senders, receivers = self.moves.end_ranks()
-        ends = (
+        ends = [
             (senders[piece.sender], receivers[piece.receiver])
             for sender in range(len(senders))
-            for piece in self.moves.outgoing(sender)
-        )
-        return np.array([pair for pair in ends if pair[0] != pair[1]], int).reshape(-1, 2).T
+            for piece in self.elsewhere(self.moves.outgoing(sender))
+        ]
+        return np.array(ends, int).reshape(-1, 2).T
 
     def check_routes(self, devices):
         """Raise ValueError where devices send farther than a v5e does directly: over a power of two
@@ -185,18 +192,6 @@ class PallasProgram(Program):
         )
 
 
-def params(interpret):
-    """Return how a kernel is interpreted, if it is."""
-    return pltpu.InterpretParams() if interpret is True else interpret
-
-
-def in_hbm(x, interpret):
-    """Return an array that is in HBM. A block spec tells the kernel alone where an array is; XLA
-    has to be told too, or it may place it elsewhere, and the kernel moves what happens to be in
-    HBM."""
-    return x if interpret else pltpu.with_memory_space_constraint(x, pltpu.HBM)
-
-
 class Permuted:
     """Peers of a reshard in which every device sends to as many others as send to it, tiles of one
     shape, both meshes in one order. `sender`, `receiver`: the position of the other end of a tile
@@ -204,25 +199,15 @@ class Permuted:
     `count`."""
 
     order = None
-    one_order = True
 
     def __init__(self, source, target, sender, receiver, count=None):
-        self._source, self._receiver = source, receiver
-        self._numbers = ((),) if count is None else tuple((number,) for number in range(count))
-        names = tuple(name for name, _ in source.axes)
-        self.axes = names if len(names) > 1 else names[0]
+        numbers = ((),) if count is None else tuple((number,) for number in range(count))
         self.exchange = Exchange(
             source.side,
             target.side,
-            lambda position: [sender(position, *number) for number in self._numbers],
-            lambda position: [receiver(position, *number) for number in self._numbers],
+            lambda position: [sender(position, *number) for number in numbers],
+            lambda position: [receiver(position, *number) for number in numbers],
         )
-
-    def here(self, order):
-        """Return where this device stands in the source mesh, and in the target mesh."""
-        del order
-        rank = lax.axis_index(self.axes)
-        return rank, rank
 
 
 class Direct(PallasProgram):
@@ -236,20 +221,17 @@ class Direct(PallasProgram):
         self.kernel, self._semaphores = kernel, semaphores
 
     def counts(self, receiver):
-        """Return how many elements senders start on the semaphore of a target position, and for how
-        many it waits: among permuted peers for as many as it sends."""
-        starts, waits = super().counts(receiver)
-        if isinstance(self.peers, Permuted):
-            waits = sum(volume(p.box) for p in self.elsewhere(self.moves.outgoing(receiver)))
-        return starts, waits
+        """Return what is started and waited for: among permuted peers as much as a device sends."""
+        if not isinstance(self.peers, Permuted):
+            return super().counts(receiver)
+        ends = self.moves.incoming(receiver), self.moves.outgoing(receiver)
+        return [sum(volume(piece.box) for piece in self.elsewhere(end)) for end in ends]
 
-    def moved(self, x, order, interpret, collective_id):
+    def moved(self, x, call):
         """Return the target shard, its padding left unwritten."""
-        scratch = [pltpu.SemaphoreType.DMA] * self._semaphores
-        y = self.pushed(
-            self.kernel, self.turned(x), self.target_shape, scratch, order, interpret, collective_id
-        )
-        return self.turned_back(y)
+        scratch, x = [pltpu.SemaphoreType.DMA] * self._semaphores, lax.transpose(x, self.view)
+        y = call.pushed(self.kernel, x, self.target_shape, scratch)
+        return lax.transpose(y, self.inverse)
 
 
 def meet_one(sender):

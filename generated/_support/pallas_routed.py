@@ -17,21 +17,10 @@ from .pallas_peers import LOGICAL, div, each, rem
 from .pallas_slots import Packed
 
 
-class Way(NamedTuple):
-    """A hop: to the device whose digit (stride, extent) is `by` higher, modulo the extent."""
-
-    stride: int
-    extent: int
-    by: int
-
-    def end(self, device):
-        """Return the device at the end of the hop."""
-        digit = rem(div(device, self.stride), self.extent)
-        return device + (rem(digit + self.by, self.extent) - digit) * self.stride
-
-    def back(self):
-        """Return the hop the other way."""
-        return self._replace(by=self.extent - self.by)
+def hop(device, stride, extent, by):
+    """Return the device whose digit (stride, extent) is `by` higher, modulo the extent."""
+    digit = rem(div(device, stride), extent)
+    return device + (rem(digit + by, extent) - digit) * stride
 
 
 class Schedule(NamedTuple):
@@ -51,118 +40,90 @@ class Schedule(NamedTuple):
     partners: tuple[tuple[int, int, int], ...]
     slots: int
 
-    def farther(self, device, offset):
-        """Return the device that is so much farther on."""
-        for stride, extent in self.digits:
-            by = rem(div(offset, stride), extent)
-            device = Way(stride, extent, by).end(device)
-        return device
-
-    def offset(self, device, other):
-        """Return how much farther back another device is."""
+    def farther(self, device, offset, sign=1):
+        """Return the device that is so much farther on, digit by digit; by -1, farther back: that
+        is how much farther on the device is than the one of that number."""
         found = 0
         for stride, extent in self.digits:
-            own, its = (rem(div(each, stride), extent) for each in (device, other))
-            found = found + rem(own + extent - its, extent) * stride
+            digit, by = (rem(div(number, stride), extent) for number in (device, offset))
+            found = found + rem(digit + extent + sign * by, extent) * stride
         return found
-
-    def fault(self, spreads):
-        """Return what is wrong with where slots come, which is the same for every device."""
-        # What is in each slot: how much farther back it comes from, and the slot it left there.
-        held = {slot: (0, slot) for slot in range(self.slots)}
-        begin = 0
-        for stride, extent, by, count in self.rounds:
-            before = dict(held)
-            for here, there, *_ in self.moves[begin : begin + count]:
-                offset, slot = before[here]
-                held[there] = Way(stride, extent, by).end(offset), slot
-            begin += count
-        for number, (offset, slot) in enumerate(zip(self.offsets, self.arrives, strict=True)):
-            wanted = offset, 0 if spreads else number
-            if held[slot] != wanted:
-                return f"slot {slot} holds what left {held[slot]}, expected {wanted}"
-        return ""
 
 
 class Routed(Packed):
     """Slots hold pieces: slot n at first what goes to the device that is offsets[n] farther on, and
-    slot arrives[n] in the end what comes from the one as much farther back. `slot_bytes`: what a
-    slot takes of HBM."""
+    slot arrives[n] in the end what comes from the one as much farther back."""
 
     form = "routed"
     spreads = False
 
-    def __init__(self, peers, schedule, *given, slot_bytes, **settings):
+    def __init__(self, peers, schedule, *given, **settings):
         super().__init__(peers, *given, powers_of_two=True, **settings)
-        self.schedule, self.slot_bytes = schedule, slot_bytes
-
-    @property
-    def staging_bytes(self):
-        """What slots take."""
-        return self.schedule.slots * self.slot_bytes
+        self.schedule = schedule
 
     def fault(self):
-        """Return what is wrong with how shards are moved, found without data; "" if nothing is."""
-        return self.schedule.fault(self.spreads)
+        """Return what is wrong with where slots come, on all devices alike; "" if nothing is."""
+        # What is in each slot: how much farther back it comes from, and the slot it left there.
+        schedule, begin = self.schedule, 0
+        held = {slot: (0, slot) for slot in range(schedule.slots)}
+        for stride, extent, by, count in schedule.rounds:
+            before = dict(held)
+            for here, there, *_ in schedule.moves[begin : begin + count]:
+                offset, slot = before[here]
+                held[there] = hop(offset, stride, extent, by), slot
+            begin += count
+        ends = zip(schedule.offsets, schedule.arrives, strict=True)
+        for number, (offset, slot) in enumerate(ends):
+            wanted = offset, 0 if self.spreads else number
+            if held[slot] != wanted:
+                return f"slot {slot} holds what left {held[slot]}, expected {wanted}"
+        return ""
 
     def pairs(self):
         """Return the ranks of senders and of receivers, of every hop, as arrays."""
-        me = np.arange(len(self.peers.devices))
-        hops = [Way(*hop).end(me) for *hop, _ in self.schedule.rounds]
+        me = np.arange(len(self.moves.ranks))
+        hops = [hop(me, *way) for *way, _ in self.schedule.rounds]
         return np.tile(me, len(hops)), np.concatenate(hops)
 
     def kernel(self, moves, x, slots, ready, sent, received):
-        """Make the hops of every round.
+        """Tell the devices of all rounds that this one has entered the kernel, hear it of them, and
+        make the hops of every round.
 
         moves: the numbers of the schedule's, in SMEM; slots: in HBM, x what is in them at first;
         ready: a semaphore a round; sent, received: DMA semaphores.
         """
         del x  # the same memory
-        me = lax.axis_index(self.peers.axes)
-        self._meet(me)
-        begin = 0
-        for number, (*hop, count) in enumerate(self.schedule.rounds):
-            way = Way(*hop)
-            receiver = way.end(me)
+        me, begin = lax.axis_index(self.peers.axes), 0
+        # None of its partners ends the call before it has heard of this device, and so a device
+        # never holds two signals of another.
+        barrier = pltpu.get_barrier_semaphore()
+        for partner in self.schedule.partners:
+            device = hop(me, *partner)
+            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+        pl.semaphore_wait(barrier, len(self.schedule.partners))
+        for number, (stride, extent, by, count) in enumerate(self.schedule.rounds):
+            receiver, sender = hop(me, stride, extent, by), hop(me, stride, extent, extent - by)
             # All that this device has sent has left and all that was to come has come: what comes
             # now finds its slots free.
             free = ready.at[np.int32(number)]
-            sender = way.back().end(me)
             pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)
             pl.semaphore_wait(free, 1)
 
             def push(move, receiver=receiver):
-                return self._push(moves, slots, sent, received, receiver, move)
+                """Return the copy of a move."""
+                first = (2 + len(self.slot.sized)) * move
+                part = self.slot.part(moves, first)
+                read, write = (slots.at[(moves[first + end], *part)] for end in range(2))
+                return pltpu.make_async_remote_copy(
+                    read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
+                )
 
-            each(begin + count, lambda move, push=push: push(move).start(), begin)
+            end = begin + count
+            each(end, lambda move, push=push: push(move).start(), begin)
             # All devices make the same moves: what comes is as much as what goes.
-            each(begin + count, lambda move, push=push: push(move).wait_send(), begin)
-            each(begin + count, lambda move, push=push: push(move).wait_recv(), begin)
-            begin += count
-
-    def _meet(self, me):
-        """Tell the devices of all rounds that this one has entered the kernel, and hear it of them.
-
-        None of them ends the call before it has heard of this one, and so a device never holds two
-        signals of another.
-        """
-        barrier = pltpu.get_barrier_semaphore()
-        for partner in self.schedule.partners:
-            device = Way(*partner).end(me)
-            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
-        pl.semaphore_wait(barrier, len(self.schedule.partners))
-
-    def _push(self, moves, slots, sent, received, receiver, move):
-        """Return the copy of a move."""
-        first = (2 + len(self.slot.sized)) * move
-        part = self.slot.part(moves, first)
-        read, write = (
-            slots.at[(moves[first + end], *part) if part else moves[first + end]]
-            for end in range(2)
-        )
-        return pltpu.make_async_remote_copy(
-            read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
-        )
+            each(end, lambda move, push=push: push(move).wait_send(), begin)
+            each(end, lambda move, push=push: push(move).wait_recv(), begin)
+            begin = end
 
     def _start(self, x, device, order):
         """Return the slots as they are at first: in each the tile of one receiver."""
@@ -172,49 +133,39 @@ class Routed(Packed):
 
         def tile(number):
             _, receiver = peers.here(order, self.schedule.farther(device, offsets[number]))
-            piece = None
-            if peers.pieces:
-                # Of a tile that others hold too this device sends one piece.
-                sends = [peers.holder(own, receiver, each) == me for each in range(peers.count)]
-                piece = sum(each * jnp.int32(yes) for each, yes in enumerate(sends))
+            # Of a tile that others hold too this device sends one piece.
+            sends = [peers.holder(own, receiver, piece) == me for piece in range(peers.count)]
+            piece = sum(number * jnp.int32(yes) for number, yes in enumerate(sends))
             box = peers.tile(own, peers.forms.target_shard(receiver), piece)
             return number, self.window_at(x, box, within)
 
         return self.filled(self.schedule.slots, len(self.schedule.offsets), tile, x.dtype)
 
-    def _window(self, slot, piece):
+    def _window(self, slot, _):
         """Return the tile that a slot holds, with what is beyond it in its window."""
-        del piece
         return self.slot.unpacked(slot)
 
-    def moved(self, x, order, interpret, collective_id):
+    def moved(self, x, call):
         """Return the target shard, its padding left as it comes."""
-        peers, device = self.peers, lax.axis_index(self.peers.axes)
-        me, receiver = peers.here(order, device)
-        x, slots = self.padded(x), self.schedule.slots
-        scratch = [
-            pltpu.SemaphoreType.REGULAR((len(self.schedule.rounds),)),
-            pltpu.SemaphoreType.DMA,
-            pltpu.SemaphoreType.DMA,
-        ]
-        slots = self.pushed(
+        peers, schedule, device = self.peers, self.schedule, lax.axis_index(self.peers.axes)
+        me, receiver = peers.here(call.order, device)
+        x, shape, dma = self.padded(x), self.slot.shape, pltpu.SemaphoreType.DMA
+        ready = pltpu.SemaphoreType.REGULAR((len(schedule.rounds),))
+        slots = call._replace(order=jnp.array(schedule.moves, jnp.int32).reshape(-1)).pushed(
             self.kernel,
-            self._start(x, device, order),
-            (slots, *self.slot.shape),
-            scratch,
-            jnp.array(self.schedule.moves, jnp.int32).reshape(-1),
-            interpret,
-            collective_id,
+            self._start(x, device, call.order),
+            (schedule.slots, *shape),
+            [ready, dma, dma],
             input_output_aliases={1: 0},
         )
-        found = dict(zip(self.schedule.offsets, self.schedule.arrives, strict=True))
+        found = dict(zip(schedule.offsets, schedule.arrives, strict=True))
         # By offset; nothing comes over those that are not in the schedule.
-        arrives = jnp.array([found.get(k, 0) for k in range(len(peers.devices))], jnp.int32)
+        arrives = jnp.array([found.get(k, 0) for k in range(len(self.moves.ranks))], jnp.int32)
 
-        def window(number, piece):
-            del number
-            offset = self.schedule.offset(device, peers.source_rank(piece.peer, order))
-            slot = lax.dynamic_index_in_dim(slots, arrives[offset], 0, keepdims=False)
+        def window(_, piece):
+            rank = peers.source_rank(piece.peer, call.order)
+            slot = arrives[schedule.farther(device, rank, -1)]
+            slot = lax.dynamic_index_in_dim(slots, slot, 0, keepdims=False)
             found = self._window(slot, piece)
             if not peers.kept:
                 return found
@@ -231,9 +182,8 @@ class Spread(Routed):
     form = "spread"
     spreads = True
 
-    def _start(self, x, device, order):
+    def _start(self, x, *_):
         """Return the slots as they are at first: the source shard in the first of them."""
-        del device, order
         return self.filled(self.schedule.slots, 1, lambda number: (number, x), x.dtype)
 
     def _window(self, slot, piece):

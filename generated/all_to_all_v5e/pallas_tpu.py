@@ -53,7 +53,7 @@ from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_routed import Routed, Schedule
 from .._support.pallas_slots import Slot
 
-require("pallas_tpu", "6260e0bda2034ccf", __name__)
+require("pallas_tpu", "cb1240d11ea3df77", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -147,7 +147,6 @@ _PROGRAM = Routed(
     Slot((4, 1, 128), (20, 20), dense=True),  # ceil(400 / 128) granules of 512 bytes
     window=(20, 20),  # the largest tile
     collective_id=COLLECTIVE_ID,
-    slot_bytes=2048,  # as memory is tiled
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad

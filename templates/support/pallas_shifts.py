@@ -26,10 +26,8 @@ def elements_of(words, dtype):
     size = jnp.dtype(dtype).itemsize
     if size == 4:
         return words
-    integer = jnp.dtype(f"int{8 * size}")
-    if dtype == integer:
-        return words.astype(dtype)
-    return lax.bitcast_convert_type(words.astype(integer), dtype)
+    elements = words.astype(jnp.dtype(f"int{8 * size}"))
+    return elements if elements.dtype == dtype else lax.bitcast_convert_type(elements, dtype)
 
 
 def shifted(values, by, chunk, rolled):
@@ -60,25 +58,21 @@ def _shifted_flat(words, by, chunk):
     return words[: chunk // 128]
 
 
-def fill(window, chunk, by, extents, rolled):
+def fill(window, chunk, by, rolled):
     """Fill a chunk from a window whose elements are moved."""
-    words = shifted(window[...], by, extents, rolled)
-    elements = elements_of(words, chunk.dtype)
-    chunk[...] = elements.reshape(extents) if len(extents) == 1 else elements
+    words = shifted(window[...], by, chunk.shape, rolled)
+    chunk[...] = elements_of(words, chunk.dtype).reshape(chunk.shape)
 
 
-def merge(window, y, by, part, block, extents, rolled):
+def merge(window, y, by, part, block, rolled):
     """Write a part of a block from a window whose elements are moved."""
-    words = shifted(window[...], by, extents, rolled)
-    if len(extents) == 1:
-        rows, lanes = (lax.broadcasted_iota(jnp.int32, words.shape, axis) for axis in (0, 1))
+    words = shifted(window[...], by, y.shape, rolled)
+    places = [lax.broadcasted_iota(jnp.int32, words.shape, axis) for axis in range(words.ndim)]
+    if len(block) == 1:
+        rows, lanes = places
         places = [128 * rows + lanes]
-    else:
-        places = [lax.broadcasted_iota(jnp.int32, extents, axis) for axis in range(len(extents))]
     inside = True
     for place, (low, high), (at, _) in zip(places, part, block, strict=True):
         inside = inside & (place >= low - at) & (place < high - at)
-    old = words_of(y[...])
-    merged = jnp.where(inside, words, old.reshape(words.shape) if len(extents) == 1 else old)
-    elements = elements_of(merged, y.dtype)
-    y[...] = elements.reshape(extents) if len(extents) == 1 else elements
+    merged = jnp.where(inside, words, words_of(y[...]).reshape(words.shape))
+    y[...] = elements_of(merged, y.dtype).reshape(y.shape)

@@ -30,9 +30,8 @@ class Slot(NamedTuple):
 
     def part(self, moves, first):
         """Return the part of a slot that a move takes, whose numbers begin at `first`."""
-        sizes = {axis: (2 + k, unit) for k, (axis, unit) in enumerate(self.sized)}
-        part: list[object] = [slice(None)] * (1 + max(sizes, default=-1))
-        for axis, (column, unit) in sizes.items():
+        part: list[object] = [slice(None)] * len(self.shape)
+        for column, (axis, unit) in enumerate(self.sized, 2):
             size = moves[first + column]
             part[axis] = pl.ds(0, size if unit == 1 else multiple(size, unit))
         return tuple(part)
@@ -49,9 +48,8 @@ class Slot(NamedTuple):
         if self.dense:
             return slot.reshape(-1)[: math.prod(self.held)].reshape(self.held)
         order = self.order or tuple(range(len(self.held)))
-        slot = trimmed(slot, tuple(self.held[axis] for axis in order))
-        inverse = tuple(order.index(axis) for axis in range(len(order)))
-        return slot if self.order is None else lax.transpose(slot, inverse)
+        slot = lax.slice(slot, (0,) * slot.ndim, [self.held[axis] for axis in order])
+        return lax.transpose(slot, np.argsort(order))
 
 
 class Packed(PallasProgram):
@@ -68,9 +66,7 @@ class Packed(PallasProgram):
 
     def padded(self, x):
         """Return a source shard as far as windows reach."""
-        if self._source_reach is None:
-            return x
-        pairs = zip(x.shape, self._source_reach, strict=True)
+        pairs = zip(x.shape, self._source_reach or x.shape, strict=True)
         return jnp.pad(x, [(0, reach - size) for size, reach in pairs])
 
     def window_at(self, x, box, within):
@@ -103,18 +99,14 @@ class Packed(PallasProgram):
 
         y = jnp.zeros(self._target_reach or self.target_shape, dtype)
         count = jnp.int32(self.peers.incoming_count(receiver))
-        return trimmed(lax.fori_loop(np.int32(0), count, one, y), self.target_shape)
+        y = lax.fori_loop(np.int32(0), count, one, y)
+        return lax.slice(y, (0,) * y.ndim, self.target_shape)
 
 
 def starts(box, within):
     """Return where a tensor box starts in the shard that covers the range `within`."""
     pairs = zip(box[::2], within[::2], strict=True)
     return [jnp.int32(low - start) for low, start in pairs]
-
-
-def trimmed(y, shape):
-    """Return the start of an array."""
-    return y if y.shape == tuple(shape) else lax.slice(y, (0,) * y.ndim, shape)
 
 
 class Slots(Packed):
@@ -200,27 +192,21 @@ class Slots(Packed):
         granule = math.prod(self.slot.shape[1:])
         return ref.at[operand(number), pl.ds(0, (size + granule - 1) // granule), :, :]
 
-    def buffers(self):
-        """Return the shapes of the slots that leave, and of those that come."""
-        return (self.outgoing, *self.slot.shape), (self.incoming, *self.slot.shape)
-
-    def moved(self, x, order, interpret, collective_id):
+    def moved(self, x, call):
         """Return the target shard, its padding left as it comes."""
-        peers, (me, receiver) = self.peers, self.peers.here(order)
+        peers, (me, receiver) = self.peers, self.peers.here(call.order)
         x, within = self.padded(x), self.host.source.box(me)
 
         def tile(number):
-            _, _, shard, piece, box = peers.outgoing(me, number * peers.replicas, order)
+            _, _, shard, piece, box = peers.outgoing(me, number * peers.replicas, call.order)
             place = self._number(shard, peers.forms.receivers(me), piece)
             return place, self.window_at(x, box, within)
 
-        def window(number, piece):
-            del piece
+        def window(number, _):
             return self.slot.unpacked(lax.dynamic_index_in_dim(y, number, 0, keepdims=False))
 
         count = div(peers.outgoing_count(me), peers.replicas)
         slots = self.filled(self.outgoing, count, tile, x.dtype)
-        kernel, (_, shape) = self.seen(self.kernel), self.buffers()
-        scratch = [pltpu.SemaphoreType.DMA] * 3
-        y = self.pushed(kernel, slots, shape, scratch, order, interpret, collective_id)
+        shape, scratch = (self.incoming, *self.slot.shape), [pltpu.SemaphoreType.DMA] * 3
+        y = call.pushed(call.seen(self.kernel), slots, shape, scratch)
         return self.put_together(me, receiver, window, x.dtype)

@@ -15,8 +15,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import LOGICAL, div, each, is_full, maximum, minimum, multiple, rem
-from .pallas_program import PallasProgram, in_hbm, params
+from .pallas_peers import LOGICAL, digits_of, div, each, is_full, maximum, minimum, multiple, rem
+from .pallas_program import PallasProgram
 from .pallas_shifts import fill, merge
 
 
@@ -74,19 +74,10 @@ class Windows(PallasProgram):
         self.tiling, self._source_at = tiling, source_at
         self._source_parts = source_parts or {}
 
-    @property
-    def staging_bytes(self):
-        """What the staging area takes."""
-        return math.prod(self.tiling.stage) * self.host.dtype.itemsize if self.peers.sends else 0
-
     def _viewed(self, box):
         """Return the ranges of a tensor box, in the order of kernels."""
         pairs = tuple(ranges(box))
         return [pairs[axis] for axis in self.view]
-
-    def _start(self, box):
-        """Return where a shard that covers a box begins, in the order of kernels."""
-        return [low for low, _ in self._viewed(box)]
 
     def _cut(self, box, number, sizes):
         """Return the box of a number among those of the extents of a chunk into which one is
@@ -95,11 +86,9 @@ class Windows(PallasProgram):
         starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
         return [(start, minimum(start + step, high)) for start, high, step in starts]
 
-    def _units(self, part, origin=None):
-        """Return the whole units that cover the box of a chunk or part, (start, size) from an
-        origin in the tensor, by default its own."""
-        origin = part.start if origin is None else origin
-        triples = zip(part.box, origin, self.tiling.unit, strict=True)
+    def _units(self, box, origin):
+        """Return the whole units that cover a box, (start, size) from an origin in the tensor."""
+        triples = zip(box, origin, self.tiling.unit, strict=True)
         return [covering(low, high, start, unit) for (low, high), start, unit in triples]
 
     def staged(self, receiver, shard, piece, box):
@@ -145,7 +134,8 @@ class Windows(PallasProgram):
         peers, tiling = self.peers, self.tiling
         me, receiver = peers.here(order)
         peers.meet(me, receiver, order)
-        own, cuts = self._start(self.host.source.box(me)), math.prod(tiling.chunks)
+        own = [low for low, _ in self._viewed(self.host.source.box(me))]
+        cuts = math.prod(tiling.chunks)
         steps = peers.outgoing_count(me) * cuts
 
         def chunk_of(step):
@@ -156,13 +146,13 @@ class Windows(PallasProgram):
             return in_int32(Chunk(sends, receiver, self.staged(receiver, shard, piece, box), chunk))
 
         def fetch(slot, units):
-            window = within(windows, slot, units)
+            window = within(windows, slot, [size for _, size in units])
             return pltpu.make_async_copy(at(x, units), window, read.at[slot])
 
         def push(slot, chunk):
-            units = self._units(chunk)
+            units = self._units(chunk.box, chunk.start)
             return pltpu.make_async_remote_copy(
-                within(chunks, slot, units),
+                within(chunks, slot, [size for _, size in units]),
                 at(stage, units),
                 sent.at[slot],
                 received,
@@ -176,15 +166,16 @@ class Windows(PallasProgram):
             # Windows and chunks take turns: those of `coming` are `slot`.
             older, old, now = found
             coming, slot = chunk_of(step), rem(step, 2)
-            pl.when(coming.sends > 0)(fetch(slot, self._units(coming, own)).start)
+            pl.when(coming.sends > 0)(fetch(slot, self._units(coming.box, own)).start)
             pl.when(older.sends > 0)(push(1 - slot, older).wait_send)
 
             @pl.when(now.sends > 0)
             def shift():
-                units = self._units(now, own)
+                units = self._units(now.box, own)
                 fetch(1 - slot, units).wait()
-                window, chunk = slot_of(windows, 1 - slot), slot_of(chunks, 1 - slot)
-                fill(window, chunk, moved_by(own, units, now.box), tiling.chunk, tiling.rolled)
+                window = within(windows, 1 - slot, tiling.window)
+                chunk = within(chunks, 1 - slot, tiling.chunk)
+                fill(window, chunk, moved_by(own, units, now.box), tiling.rolled)
                 push(1 - slot, now).start()
 
             return old, now, coming
@@ -197,7 +188,7 @@ class Windows(PallasProgram):
         def arrive(number):
             comes, _, shard, piece, box = peers.incoming(receiver, me, number)
             start = self.staged(receiver, shard, piece, box)
-            place = at(stage, self._units(Chunk(comes, me, start, self._viewed(box))))
+            place = at(stage, self._units(self._viewed(box), start))
             pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
 
         each(peers.incoming_count(receiver), arrive)
@@ -213,10 +204,8 @@ class Windows(PallasProgram):
         visits, number = math.prod(tiling.meet) * peers.count, np.int32(0)
         for axis, count in enumerate(tiling.blocks):
             number = number * count + pl.program_id(axis)
-        begin, steps = number * visits, math.prod(tiling.blocks) * visits
-        if not peers.one_order:
-            inside = peers.within(receiver, self.host.target)
-            steps = jnp.where(inside, np.int32(steps), np.int32(0))
+        begin, own = number * visits, [low for low, _ in self._viewed(self.host.source.box(me))]
+        steps = peers.counted(receiver, self.host.target, math.prod(tiling.blocks) * visits)
 
         def part_of(step):
             block = self._cut(
@@ -232,13 +221,16 @@ class Windows(PallasProgram):
             comes = (step < steps) & is_full(part)
             for axis, count in self._source_parts.items():
                 comes = comes & (shard[axis] < count)
-            here, start = self._place(me, receiver, shard, piece, box)
+            here, start = peers.holds(me, shard), own
+            if peers.sends:
+                starts = zip(own, self.staged(receiver, shard, piece, box), strict=True)
+                start = [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
             return in_int32(Part(comes, here, start, part, block))
 
         def fetches(slot, part, units):
             """Return the copies that may bring a part, each with whether it does."""
             places = [low - at for (low, _), (at, _) in zip(part.box, part.block, strict=True)]
-            window = within(windows, slot, units, places)
+            window = within(windows, slot, [size for _, size in units], places)
             return [
                 (part.comes & whose, pltpu.make_async_copy(at(ref, units), window, read.at[slot]))
                 for ref, whose in ((x, part.here), (stage, 1 - part.here))
@@ -248,18 +240,18 @@ class Windows(PallasProgram):
             step = begin + number
             coming, slot = part_of(step), rem(step, 2)
             # The block before has begun to read what this one begins with.
-            new = coming.comes * jnp.int32((number > 0) | (begin == 0))
-            begun = coming._replace(comes=new)
-            for fetched, copy in fetches(slot, begun, self._units(coming)):
+            begun = coming._replace(comes=coming.comes * jnp.int32((number > 0) | (begin == 0)))
+            for fetched, copy in fetches(slot, begun, self._units(coming.box, coming.start)):
                 pl.when(fetched > 0)(copy.start)
 
             @pl.when(now.comes > 0)
             def put():
-                units = self._units(now)
+                units = self._units(now.box, now.start)
                 for fetched, copy in fetches(1 - slot, now, units):
                     pl.when(fetched > 0)(copy.wait)
-                by, window = moved_by(now.start, units, now.block), slot_of(windows, 1 - slot)
-                merge(window, y, by, now.box, now.block, tiling.chunk, tiling.rolled)
+                window = within(windows, 1 - slot, tiling.window)
+                by = moved_by(now.start, units, now.block)
+                merge(window, y, by, now.box, now.block, tiling.rolled)
 
             return coming
 
@@ -269,78 +261,39 @@ class Windows(PallasProgram):
         stages = 2  # a part is read while the one before it is put in its place
         lax.fori_loop(np.int32(0), jnp.int32(visits + stages - 1), one, nothing)
 
-    def _place(self, me, receiver, shard, piece, box):
-        """Return whether a part comes from the source shard of this device, and what is taken off
-        tensor indices for its place there or in the staging area."""
-        here, own = self.peers.holds(me, shard), self._start(self.host.source.box(me))
-        if not self.peers.sends:
-            return here, own
-        starts = zip(own, self.staged(receiver, shard, piece, box), strict=True)
-        return here, [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
-
-    def moved(self, x, order, interpret, collective_id):
+    def moved(self, x, call):
         """Return the target shard, its padding zero."""
-        x = self.turned(x)
-        if self.tiling.more_rows:
-            x = jnp.pad(x, [(0, self.tiling.more_rows * (k == x.ndim - 2)) for k in range(x.ndim)])
-        if interpret:
+        x, tiling = lax.transpose(x, self.view), self.tiling
+        if tiling.more_rows:
+            x = jnp.pad(x, [(0, tiling.more_rows * (k == x.ndim - 2)) for k in range(x.ndim)])
+        if call.interpret:
             # Memory has room up to whole units at the ends of a shard; the interpreter's has not.
-            pairs = zip(x.shape, self.tiling.unit, strict=True)
+            pairs = zip(x.shape, tiling.unit, strict=True)
             x = jnp.pad(x, [(0, -size % unit) for size, unit in pairs])
-        x = in_hbm(x, interpret)
+        windows, chunks = (pltpu.VMEM(two(each), x.dtype) for each in (tiling.window, tiling.chunk))
+        semaphore, pair = pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.DMA((2,))
         stage = x  # where nothing is sent no part comes from it
         if self.peers.sends:
-            stage = self._staged_shard(x, order, interpret, collective_id)
-        return self.turned_back(self._unpacked(x, stage, order, interpret))
-
-    def two(self, extents):
-        """Return the shape of two windows or chunks; those of a vector lie one after the other."""
-        return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
-
-    def _staged_shard(self, x, order, interpret, collective_id):
-        scratch = [
-            pltpu.VMEM(self.two(self.tiling.window), x.dtype),
-            pltpu.VMEM(self.two(self.tiling.chunk), x.dtype),
-            pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA,
-        ]
-        kernel, stage = self.seen(self.push_kernel), self.tiling.stage
-        stage = self.pushed(kernel, x, stage, scratch, order, interpret, collective_id)
-        return in_hbm(stage, interpret)
-
-    def _unpacked(self, x, stage, order, interpret):
-        tables = () if order is None else (order,)
-        # Without an index of its own a grid's block has one of 64 bits where JAX has those.
-        specs = [
-            pl.BlockSpec(table.shape, lambda *_: (np.int32(0),), memory_space=pltpu.SMEM)
-            for table in tables
-        ]
-        return pl.pallas_call(
-            self.seen(self.unpack_kernel),
-            grid=self.tiling.blocks,
+            scratch = [windows, chunks, pair, pair, semaphore]
+            stage = call.pushed(call.seen(self.push_kernel), x, tiling.stage, scratch)
+        # One block after another: each starts to read what the next one needs.
+        order = ("arbitrary",) * len(tiling.blocks)
+        y = call.run(
+            call.seen(self.unpack_kernel),
+            x,
+            stage,
+            grid=tiling.blocks,
             out_shape=jax.ShapeDtypeStruct(self.target_shape, x.dtype),
-            in_specs=[*specs, *[pl.BlockSpec(memory_space=pltpu.HBM)] * 2],
-            out_specs=pl.BlockSpec(self.tiling.chunk, lambda *block: block),
-            scratch_shapes=[
-                pltpu.VMEM(self.two(self.tiling.window), x.dtype),
-                pltpu.SemaphoreType.DMA((2,)),
-            ],
-            # One block after another: each starts to read what the next one needs.
-            compiler_params=pltpu.CompilerParams(
-                dimension_semantics=("arbitrary",) * len(self.tiling.blocks)
-            ),
-            interpret=params(interpret),
-        )(*tables, x, stage)
+            out_specs=pl.BlockSpec(tiling.chunk, lambda *block: block),
+            scratch_shapes=[windows, pair],
+            compiler_params=pltpu.CompilerParams(dimension_semantics=order),
+        )
+        return lax.transpose(y, self.inverse)
 
 
-def digits_of(number, sizes):
-    """Return the digits of a number in a mixed radix of these sizes, the first one the highest."""
-    digits = []
-    for size in reversed(sizes):
-        digits.append(rem(number, size))
-        number = div(number, size)
-    return digits[::-1]
+def two(extents):
+    """Return the shape of two windows or chunks; those of a vector lie one after the other."""
+    return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
 
 
 def moved_by(origin, units, box):
@@ -365,22 +318,13 @@ def at(ref, units):
     return ref.at[tuple(pl.ds(*unit) for unit in units)]
 
 
-def slot_of(ref, slot):
-    """Return one of the two windows or chunks in VMEM."""
-    if len(ref.shape) > 1:
-        return ref.at[slot]
-    extent = ref.shape[0] // 2
-    return ref.at[pl.ds(multiple(slot * extent, 1024), extent)]
-
-
-def within(ref, slot, units, places=None):
-    """Return what units take of one of the two windows or chunks, which they fill from its start;
+def within(ref, slot, sizes, places=()):
+    """Return a part of these sizes of one of the two windows or chunks in VMEM: from its start;
     along dimensions that are not tiled, from a place."""
-    sizes = [size for _, size in units]
     if len(sizes) == 1:
         return ref.at[pl.ds(multiple(slot * (ref.shape[0] // 2), 1024), sizes[0])]
-    starts = [0] * (len(sizes) - 2) if places is None else places[:-2]
-    leading = [pl.ds(*part) for part in zip(starts, sizes[:-2], strict=True)]
+    places = places[:-2] or [0] * (len(sizes) - 2)
+    leading = [pl.ds(*part) for part in zip(places, sizes[:-2], strict=True)]
     return ref.at[(slot, *leading, pl.ds(0, sizes[-2]), pl.ds(0, sizes[-1]))]
 
 

@@ -221,7 +221,7 @@ PALLAS: Faults = {
     ),
     "a form whose names it has not": (
         (('form="direct"', 'form="slots"'),),
-        "the module has no buffers",
+        "the module has no outgoing",
     ),
     "another kernel than the one that is checked": (
         (("kernel=_kernel", "kernel=lambda x, y: None"),),

@@ -22,7 +22,7 @@ class Kernels:
 KERNELS = {
     "direct": Kernels(("kernel",), ()),
     "windows": Kernels(("unpack_kernel",), ("tiling",), ("push_kernel",)),
-    "slots": Kernels(("kernel",), ("buffers",)),
+    "slots": Kernels(("kernel",), ("outgoing", "incoming", "slot")),
     "routed": Kernels(("kernel",), ("schedule", "slot")),
     "spread": Kernels(("kernel",), ("schedule", "slot")),
 }

@@ -322,7 +322,6 @@ def _routed(form: Routed, exchange: Exchange) -> Made:
         (f"Slot({', '.join(held)})", what),
         (f"window={form.window!r}", "the largest tile"),
         ("collective_id=COLLECTIVE_ID", ""),
-        (f"slot_bytes={form.itemsize * slot.elements}", "as memory is tiled"),
         *_reaches(form, exchange),
     ]
     tables = ["DIGITS", "OFFSETS", "ARRIVES", "ROUNDS", "MOVES", "PARTNERS"]

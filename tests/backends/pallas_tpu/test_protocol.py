@@ -149,7 +149,7 @@ def test_a_false_hint_is_found(tmp_path: Path) -> None:
 
 def test_a_division_of_what_is_negative_is_found(tmp_path: Path) -> None:
     """Kernels truncate."""
-    edit = ("rem(number + start, count)", "rem(number - start - 1, count)")
+    edit = ("rem(number + near[axis] if", "rem(number - near[axis] - 1 if")
     assert fault(UNEVEN, tmp_path, edit) == "a negative number is divided: -1"
 
 

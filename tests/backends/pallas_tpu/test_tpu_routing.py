@@ -198,7 +198,7 @@ READY = """\
             pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)
             pl.semaphore_wait(free, 1)
 """
-PUSHES = "each(begin + count, lambda move, push=push: push(move)"
+PUSHES = "each(end, lambda move, push=push: push(move)"
 FAULTS = {
     "no handshake between rounds": (READY, "", r"rank \d \w+ 'slots' of rank \d at .* while rank"),
     "a handshake the wrong way": (
@@ -227,8 +227,8 @@ FAULTS = {
         "semaphore 'received' of rank 0",
     ),
     "a partner that was not met": (
-        "receiver = way.end(me)\n",
-        "receiver = way._replace(stride=1).end(me)\n",
+        "receiver, sender = hop(me, stride, extent, by), ",
+        "receiver, sender = hop(me, 1, extent, by), ",
         r"barrier: rank \d writes into rank \d, which has not told it|deadlock|rank \d \w+ 'slots'",
     ),
 }
@@ -270,8 +270,8 @@ def test_a_wrong_route_gives_wrong_values(tmp_path: Path) -> None:
     """Which the oracle sees: everything comes over the same hops, from somebody else."""
     pytest.importorskip("jax")
     wrong = (
-        "for stride, extent in self.digits:\n            by",
-        "for stride, extent in self.digits[:1]:\n            by",
+        "self.schedule.farther(device, offsets[number])",
+        "self.schedule.farther(device, offsets[number] ^ 1)",
     )
     path = written(ALL_TO_ALL, tmp_path / "wrong.py", wrong)
     (report,) = run_batch("pallas_tpu", [Case.of(ALL_TO_ALL.reshard, "a", "pallas_tpu", path)])

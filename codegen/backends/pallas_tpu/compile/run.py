@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from jax import export
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from shardwright.codegen.backends.pallas_tpu.memory import padded_elements
+from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of, program_of
 from shardwright.codegen.compile import hlo, memory
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import TpuCode
@@ -46,7 +49,7 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """Return what the compiler makes of `reshard`; with `job.files`, the program is saved too."""
     # A module in plain JAX has no staging areas of its own.
     is_kernel = job.emitted == job.backend
-    memory.check(module, job.target, module._HOST.program.staging_bytes if is_kernel else 0)
+    memory.check(module, job.target, _staging_bytes(module) if is_kernel else 0)
     _set_widths(module, job)
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
     with warnings.catch_warnings(record=True) as said:
@@ -58,6 +61,19 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     if job.files is not None:
         save(job.files, _artifacts(module, job, program))
     return code
+
+
+def _staging_bytes(module: ModuleType) -> int:
+    """Return what the kernels of a module need of HBM besides the shards: staging areas, and slots
+    that tiles are forwarded through."""
+    form, program, itemsize = form_of(module), program_of(module), DTYPES[module.DTYPE]
+    if form == "windows" and program.peers.sends:
+        return itemsize * math.prod(map(int, program.tiling.stage))
+    if form in ("routed", "spread"):
+        shape = program.slot.shape
+        slot = padded_elements(shape, tuple(range(len(shape))), itemsize)
+        return itemsize * slot * int(program.schedule.slots)
+    return 0
 
 
 def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:

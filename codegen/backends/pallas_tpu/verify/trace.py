@@ -136,7 +136,8 @@ def _shapes(module: ModuleType, sends: bool) -> dict[str, tuple[int, ...]]:
     if form in ("routed", "spread"):
         return dict.fromkeys(("x", "slots"), (program.schedule.slots, *program.slot.shape))
     if form == "slots":
-        return dict(zip(("x", "y"), program.buffers(), strict=True))
+        counts = {"x": program.outgoing, "y": program.incoming}
+        return {name: (count, *program.slot.shape) for name, count in counts.items()}
     x, y = (
         tuple((shape or (1,))[axis] for axis in program.view)
         for shape in (module.LOCAL_SOURCE_SHAPE, module.LOCAL_TARGET_SHAPE)
@@ -310,14 +311,6 @@ def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> A
 def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
     """Bind the names for jax of a module, and of its support modules, to stand-ins, inside, and
     back."""
-    jnp = SimpleNamespace(
-        int32=np.int32,
-        where=lambda condition, a, b: a if condition else b,
-        logical_not=lambda value: not value,
-        zeros=lambda shape, dtype: None,
-        minimum=min,
-        maximum=max,
-    )
     stand_ins = {
         "pl": SimpleNamespace(
             ds=_Span,
@@ -333,8 +326,13 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
             make_async_copy=recorder.local,
         ),
         "lax": SimpleNamespace(fori_loop=_loop, axis_index=lambda _: np.int32(recorder.rank)),
-        "jnp": jnp,
-        "numpy_of": lambda *_: jnp,
+        "jnp": SimpleNamespace(
+            int32=np.int32,
+            where=lambda condition, a, b: a if condition else b,
+            zeros=lambda shape, dtype: None,
+            minimum=min,
+            maximum=max,
+        ),
         "np": SimpleNamespace(int32=np.int32),
         "div": lambda a, b: recorder.divided(a) // b,
         "rem": lambda a, b: recorder.divided(a) % b,
