@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "0bdef1f0ac1a211d",
     "pallas_tpu": "925060678eccd652",
-    "triton_gpu": "1d18f9567390127b",
+    "triton_gpu": "7f67808a4570a6bb",
 }
 
 

@@ -42,7 +42,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "1d18f9567390127b", __name__)
+require("triton_gpu", "7f67808a4570a6bb", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
@@ -127,4 +127,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 0), (1, 1), ((2, 4), (2, 4))).reshard
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes, peers, copies; then moved
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

@@ -48,7 +48,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "1d18f9567390127b", __name__)
+require("triton_gpu", "7f67808a4570a6bb", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
@@ -137,4 +137,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (1, 0), (0, 0), ((2, 4), (2, 4))).reshard
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes, peers, copies; the tensor is too large for more
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

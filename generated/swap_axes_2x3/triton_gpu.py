@@ -34,7 +34,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "1d18f9567390127b", __name__)
+require("triton_gpu", "7f67808a4570a6bb", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
@@ -111,4 +111,4 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes, peers, copies; then moved
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

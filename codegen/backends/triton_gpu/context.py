@@ -65,8 +65,8 @@ class TritonText:
     def self_check(self) -> str:
         """What the self-check of the module sees of it."""
         if self.elements > MOST_MOVED:
-            return "of boxes, peers, copies; the tensor is too large for more"
-        return "of boxes, peers, copies; then moved"
+            return "of boxes and peers; the tensor is too large for more"
+        return "of boxes and peers; then moved"
 
     @property
     def box_names(self) -> str:
