@@ -26,6 +26,7 @@ from .torch_tensors import (
     requires_grad,
     table,
 )
+from .triton_rows import Block
 
 NO_GRADIENT = (
     "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
@@ -48,16 +49,16 @@ class Tiles(NamedTuple):
     largest: tuple[int, ...]
     ends: bool = False
 
-    def constants(self, aligned):
-        """Return what the kernel is launched with: WIDTH, LANES, ROWS, COLUMNS, COLUMN_BLOCKS."""
+    def block(self, aligned):
+        """Return the kernel's `Block` for shards that are aligned or not."""
         width, lanes = (self.width, self.lanes) if aligned else (1, 1)
         units = -(-self.largest[-1] // width) + (self.lanes - 1 if self.ends else 0)
-        return width, lanes, self.rows, self.columns, -(-units // self.columns)
+        return Block(width, lanes, self.rows, self.columns, -(-units // self.columns))
 
     def programs(self, aligned):
         """Return how many programs fill a target shard."""
         *outer, rows, _ = (1, *self.largest)
-        blocks = -(-rows // self.rows) * self.constants(aligned)[-1]
+        blocks = -(-rows // self.rows) * self.block(aligned).column_blocks
         return self.number * math.prod(outer) * blocks
 
 
@@ -183,12 +184,12 @@ class Reshard:
             self.processes.pull_listed(addresses, outs, device_id)
         elif out.numel():
             aligned = is_aligned((*addresses[0], out.data_ptr()))
-            constants = self.tiles.constants(aligned)
-            units = out.view(-1).view(UNITS[constants[0] * self.itemsize])
+            block = self.tiles.block(aligned)
+            units = out.view(-1).view(UNITS[block.width * self.itemsize])
             programs = self.tiles.programs(aligned)
             with on(out.device):
                 peers = table(addresses[0], out.device)
-                self.kernel[(programs,)](peers, units, *self.places(device_id), *constants)
+                self.kernel[(programs,)](peers, units, *self.places(device_id), block)
 
     def reshard(self, shard, group=None, *, out=None, transport=None, check=False):
         """Return this device's target shard, exchanged with the other processes of a group.

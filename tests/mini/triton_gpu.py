@@ -71,7 +71,7 @@ class Exchange:
 
 
 @triton.jit
-def shard_at(peers, position, out, lanes):
+def shard_at(peers, position, out, block):
     """The source shard at a position."""
     return tl.load(peers + position).to(tl.pointer_type(tl.float32))
 
@@ -87,11 +87,11 @@ def copy_rows(source, target, read, write, rows, columns, read_row, write_row, b
 
 
 @triton.jit
-def pull(peers, out, position, width, lanes):
+def pull(peers, out, position, BLOCK: tl.constexpr):  # noqa: N803
     """Copy the tile that peer `program_id` holds of this device's columns."""
     peer = tl.program_id(0)
     copy_rows(
-        shard_at(peers, peer, out, lanes),
+        shard_at(peers, peer, out, BLOCK),
         out,
         read=position * 2,
         write=peer * 6,
@@ -103,14 +103,21 @@ def pull(peers, out, position, width, lanes):
     )
 
 
+class Block(NamedTuple):
+    """What a program copies, in units."""
+
+    width: int
+    lanes: int
+
+
 class Tiles:
     """How the kernel is launched."""
 
     number, largest, ends = 2, (3, 2), False
 
-    def constants(self, aligned):
+    def block(self, aligned):
         """What else it is given: units of one element, one of them at a time."""
-        return 1, 1
+        return Block(width=1, lanes=1)
 
     def programs(self, aligned):
         """How many programs a launch has."""
@@ -135,5 +142,5 @@ def reshard_local(shards):
     peers = torch.tensor([shard.data_ptr() for shard in shards])
     outputs = [torch.empty(5, 2, dtype=torch.float32) for _ in shards]
     for position, out in enumerate(outputs):
-        pull[(2,)](peers, out, position, 1, 1)
+        pull[(2,)](peers, out, position, Tiles().block(True))
     return outputs

@@ -33,7 +33,7 @@ def check_copies(host: Any) -> str:
     the device is to get, or than `Tiles` allows for, and for pieces that copies do not fill.
     """
     compare.names(host, ("exchange", "kernel", "places", "tiles"))
-    compare.names(host.tiles, ("constants", "ends", "largest", "number", "programs"))
+    compare.names(host.tiles, ("block", "ends", "largest", "number", "programs"))
     ids = host.exchange.target.ids
     first = host.tiles.number * math.prod(host.tiles.largest[:-2])
     receivers = _spread(len(ids), max(FOLLOWED // first, 1))
@@ -85,8 +85,8 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
 def _allowed(tiles: Any, copy: RowCopy) -> bool:
     """Return whether a kernel's rows are no more and no longer than the largest that it is launched
     for, and begin and end at multiples of the units that are moved."""
-    width, lanes, *_ = tiles.constants(True)
-    unit = width if tiles.ends else width * lanes
+    block = tiles.block(True)
+    unit = block.width * (1 if tiles.ends else block.lanes)
     steps = [copy.read_row, copy.write_row] if copy.rows > 1 else []
     most, longest = (1, *tiles.largest)[-2:]
     fits = all(number % unit == 0 for number in (copy.read, copy.write, copy.columns, *steps))

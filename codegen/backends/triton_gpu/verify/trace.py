@@ -47,12 +47,12 @@ def trace(host: Any, device: int, program: int) -> RowCopy | None:
         program_id=lambda axis: program,
         where=lambda test, one, other: one if test else other,
     )
-    names = {"tl": language, "shard_at": lambda peers, position, out, lanes: position}
+    names = {"tl": language, "shard_at": lambda peers, position, out, block: position}
     names |= dict.fromkeys(COPIES, copy)
     kernel = host.kernel.fn
     try:
         run = FunctionType(kernel.__code__, {**kernel.__globals__, **names})
-        run(None, None, *host.places(device), *host.tiles.constants(True))
+        run(None, None, *host.places(device), host.tiles.block(True))
     except (
         ArithmeticError,
         AttributeError,
