@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "0bdef1f0ac1a211d",
     "pallas_tpu": "925060678eccd652",
-    "triton_gpu": "70f037d69463cd4b",
+    "triton_gpu": "cb2cff2ed93b70ce",
 }
 
 

@@ -153,7 +153,6 @@ def _host(request: Request, kernel: Kernel) -> tuple[str, ...]:
     back = NAME if request.backward else f"{NAME}_backward"
     host = ["__package__", "SHAPE", "DTYPE", "PLAN", 'f"{SOURCE} -> {TARGET}"']
     host += ["EXCHANGE", "pull_kernel", "TILES"]
-    host += ["knows_me=True"] if kernel.knows_me else []
     host += [f'backward="{back}"'] if request.derivative else []
     return (
         *called("EXCHANGE = Exchange", [*ends, *cut]),

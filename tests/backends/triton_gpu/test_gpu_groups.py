@@ -164,10 +164,10 @@ def test_the_kernel_moves_sixteen_bytes_at_once(refits: Refits) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from shardwright.codegen.backends.triton_gpu.compile import resources
+    from shardwright.codegen.backends.triton_gpu.compile import group_launch, resources
 
     module = loaded(refits["apart"][1])
-    kernel, fixed = module._HOST.kernel, module._HOST.constants()
+    kernel, fixed = module._HOST.kernel, group_launch.constants(module)
     names = kernel.arg_names
     for target, kind in (
         (GPUTarget("cuda", 90, 32), "ptx"),
