@@ -57,7 +57,8 @@ class Side(NamedTuple):
 class Exchange:
     """What moves, as each end knows it."""
 
-    source, target = Side(range(2), source_box), Side(range(2), target_box)
+    source = Side(range(2), lambda position: source_box(position))
+    target = Side(range(2), lambda position: target_box(position))
 
     def incoming(self, receiver):
         """The pieces of a target shard."""
