@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "8ed1d6b5568d365c",
     "pallas_tpu": "cb1240d11ea3df77",
-    "triton_gpu": "1d18f9567390127b",
+    "triton_gpu": "cb2cff2ed93b70ce",
 }
 
 

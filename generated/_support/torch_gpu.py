@@ -14,18 +14,9 @@ import torch.distributed as dist
 
 from .boxes import extents, volume
 from .torch_check import self_check
-from .torch_processes import Processes, default_device
-from .torch_tensors import (
-    UNITS,
-    check,
-    check_out,
-    has_kernels,
-    is_aligned,
-    on,
-    overlap,
-    requires_grad,
-    table,
-)
+from .torch_processes import Processes
+from .torch_tensors import LINE, UNITS, check, has_kernels, on, overlap, requires_grad, table
+from .triton_rows import Block
 
 NO_GRADIENT = (
     "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
@@ -33,12 +24,10 @@ NO_GRADIENT = (
 
 
 class Tiles(NamedTuple):
-    """How a kernel moves the tiles of a target shard: how many there are, and the largest, as
-    rows. `width`: elements of the widest unit that divides where rows begin and end. `lanes`: of so
-    many units 16 bytes are made, where shards begin at multiples of such, else 1. `rows`,
-    `columns`: of a block, in units. `largest`: the extents of the largest tile, its rows last but
-    one, the elements of a row last; those before them are indices that each take a block. `ends`:
-    whether the first line of a row may begin before it."""
+    """How a kernel moves the tiles of a target shard: how many there are, and the fields of `Block`
+    for shards that begin at multiples of 16 bytes. `largest`: the extents of the largest tile, its
+    rows last but one, the elements of a row last; those before them are indices that each take a
+    block. `ends`: whether the first line of a row may begin before it."""
 
     number: int
     width: int
@@ -48,41 +37,29 @@ class Tiles(NamedTuple):
     largest: tuple[int, ...]
     ends: bool = False
 
-    def constants(self, aligned):
-        """Return what the kernel is launched with: WIDTH, LANES, ROWS, COLUMNS, COLUMN_BLOCKS."""
+    def block(self, aligned):
+        """Return the kernel's `Block` for shards that are aligned or not."""
         width, lanes = (self.width, self.lanes) if aligned else (1, 1)
         units = -(-self.largest[-1] // width) + (self.lanes - 1 if self.ends else 0)
-        return width, lanes, self.rows, self.columns, -(-units // self.columns)
+        return Block(width, lanes, self.rows, self.columns, -(-units // self.columns))
 
     def programs(self, aligned):
         """Return how many programs fill a target shard."""
         *outer, rows, _ = (1, *self.largest)
-        blocks = -(-rows // self.rows) * self.constants(aligned)[-1]
+        blocks = -(-rows // self.rows) * self.block(aligned).column_blocks
         return self.number * math.prod(outer) * blocks
 
 
 class Reshard:
     """One emitted reshard. `package`: the module's; `plan` and `said`: its hash and shardings.
-    `knows_me`: whether the kernel takes the position of the device in the source mesh too.
     `backward`: the module of the reverse reshard beside it, if there is a gradient."""
 
-    def __init__(
-        self,
-        package,
-        shape,
-        dtype,
-        plan,
-        said,
-        exchange,
-        kernel,
-        tiles,
-        knows_me=False,
-        backward=None,
-    ):
+    def __init__(self, package, shape, dtype, plan, said, exchange, kernel, tiles, backward=None):
         self.shape, self.dtype = shape, getattr(torch, dtype)
-        self.itemsize, self.plan = self.dtype.itemsize, plan
+        self.itemsize, self._package, self._backward = self.dtype.itemsize, package, backward
         self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
-        self._package, self._backward, self._knows_me = package, backward, knows_me
+        # It takes the position of the device in the source mesh too where it has a use for that.
+        self._knows_me = "me" in kernel.arg_names
         self.source_bytes = self.itemsize * volume(exchange.source.box(0))  # no shard is larger
         self.processes = Processes((self,), f"plan {plan} ({said})", self.pull)
 
@@ -119,17 +96,17 @@ class Reshard:
         """
         shards = list(shards)
         if not requires_grad(shards):
-            return self._local(shards, out)
+            return self.processes.local([shards], [out])[0]
         if out is not None:
             raise ValueError("out takes no gradient: got source shards that require one")
         if self._backward is None:
             raise ValueError(NO_GRADIENT)
-        return list(
-            _Moved.apply(self._local, lambda moved: self.reverse.reshard_local(moved), *shards)
+        moved = _Moved.apply(
+            lambda given: self.processes.local([given], [None])[0],
+            lambda gradients: self.reverse.reshard_local(gradients),
+            *shards,
         )
-
-    def _local(self, shards, out=None):
-        return self.processes.local([shards], [out])[0]
+        return list(moved)
 
     def by_position(self, shards):
         """Return source shards, which come sorted by device id, in the order of the source mesh."""
@@ -160,15 +137,20 @@ class Reshard:
                 continue
             self._check_out(out[number], device_id, home, by_position)
             if any(overlap(out[number], other) for other in found):
-                what = f"out of device {device_id}"
-                raise ValueError(f"{what}: shares memory with another of out")
+                raise ValueError(f"out of device {device_id}: shares memory with another of out")
             found.append(out[number])
         return found
 
     def _check_out(self, out, device_id, home, shards):
+        """Raise ValueError unless a result can be written to a tensor; `shards` are still read."""
         what = f"out of device {device_id}"
         check(out, self.target_shape(device_id), self.dtype, what)
-        check_out(out, home, shards, what)
+        if out.device != home:
+            raise ValueError(f"{what}: got a tensor on {out.device}, expected one on {home}")
+        if any(overlap(out, shard) for shard in shards):
+            raise ValueError(f"{what}: shares memory with a source shard, which others still read")
+        if out.requires_grad:
+            raise ValueError(f"{what}: out takes no gradient")
 
     def places(self, device_id):
         """Return the positions that the kernel is launched with on a device."""
@@ -182,13 +164,13 @@ class Reshard:
         if not has_kernels(out, self.kernel):
             self.processes.pull_listed(addresses, outs, device_id)
         elif out.numel():
-            aligned = is_aligned((*addresses[0], out.data_ptr()))
-            constants = self.tiles.constants(aligned)
-            units = out.view(-1).view(UNITS[constants[0] * self.itemsize])
+            aligned = all(at % LINE == 0 for at in (*addresses[0], out.data_ptr()))
+            block = self.tiles.block(aligned)
+            units = out.view(-1).view(UNITS[block.width * self.itemsize])
             programs = self.tiles.programs(aligned)
             with on(out.device):
                 peers = table(addresses[0], out.device)
-                self.kernel[(programs,)](peers, units, *self.places(device_id), *constants)
+                self.kernel[(programs,)](peers, units, *self.places(device_id), block)
 
     def reshard(self, shard, group=None, *, out=None, transport=None, check=False):
         """Return this device's target shard, exchanged with the other processes of a group.
@@ -239,7 +221,11 @@ class Reshard:
             raise ValueError(f"{what}: got {got}, expected {expected}")
         if here:
             check(shard, self.source_shape(device_id), self.dtype, what)
-        home = shard.device if here else default_device(group)
+        # get_backend does not tell of a group made without naming one: gloo and NCCL side by side.
+        served = dist.get_backend_config(group)
+        home = shard.device if here else torch.device("cpu")
+        if not here and "cuda:nccl" in served:
+            home = torch.device("cuda", torch.cuda.current_device())
         if out is not None:
             if self.exchange.target_position(device_id) < 0:
                 raise ValueError(f"out of device {device_id}: got a tensor, expected None")
@@ -248,7 +234,6 @@ class Reshard:
         if wants_gradient and (out is not None or apart):
             why = "some devices are in one mesh only" if out is None else "out takes no gradient"
             raise ValueError(f"{what} requires a gradient, but {why}")
-        served = dist.get_backend_config(group)
         if f"{home.type}:" not in served:
             where = f"expected one where the group communicates, {served}"
             raise ValueError(f"{what}: got a tensor on {home}, {where}")
@@ -256,10 +241,8 @@ class Reshard:
 
     def symmetric_source(self, group=None):
         """Return this device's source shard in symmetric memory, to be filled and given to
-        `reshard`; None outside the source mesh.
-
-        For GPUs of one host. The first call for a group is one that every rank makes.
-        """
+        `reshard`; None outside the source mesh. For GPUs of one host. The first call for a group is
+        one that every rank makes."""
         group = dist.group.WORLD if group is None else group
         home = torch.device("cuda", torch.cuda.current_device())
         buffer, *_ = self.processes.symmetric_buffer(group, home)

@@ -5,7 +5,6 @@ One tensor or many, all on the same devices, move at once. Rank r is the r-th id
 of both meshes.
 """
 
-import contextlib
 import functools
 import itertools
 import socket
@@ -57,11 +56,14 @@ class Processes:
         return results
 
     def _each(self, function, *given):
-        """Return what a function of each move, and of what is given for it, returns."""
+        """Return what a function of each move, and of what is given for it, returns; a ValueError
+        says which tensor it is of, if that has a name."""
         found = []
         for name, *arguments in zip(self.names, self.moves, *given, strict=True):
-            with said_of(name):
+            try:
                 found.append(function(*arguments))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}" if name else str(error)) from None
         return found
 
     def _pulled(self, device_id):
@@ -195,90 +197,68 @@ class Processes:
         wire.unpack(shards, arrived, outs)
 
 
-@contextlib.contextmanager
-def said_of(name):
-    """Let a ValueError say which tensor it is of, if that has a name."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}" if name else str(error)) from None
-
-
-def default_device(group):
-    """Return where a rank without a shard receives."""
-    # get_backend does not tell of a group made without naming one: gloo and NCCL side by side.
-    on_gpu = "cuda:nccl" in dist.get_backend_config(group)
-    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-
-
 class Wire:
     """What a device exchanges: pieces by rank, tensor and box, an order that both ends know."""
 
     def __init__(self, moves, device_id, home):
-        self.moves, self.home, self.local, arriving, leaving = moves, home, [], [], []
-        exchange = moves[0].exchange
+        self.moves, self.home, exchange = moves, home, moves[0].exchange
         self.me = exchange.source_position(device_id)
         self.receiver = exchange.target_position(device_id)
+        arriving, leaving = [], []
         for number, move in enumerate(moves):
             for piece in move.exchange.incoming(self.receiver) if self.receiver >= 0 else ():
-                if piece.sender == self.me:
-                    self.local.append((number, piece.box))
-                else:
-                    arriving.append((exchange.source.ids[piece.sender], number, piece.box))
+                arriving.append((exchange.source.ids[piece.sender], number, piece.box))
             for piece in move.exchange.outgoing(self.me) if self.me >= 0 else ():
-                if exchange.target.ids[piece.receiver] != device_id:
-                    leaving.append((exchange.target.ids[piece.receiver], number, piece.box))
-        self.arriving, self.received = self._by_rank(arriving, exchange.ranks)
-        self.leaving, self.sent = self._by_rank(leaving, exchange.ranks)
+                leaving.append((exchange.target.ids[piece.receiver], number, piece.box))
+        arriving, self.received = self._placed(arriving, device_id)
+        leaving, self.sent = self._placed(leaving, device_id)
+        self._packing = Listed(self._packed(leaving), home)
+        self._unpacking = Listed(self._unpacked(arriving), home)
+
+    def _placed(self, pieces, device_id):
+        """Return (first byte in the buffer, tensor, box) of each piece, by rank, -1 for the first
+        byte of one that stays on the device; bytes a rank."""
+        sizes, listed, start = dict.fromkeys(self.moves[0].exchange.ranks, 0), [], 0
+        for peer, number, box in sorted(pieces):
+            listed.append((-1 if peer == device_id else start, number, box))
+            if peer != device_id:
+                size = volume(box) * self.moves[number].itemsize
+                sizes[peer] += size
+                start += size
+        return listed, [*sizes.values()]
+
+    def _packed(self, pieces):
+        """Yield the entries that pack: the memories of the shards, to that of the buffer."""
+        for start, number, box in pieces:
+            if start >= 0:
+                move = self.moves[number]
+                held = move.exchange.source.box(self.me)
+                yield from entries_of(box, held, box, move.itemsize, number, 0, 0, start)
+
+    def _unpacked(self, pieces):
+        """Yield the entries that unpack: the memories of the shards and, last, that of the buffer,
+        to those of the results."""
+        for start, number, box in pieces:
+            move, within, source = self.moves[number], box, len(self.moves)
+            if start < 0:  # it is here already
+                within, source = move.exchange.source.box(self.me), number
+            into = move.exchange.target.box(self.receiver)
+            yield from entries_of(box, within, into, move.itemsize, source, number, max(start, 0))
 
     def buffers(self):
         """Return memory for the pieces that leave, and for those that arrive."""
         sizes = sum(self.sent), sum(self.received)
         return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
 
-    def _by_rank(self, pieces, ranks):
-        """Return (first byte in the buffer, tensor, box) of each piece, by rank; bytes a rank."""
-        sizes, listed, start = [0] * len(ranks), [], 0
-        for device_id, number, box in sorted(pieces):
-            size = volume(box) * self.moves[number].itemsize
-            listed.append((start, number, box))
-            start += size
-            sizes[ranks.index(device_id)] += size
-        return listed, sizes
-
-    @functools.cached_property
-    def _leave(self):
-        """The entries that pack: the memories of the shards, to that of the buffer."""
-        found = []
-        for start, number, box in self.leaving:
-            held, size = self._held(number)
-            found += entries_of(box, held, box, size, number, 0, 0, start)
-        return Listed(found, self.home)
-
-    @functools.cached_property
-    def _arrive(self):
-        """The entries that unpack: the memories of the shards and, last, that of the buffer."""
-        arrived, found = len(self.moves), []
-        into = [move.exchange.target.box(self.receiver) for move in self.moves]
-        for number, box in self.local:
-            held, size = self._held(number)
-            found += entries_of(box, held, into[number], size, number, number)
-        for start, number, box in self.arriving:
-            size = self.moves[number].itemsize
-            found += entries_of(box, box, into[number], size, arrived, number, start)
-        return Listed(found, self.home)
-
-    def _held(self, number):
-        return self.moves[number].exchange.source.box(self.me), self.moves[number].itemsize
-
     def pack(self, shards, packed):
         """Copy what leaves out of the shards: one launch."""
-        held = (0 if shard is None else shard.data_ptr() for shard in shards)
-        self._leave.copy(held, [packed.data_ptr()])
+        self._packing.copy(map(_address, shards), [packed.data_ptr()])
 
     def unpack(self, shards, arrived, outs):
         """Copy what has arrived, and what was here already, to its place: one launch."""
         if self.receiver >= 0:
-            held = (0 if shard is None else shard.data_ptr() for shard in shards)
-            places = (out.data_ptr() for out in outs)
-            self._arrive.copy([*held, arrived.data_ptr()], places)
+            self._unpacking.copy(map(_address, [*shards, arrived]), map(_address, outs))
+
+
+def _address(tensor):
+    return 0 if tensor is None else tensor.data_ptr()

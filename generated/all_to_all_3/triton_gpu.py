@@ -35,7 +35,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "1d18f9567390127b", __name__)
+require("triton_gpu", "cb2cff2ed93b70ce", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
@@ -76,13 +76,9 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as integers of WIDTH elements each
+    out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
-    LANES: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    COLUMN_BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,  # what a program copies: see `Block`
 ):
     """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 3, tl.program_id(0) // 3
@@ -91,7 +87,7 @@ def pull_kernel(
     from0 = a0 * 2
     to1 = receiver * 2
     copy_rows(
-        shard_at(peers, a0, out, LANES),
+        shard_at(peers, a0, out, BLOCK),
         out,
         read=to1,
         write=from0 * 2,
@@ -100,11 +96,7 @@ def pull_kernel(
         read_row=6,
         write_row=2,
         block=block,
-        WIDTH=WIDTH,
-        LANES=LANES,
-        ROWS=ROWS,
-        COLUMNS=COLUMNS,
-        COLUMN_BLOCKS=COLUMN_BLOCKS,
+        BLOCK=BLOCK,
     )
 
 
@@ -120,4 +112,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0,), (1,), ((3,), (3,))).reshard
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes, peers, copies; then moved
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

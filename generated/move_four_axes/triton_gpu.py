@@ -50,7 +50,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "1d18f9567390127b", __name__)
+require("triton_gpu", "cb2cff2ed93b70ce", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
@@ -96,13 +96,9 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as integers of WIDTH elements each
+    out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
-    LANES: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    COLUMN_BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,  # what a program copies: see `Block`
 ):
     """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
@@ -115,7 +111,7 @@ def pull_kernel(
     a2 = (receiver // 4 + number % 4 + 1) % 4
     sender = a2 * 4 + a0 % 2 * 2 + a0 // 2
     copy_rows(
-        shard_at(peers, sender, out, LANES),
+        shard_at(peers, sender, out, BLOCK),
         out,
         read=index0 * 4 + to1,
         write=(a0 + index0 - to0) * 4 + a2,
@@ -124,11 +120,7 @@ def pull_kernel(
         read_row=1,
         write_row=4,
         block=block,
-        WIDTH=WIDTH,
-        LANES=LANES,
-        ROWS=ROWS,
-        COLUMNS=COLUMNS,
-        COLUMN_BLOCKS=COLUMN_BLOCKS,
+        BLOCK=BLOCK,
     )
 
 
@@ -142,4 +134,4 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes, peers, copies; then moved
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

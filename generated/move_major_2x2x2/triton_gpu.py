@@ -40,7 +40,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "1d18f9567390127b", __name__)
+require("triton_gpu", "cb2cff2ed93b70ce", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
@@ -83,13 +83,9 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as integers of WIDTH elements each
+    out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
-    LANES: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    COLUMN_BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,  # what a program copies: see `Block`
 ):
     """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
@@ -101,7 +97,7 @@ def pull_kernel(
     a1 = (receiver % 4 + number + 1) % 2 + to1
     sender = a0 * 4 + a1
     copy_rows(
-        shard_at(peers, sender, out, LANES),
+        shard_at(peers, sender, out, BLOCK),
         out,
         read=to0 - from0,
         write=a1 - to1,
@@ -110,11 +106,7 @@ def pull_kernel(
         read_row=1,
         write_row=2,
         block=block,
-        WIDTH=WIDTH,
-        LANES=LANES,
-        ROWS=ROWS,
-        COLUMNS=COLUMNS,
-        COLUMN_BLOCKS=COLUMN_BLOCKS,
+        BLOCK=BLOCK,
     )
 
 
@@ -130,4 +122,4 @@ symmetric_source = _HOST.symmetric_source
 reshard_dtensor = DTensors(_HOST, (0, 1, 1), (0, 0, 1), ((2, 2, 2), (2, 2, 2))).reshard
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes, peers, copies; then moved
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

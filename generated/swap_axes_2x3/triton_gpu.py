@@ -34,7 +34,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "1d18f9567390127b", __name__)
+require("triton_gpu", "cb2cff2ed93b70ce", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
@@ -72,19 +72,15 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as integers of WIDTH elements each
+    out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
-    LANES: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    COLUMN_BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,  # what a program copies: see `Block`
 ):
     """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     block = tl.program_id(0)
     to0 = receiver % 3 * 2 + receiver // 3
     copy_rows(
-        shard_at(peers, to0, out, LANES),
+        shard_at(peers, to0, out, BLOCK),
         out,
         read=0,
         write=0,
@@ -93,11 +89,7 @@ def pull_kernel(
         read_row=0,
         write_row=0,
         block=block,
-        WIDTH=WIDTH,
-        LANES=LANES,
-        ROWS=ROWS,
-        COLUMNS=COLUMNS,
-        COLUMN_BLOCKS=COLUMN_BLOCKS,
+        BLOCK=BLOCK,
     )
 
 
@@ -111,4 +103,4 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes, peers, copies; then moved
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

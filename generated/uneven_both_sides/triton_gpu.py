@@ -62,7 +62,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "1d18f9567390127b", __name__)
+require("triton_gpu", "cb2cff2ed93b70ce", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
@@ -108,13 +108,9 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, as integers of WIDTH elements each
+    out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    WIDTH: tl.constexpr,  # how rows are moved: see `Tiles`
-    LANES: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    COLUMN_BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,  # what a program copies: see `Block`
 ):
     """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 6, tl.program_id(0) // 6
@@ -137,7 +133,7 @@ def pull_kernel(
     sender = a0 * 4 + a1
     if (low1 < high1) & (index0 < width0):
         copy_rows(
-            shard_at(peers, sender, out, LANES),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=index0 * (held1 * 29) + (low1 - from1) * 29 + to2,
             write=(from0 + index0) * (wanted1 * width2) + (low1 - to1) * width2,
@@ -146,11 +142,7 @@ def pull_kernel(
             read_row=29,
             write_row=width2,
             block=block,
-            WIDTH=WIDTH,
-            LANES=LANES,
-            ROWS=ROWS,
-            COLUMNS=COLUMNS,
-            COLUMN_BLOCKS=COLUMN_BLOCKS,
+            BLOCK=BLOCK,
         )
 
 
@@ -164,4 +156,4 @@ source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source = _HOST.symmetric_source
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes, peers, copies; then moved
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

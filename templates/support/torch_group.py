@@ -2,12 +2,11 @@
 
 import importlib
 import itertools
-import math
 
 from .torch_check import self_check
 from .torch_processes import Processes
 from .torch_tensors import requires_grad
-from .triton_listed import constants, copy_kernel
+from .triton_listed import copy_kernel
 
 
 def members_of(package, plans):
@@ -73,8 +72,3 @@ class Group:
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""
         return self_check(self.processes)
-
-    def constants(self):
-        """Return what the kernel is compiled with where memory begins at multiples of 16 bytes."""
-        ids = self.exchange.target.ids
-        return constants(math.gcd(*(self.processes.listed(each, "cpu").divisor for each in ids)))

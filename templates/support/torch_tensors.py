@@ -16,23 +16,12 @@ def check(tensor, shape, dtype, what):
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{what}: got {type(tensor).__name__}, expected a torch.Tensor")
     if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise ValueError(
-            f"{what}: got {tuple(tensor.shape)} of {tensor.dtype}, expected {shape} of {dtype}"
-        )
+        got = f"got {tuple(tensor.shape)} of {tensor.dtype}"
+        raise ValueError(f"{what}: {got}, expected {shape} of {dtype}")
     if not tensor.is_contiguous():
         raise ValueError(f"{what}: expected a contiguous tensor")
     if tensor.is_neg():
         raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
-
-
-def check_out(out, home, shards, what):
-    """Raise ValueError unless a result can be written to a tensor; `shards` are still read."""
-    if out.device != home:
-        raise ValueError(f"{what}: got a tensor on {out.device}, expected one on {home}")
-    if any(overlap(out, shard) for shard in shards):
-        raise ValueError(f"{what}: shares memory with a source shard, which others still read")
-    if out.requires_grad:
-        raise ValueError(f"{what}: out takes no gradient")
 
 
 def overlap(one, other):
@@ -46,13 +35,6 @@ def requires_grad(tensors):
     """Return whether what is made of some tensors is to have a gradient."""
     found = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor))
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found)
-
-
-def part(shard, within, box):
-    """Return the view of a box in the shard that covers the box `within`."""
-    ends = zip(box[::2], box[1::2], within[::2], strict=True)
-    flat = shard.view(1) if shard.dim() == 0 else shard
-    return flat[tuple(slice(low - start, high - start) for low, high, start in ends)]
 
 
 def has_kernels(tensor, kernel):
@@ -104,11 +86,6 @@ def table(numbers, device):
             place.fill_(number)
     _READ.append(found)
     return found
-
-
-def is_aligned(addresses, divisor=LINE):
-    """Return whether a number of bytes divides all addresses."""
-    return all(address % divisor == 0 for address in addresses)
 
 
 @functools.cache

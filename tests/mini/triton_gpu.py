@@ -1,5 +1,6 @@
 """A pull kernel for one fixed reshard: 5x4 float32, rows over two devices to columns."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -46,8 +47,18 @@ class Piece(NamedTuple):
     box: tuple
 
 
+class Side(NamedTuple):
+    """Device ids by position, and the box of the shard at a position."""
+
+    ids: range
+    box: Callable
+
+
 class Exchange:
     """What moves, as each end knows it."""
+
+    source = Side(range(2), lambda position: source_box(position))
+    target = Side(range(2), lambda position: target_box(position))
 
     def incoming(self, receiver):
         """The pieces of a target shard."""
@@ -60,27 +71,71 @@ class Exchange:
         return [Piece(sender, r, (low, high, *target_box(r)[2:])) for r in range(2)]
 
 
-class Host:
-    """What knows what moves."""
-
-    exchange = Exchange()
-
-
-_HOST = Host()
+@triton.jit
+def shard_at(peers, position, out, block):
+    """The source shard at a position."""
+    return tl.load(peers + position).to(tl.pointer_type(tl.float32))
 
 
 @triton.jit
-def pull(peers, out, position):
+def copy_rows(source, target, read, write, rows, columns, read_row, write_row, block):
+    """Copy all rows: the only block."""
+    row = tl.arange(0, 4)[:, None]
+    column = tl.arange(0, 2)[None, :]
+    mask = (row < rows) & (column < columns)
+    tile = tl.load(source + read + row * read_row + column, mask=mask)
+    tl.store(target + write + row * write_row + column, tile, mask=mask)
+
+
+@triton.jit
+def pull(peers, out, position, BLOCK: tl.constexpr):  # noqa: N803
     """Copy the tile that peer `program_id` holds of this device's columns."""
     peer = tl.program_id(0)
-    row, row_end = peer * 3, min(peer * 3 + 3, 5)
-    column = position * 2
-    shard = tl.load(peers + peer).to(tl.pointer_type(tl.float32))
-    rows = tl.arange(0, 4)[:, None]
-    columns = tl.arange(0, 2)[None, :]
-    mask = rows < row_end - row
-    tile = tl.load(shard + rows * 4 + column + columns, mask=mask)
-    tl.store(out + (row + rows) * 2 + columns, tile, mask=mask)
+    copy_rows(
+        shard_at(peers, peer, out, BLOCK),
+        out,
+        read=position * 2,
+        write=peer * 6,
+        rows=min(3, 5 - peer * 3),
+        columns=2,
+        read_row=4,
+        write_row=2,
+        block=0,
+    )
+
+
+class Block(NamedTuple):
+    """What a program copies, in units."""
+
+    width: int
+    lanes: int
+
+
+class Tiles:
+    """How the kernel is launched."""
+
+    number, largest, ends = 2, (3, 2), False
+
+    def block(self, aligned):
+        """What else it is given: units of one element, one of them at a time."""
+        return Block(width=1, lanes=1)
+
+    def programs(self, aligned):
+        """How many programs a launch has."""
+        return self.number
+
+
+class Host:
+    """What knows what moves, and how."""
+
+    exchange, kernel, tiles = Exchange(), pull, Tiles()
+
+    def places(self, device):
+        """The positions that the kernel is launched with."""
+        return [device]
+
+
+_HOST = Host()
 
 
 def reshard_local(shards):
@@ -88,5 +143,5 @@ def reshard_local(shards):
     peers = torch.tensor([shard.data_ptr() for shard in shards])
     outputs = [torch.empty(5, 2, dtype=torch.float32) for _ in shards]
     for position, out in enumerate(outputs):
-        pull[(2,)](peers, out, position)
+        pull[(2,)](peers, out, position, Tiles().block(True))
     return outputs

@@ -55,7 +55,7 @@ BOTH: Faults = {
 TRITON: Faults = {
     "right": ((), RIGHT),
     "start off by one": (
-        (("shard + rows * 4 + column +", "shard + rows * 4 + (1 - column // 2) +"),),
+        (("read=position * 2", "read=1 - position"),),
         r"device 0: 10 of 10 elements are wrong; element \[0, 0\]: "
         r"got: t\[0, 1\], expected: t\[0, 0\]",
     ),
@@ -81,15 +81,15 @@ TRITON: Faults = {
         r"device 0: element \[0, 0\] is stored 2 times, expected: once",
     ),
     "reads past a shard": (
-        (("column + columns, mask=mask", "column + columns"),),
+        (("column, mask=mask", "column"),),
         "a kernel loads from memory outside every shard, 8 bytes at once",
     ),
     "writes past a shard": (
-        (("columns, tile, mask=mask", "columns, tile"),),
+        (("column, tile, mask=mask", "column, tile"),),
         "a kernel stores to memory outside every shard, 16 bytes at once",
     ),
     "writes into an input": (
-        (("tl.store(out", "tl.store(shard, tl.load(shard))\n    tl.store(out"),),
+        (("tl.store(target", "tl.store(source, tl.load(source))\n    tl.store(target"),),
         "a kernel stores into the input shard of device 0",
     ),
     "changes an input": (
@@ -127,6 +127,18 @@ TRITON: Faults = {
     "pieces that leave a gap, as both ends know them": (
         (("*source_box(s)[:2]", "s * 3, s * 3 + 1"), ("(low, high, *", "(low, low + 1, *")),
         "device 0: what it is sent is not its shard, once",
+    ),
+    "another kernel than the one that is followed": (
+        (("pull, Tiles()", "copy_rows, Tiles()"),),
+        r"device 0: the kernel cannot be followed: copy_rows\(\) missing .*",
+    ),
+    "a kernel that is not said to be launched as it is": (
+        (("number, largest", "number, most"),),
+        "the module has no largest",
+    ),
+    "a host without tiles": (
+        (("exchange, kernel, tiles =", "exchange, kernel, rows ="),),
+        "the module has no tiles",
     ),
     "right after that": ((), RIGHT),
 }

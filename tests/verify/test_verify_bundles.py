@@ -189,7 +189,7 @@ DETAILS = {
     "windows, protocol, text, backward",
     "triton_gpu": (
         "twin 11x4; at full size: constants, index functions, transfers, sampled programs, "
-        "text, backward"
+        "copies, text, backward"
     ),
 }
 
@@ -313,7 +313,7 @@ def test_meshes_too_large_to_run_are_not_called_right(tmp_path: Path) -> None:
         (256, 128), "int8", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
     )
     emit(reshard).write(tmp_path / "wide")
-    own = {"pallas_tpu": "hints, windows, protocol, ", "triton_gpu": ""}
+    own = {"pallas_tpu": "hints, windows, protocol, ", "triton_gpu": "copies, "}
     for report in verify(tmp_path):
         assert report.verdict == "skipped"
         assert report.detail == (

@@ -52,7 +52,6 @@ class TritonGpu(Backend):
         "torch_group",
         "torch_processes",
         "torch_tensors",
-        "triton_check",
         "triton_listed",
         "triton_rows",
     )

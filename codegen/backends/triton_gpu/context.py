@@ -65,8 +65,8 @@ class TritonText:
     def self_check(self) -> str:
         """What the self-check of the module sees of it."""
         if self.elements > MOST_MOVED:
-            return "of boxes, peers, copies; the tensor is too large for more"
-        return "of boxes, peers, copies; then moved"
+            return "of boxes and peers; the tensor is too large for more"
+        return "of boxes and peers; then moved"
 
     @property
     def box_names(self) -> str:
@@ -153,7 +153,6 @@ def _host(request: Request, kernel: Kernel) -> tuple[str, ...]:
     back = NAME if request.backward else f"{NAME}_backward"
     host = ["__package__", "SHAPE", "DTYPE", "PLAN", 'f"{SOURCE} -> {TARGET}"']
     host += ["EXCHANGE", "pull_kernel", "TILES"]
-    host += ["knows_me=True"] if kernel.knows_me else []
     host += [f'backward="{back}"'] if request.derivative else []
     return (
         *called("EXCHANGE = Exchange", [*ends, *cut]),

@@ -29,9 +29,6 @@ from shardwright.ir.algebra.index import Index, Value, floor_div, mod
 from shardwright.ir.algebra.printers import TRITON
 from shardwright.ir.exchange import Exchange
 
-GIVEN = ("WIDTH", "LANES", "ROWS", "COLUMNS", "COLUMN_BLOCKS")
-"""What the kernel gives on to the copy of rows as it is launched with it."""
-
 
 @dataclass(frozen=True)
 class Kernel(PeerEnds):
@@ -259,12 +256,13 @@ class Kernel(PeerEnds):
         }
         return [
             f"{self.copy}(",
-            f"    shard_at(peers, {sender}, out, LANES),",
+            f"    shard_at(peers, {sender}, out, BLOCK),",
             "    out,",
             *(f"    {line}" for line in sum_argument("read", rows.read, room)),
             *(f"    {line}" for line in sum_argument("write", rows.write, room)),
             *(f"    {name}={TRITON.text(value)}," for name, value in values.items()),
-            *(f"    {name}={name}," for name in ("block", *GIVEN)),
+            "    block=block,",
+            "    BLOCK=BLOCK,",
             ")",
         ]
 

@@ -115,7 +115,7 @@ def test_one_launch_a_device(refits: Refits, which: str, interpreted: str, tmp_p
 def test_it_checks_itself(tmp_path: Path) -> None:
     reshards = {name: layer(*AMONG)[name] for name in ("q_proj", "o_proj", "norm1", "conv")}
     written(reshards, tmp_path / "bundles")
-    said = "what is sent is what is expected, and fills every target shard; kernels copy just that"
+    said = "what is sent is what is expected, and fills every target shard"
     elements = 2 * 64 * 64 + 64 + 8 * 3 * 4 * 16
     moved = f"ok: {said}; {elements} elements moved by the kernel and by an exchange\n"
     assert checked(tmp_path) == (moved, "", 0)
@@ -164,10 +164,10 @@ def test_the_kernel_moves_sixteen_bytes_at_once(refits: Refits) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from shardwright.codegen.backends.triton_gpu.compile import resources
+    from shardwright.codegen.backends.triton_gpu.compile import group_launch, resources
 
     module = loaded(refits["apart"][1])
-    kernel, fixed = module._HOST.kernel, module._HOST.constants()
+    kernel, fixed = module._HOST.kernel, group_launch.constants(module)
     names = kernel.arg_names
     for target, kind in (
         (GPUTarget("cuda", 90, 32), "ptx"),

@@ -107,7 +107,7 @@ for path in sys.argv[1:]:
         assert all(torch.equal(a, b) for a, b in zip(got, expected))
         assert len(launches) == len(out)
     addresses = shards[0].data_ptr(), out[0].data_ptr()
-    print(own.tiles.constants(True)[:2], all(address % 16 == 0 for address in addresses))
+    print(own.tiles.block(True)[:2], all(address % 16 == 0 for address in addresses))
 """
 
 
@@ -143,8 +143,7 @@ def assembly(module: ModuleType, aligned: bool = True) -> str:
     names, given = made.arg_names, launch.types(module)
     if not aligned:
         given["out"] = f"*i{8 * own.itemsize}"
-    fixed = [name for name in names if name not in given]
-    values = dict(zip(fixed, own.tiles.constants(aligned), strict=True))
+    values = {"BLOCK": own.tiles.block(aligned)}
     pointers = [k for k, name in enumerate(names) if given.get(name, "").startswith("*")]
     compiled = triton.compile(
         ASTSource(

@@ -1,5 +1,6 @@
 """The self-check of a Triton module: who sends what is written twice, by senders and by receivers,
-and a fault in either, in the kernel or in what the host launches shows."""
+and a fault in either, in the kernel or in what the host launches shows. Of a tensor that is too
+large to move, kernel and launch are the verifier's alone: see `test_gpu_copies`."""
 
 from __future__ import annotations
 
@@ -26,9 +27,7 @@ for name in sys.argv[1:]:
     except SystemExit as error:
         print(f"{name}: {error}")
 """
-PROVED = (
-    "ok: what is sent is what is expected, and fills every target shard; kernels copy just that"
-)
+PROVED = "ok: what is sent is what is expected, and fills every target shard"
 MOVED = "elements moved by the kernel and by an exchange"
 
 FAULTS = {
@@ -56,13 +55,13 @@ FAULTS = {
     ),
     "start_off_by_one": (
         r"read=\(low0 - from0\)",
-        "read=(low0 - from0 - 1)",
-        r"device 0: wrong copy by the kernel, {'sender': 0, 'read': -2, .*}",
+        "read=(low0 - from0 + 1)",
+        r"device 0: wrong target shard, moved by the kernel",
     ),
     "tile_left_out": (
         r"Tiles\(number=4",
         "Tiles(number=3",
-        r"device 1: the kernel does not fill \(4, 6, 0, 2\)",
+        r"device \d: wrong target shard, moved by the kernel",
     ),
     "same_columns_everywhere": (
         r"(?s)(def target_box.*?lo1 = )[^\n]*",
@@ -80,14 +79,11 @@ FAULTS = {
 
 LARGE = {
     "right": ("", "", rf"{PROVED} \(2097152 elements, none moved\)"),
-    "nothing_read": (r"read=[^\n]*,", "read=0,", r"device 1: wrong copy by the kernel, {.*}"),
-    "written_elsewhere": (r"write=", "write=1024 + ", r"device 0: wrong copy by the kernel, {.*}"),
-    "one_sender": (r"a0 = .*", "a0 = receiver", "device 0: the kernel does not fill .*"),
-    "too_few_rows": (r"rows=256", "rows=255", "device 0: the kernel does not fill .*"),
-    "rows_too_near": (r"read_row=1024", "read_row=128", r"device 0: wrong copy .*"),
-    "tile_too_small": (r"largest=\(256,", "largest=(128,", r"device 0: wrong copy .*"),
-    "units_too_wide": (r"width=4", "width=256", r"device 0: wrong copy .*"),
-    "block_of_another": (r"block=block", "block=block // 2", r"device 0: wrong copy .*"),
+    "receivers_of_another": (
+        r"(def receivers\(sender\):)",
+        r"\1\n    return [sender]",
+        r"\(.*\) from device \d to device \d is not what is sent there",
+    ),
 }
 """As FAULTS, for a tensor that is too large to move."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -34,7 +36,10 @@ _FIELDS = (
 def constants(module: ModuleType) -> dict[str, Any]:
     """Return the other arguments, which are compiled in, with the values that the module passes
     where memory begins at multiples of 16 bytes."""
-    found: dict[str, Any] = module._HOST.constants()
+    host = module._HOST
+    listed = (host.processes.listed(device, "cpu") for device in host.exchange.target.ids)
+    support = sys.modules[host.kernel.fn.__module__]
+    found: dict[str, Any] = support.constants(math.gcd(*(each.divisor for each in listed)))
     return found
 
 

@@ -35,10 +35,9 @@ def types(module: ModuleType) -> dict[str, str]:
     return {name: kind for name, kind in given.items() if name in module.pull_kernel.arg_names}
 
 
-def constants(module: ModuleType) -> dict[str, int]:
-    """Return the other arguments, which are compiled in, with the values that the module passes."""
-    names = [name for name in module.pull_kernel.arg_names if name not in types(module)]
-    return dict(zip(names, module._HOST.tiles.constants(True), strict=True))
+def constants(module: ModuleType) -> dict[str, Any]:
+    """Return the other argument, which is compiled in, with the value that the module passes."""
+    return {"BLOCK": module._HOST.tiles.block(True)}
 
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
@@ -48,7 +47,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
     """
     about = {
         **kernel_facts(target, metadata, resources),
-        "constants": constants(module),
+        "constants": {name: each._asdict() for name, each in constants(module).items()},
         "arguments": arguments(types(module), _MEANING),
         "grid": "tiles of a target shard * blocks of the largest, 1, 1",
         "launches": _launches(module),

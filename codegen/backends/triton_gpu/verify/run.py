@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from shardwright.codegen.backends.triton_gpu.verify.copies import check_copies
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
 from shardwright.codegen.backends.triton_gpu.verify.planted import missed
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
@@ -36,19 +37,22 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Execute the module on every bit plane; the names of the checks passed."""
     for execution in compare.runs(case):
         _run_once(module, case, execution)
-    if not case.derivative:
-        return CHECKS
-    with compare.said_of("the derivative"):
-        _transpose(module, case, execution)
-    return (*CHECKS, "derivative")
+    if case.derivative:
+        with compare.said_of("the derivative"):
+            _transpose(module, case, execution)
+    derivative = ("derivative",) if case.derivative else ()
+    # Last, so that what running it shows is said in those words.
+    return (*CHECKS, *derivative, check_copies(compare.named(module, "_HOST")))
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute some programs of a module at full size, moving nothing; the checks passed."""
-    if len(case.devices()) > MAX_DEVICES:
-        return ()
-    sample(module, case)
-    return ("sampled programs",)
+    """Return the checks that a module passes at full size, moving nothing: some programs of its
+    launches, unless the mesh is too large for these, and all that its kernel copies."""
+    sampled = len(case.devices()) <= MAX_DEVICES
+    if sampled:
+        sample(module, case)
+    copies = check_copies(compare.named(module, "_HOST"))
+    return ("sampled programs", copies) if sampled else (copies,)
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:

@@ -1,0 +1,145 @@
+"""What the pull kernel copies, checked at full size: just what is sent, from where it is to where
+it belongs.
+
+The kernel's programs are followed (`trace`), of each tile and each outer index that of the first
+block and that of the last one: these copy the same rows, of which the copy takes the block's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from shardwright.codegen.backends.triton_gpu.verify.trace import RowCopy, trace
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.compare import MismatchError
+
+FOLLOWED = 2**18
+"""Of kernels with more programs of first blocks in all, those of some devices are followed."""
+SOME = 32
+"""So many devices, and the last."""
+
+Box = tuple[int, ...]
+"""Half-open ranges of a tensor, one after another: (low, high, low, high, ...)."""
+
+
+def check_copies(host: Any) -> str:
+    """Check what the kernel of a module's host copies on each device, of large meshes on some;
+    return what is checked, in words.
+
+    Raises MismatchError, with the device, for a copy of anything else than a part of a piece that
+    the device is to get, or than `Tiles` allows for, and for pieces that copies do not fill.
+    """
+    compare.names(host, ("exchange", "kernel", "places", "tiles"))
+    compare.names(host.tiles, ("block", "ends", "largest", "number", "programs"))
+    ids = host.exchange.target.ids
+    first = host.tiles.number * math.prod(host.tiles.largest[:-2])
+    receivers = _spread(len(ids), max(FOLLOWED // first, 1))
+    for receiver in receivers:
+        with compare.said_of(f"device {ids[receiver]}"):
+            _check_device(host, receiver, first)
+    some = "" if len(receivers) == len(ids) else f" at {len(receivers)} of {len(ids)} devices"
+    return f"copies{some}"
+
+
+def _check_device(host: Any, receiver: int, first: int) -> None:
+    """Check the copies of a device; `first`: how many of its programs copy first blocks."""
+    device = host.exchange.target.ids[receiver]
+    found: dict[Any, list[Box]] = {piece: [] for piece in host.exchange.incoming(receiver)}
+    later = host.tiles.programs(True) - first  # how far those of the last blocks are from these
+    for program in range(first if found else 0):
+        copy, last = (trace(host, device, number) for number in (program, program + later))
+        if last != (copy and copy._replace(block=later // first)):
+            raise MismatchError(f"wrong copy by the kernel, {last} of the last block, {copy}")
+        if copy is not None:
+            piece, box = _copied(host, receiver, copy, found)
+            found[piece].append(box)
+    for piece, boxes in found.items():
+        if not _tiled(piece.box, boxes):
+            raise MismatchError(f"the kernel does not fill {piece.box}")
+
+
+def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> tuple[Any, Box]:
+    """Return the piece that a first block's copy is of, and the box of the tensor that is copied.
+
+    Raises MismatchError if there is none, or `Tiles` does not allow for the copy.
+    """
+    exchange, wrong = host.exchange, f"wrong copy by the kernel, {copy}"
+    if copy.block or copy.sender not in range(len(exchange.source.ids)):
+        raise MismatchError(wrong)
+    columns, rows = copy.columns, copy.rows
+    read_groups, write_groups = (
+        [(columns, 1), (rows, row)] for row in (copy.read_row, copy.write_row)
+    )
+    read = _covered(exchange.source.box(copy.sender), copy.read, read_groups)
+    write = _covered(exchange.target.box(receiver), copy.write, write_groups)
+    mine = [piece for piece in pieces if read == write and piece.sender == copy.sender]
+    piece = next((each for each in mine if read is not None and _inside(read, each.box)), None)
+    if piece is None or read is None or not _allowed(host.tiles, copy):
+        raise MismatchError(wrong)
+    return piece, read
+
+
+def _allowed(tiles: Any, copy: RowCopy) -> bool:
+    """Return whether a kernel's rows are no more and no longer than the largest that it is launched
+    for, and begin and end at multiples of the units that are moved."""
+    block = tiles.block(True)
+    unit = block.width * (1 if tiles.ends else block.lanes)
+    steps = [copy.read_row, copy.write_row] if copy.rows > 1 else []
+    most, longest = (1, *tiles.largest)[-2:]
+    fits = all(number % unit == 0 for number in (copy.read, copy.write, copy.columns, *steps))
+    return fits and copy.rows <= most and copy.columns <= longest
+
+
+def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box | None:
+    """Return the box of the tensor that elements of a shard cover, in order, or None: from the
+    element `start` on, groups of (extent, stride), minor to major. The shard covers `within`."""
+    shape = _extents(within)
+    strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    if not 0 <= start < math.prod(shape):
+        return None
+    low = [start // stride % extent for stride, extent in zip(strides, shape, strict=True)]
+    found, dim = [1] * len(shape), len(shape)
+    for extent, stride in groups:
+        if extent > 1:
+            dim = max((k for k in range(dim) if strides[k] == stride), default=-1)
+        while extent > 1:
+            held = min(extent, shape[dim])
+            if dim < 0 or low[dim] + held > shape[dim] or extent % held:
+                return None
+            found[dim], extent = held, extent // held
+            dim -= extent > 1
+    starts = [first + at for first, at in zip(within[::2], low, strict=True)]
+    return tuple(end for at, held in zip(starts, found, strict=True) for end in (at, at + held))
+
+
+def _tiled(box: Box, parts: Sequence[Box]) -> bool:
+    """Return whether boxes of one shape tile a box, each at a multiple of its extents."""
+    shapes, places = {_extents(part) for part in parts}, {part[::2] for part in parts}
+    elements = sum(math.prod(_extents(part)) for part in parts)
+    if len(shapes) != 1 or len(places) != len(parts) or elements != math.prod(_extents(box)):
+        return False
+    steps = [zip(place, box[::2], *shapes, strict=True) for place in places]
+    return all((at - low) % extent == 0 for step in steps for at, low, extent in step)
+
+
+def _extents(box: Box) -> Box:
+    return tuple(high - low for low, high in zip(box[::2], box[1::2], strict=True))
+
+
+def _inside(part: Box, box: Box) -> bool:
+    """Return whether a box lies in another."""
+    ends = zip(part[::2], box[::2], part[1::2], box[1::2], strict=True)
+    return all(low >= first and high <= last for low, first, high, last in ends)
+
+
+def _spread(count: int, most: int) -> Sequence[int]:
+    """Return all of so many positions; of more than `most` the ends, and some whose coordinates
+    along every axis of the mesh differ."""
+    if count <= most:
+        return range(count)
+    start = count * 377 // 610  # the golden section: multiples spread along every axis
+    step = next(step for step in itertools.count(start) if math.gcd(step, count) == 1)
+    return sorted({0, count - 1, *(n * step % count for n in range(min(most, SOME)))})
