@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "8ed1d6b5568d365c",
-    "pallas_tpu": "cb1240d11ea3df77",
-    "triton_gpu": "cb2cff2ed93b70ce",
+    "jax_xla": "b03d3dbec8713a99",
+    "pallas_tpu": "a86eb054d221a008",
+    "triton_gpu": "2dc04fadcc84e3f4",
 }
 
 
