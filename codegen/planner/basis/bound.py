@@ -83,13 +83,12 @@ class Estimates:
 
     def quick(self, state: State) -> float:
         """Return a cheap lower bound on the seconds from a state to the target."""
-        return self.remaining.so_far(state) if self.basis.is_thorough else self.ahead(state)
+        return self.remaining.so_far(state)
 
     def ahead(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target: what is lacking, and,
-        in an exact search, what `relaxed` says."""
-        lacking = self.lacking(state)
-        return max(lacking, self.remaining.seconds(state)) if self.basis.is_thorough else lacking
+        """Return a lower bound on the seconds from a state to the target: what is lacking, and
+        what `relaxation` says."""
+        return max(self.lacking(state), self.remaining.seconds(state))
 
     def lacking(self, state: State) -> float:
         """Return a cheap lower bound: a device must receive all that it lacks of its target
@@ -105,20 +104,20 @@ class Estimates:
 
     @cached_property
     def _hosts(self) -> Hosts | None:
-        """In an exact search: what is nearly all there is to pay leads a greedy one astray."""
+        """The hosts of the topology, where there are several."""
         topology = self.network.topology
         if not isinstance(topology, Hierarchical) or topology.hosts == 1:
             return None
-        if not self.basis.is_thorough or topology.host_size > LARGEST_HOST:
+        if topology.host_size > LARGEST_HOST:
             return None
         return Hosts(self.basis, topology, tuple(prices.ids for prices in self.prices))
 
     def with_permute(self, state: State, whole: bool) -> float:
         """Return a lower bound on the seconds from a state to the target if a permute is next;
-        not `whole`: without what `relaxed` says."""
+        not `whole`: without what `relaxation` says."""
         if not whole and self.basis.layers > 1:  # it may move nothing
             return self.lacking(state)
-        is_told = whole and self.basis.is_thorough and state.unreduced == self.basis.kept
+        is_told = whole and state.unreduced == self.basis.kept
         if is_told and self.remaining.stays(state):
             return self.ahead(state)
         key = product_of(state), is_told

@@ -39,6 +39,22 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(number // d for d in small)}))
 
 
+@functools.cache
+def factorings(number: int, count: int) -> tuple[tuple[int, ...], ...]:
+    """Return the ways to write a number as a product of so many factors, in order.
+
+    >>> factorings(4, 2)
+    ((1, 4), (2, 2), (4, 1))
+    """
+    if count == 0:
+        return ((),) if number == 1 else ()
+    return tuple(
+        (first, *rest)
+        for first in divisors(number)
+        for rest in factorings(number // first, count - 1)
+    )
+
+
 def primes(number: int) -> tuple[int, ...]:
     """Return the prime factors, ascending, as often as they divide."""
     found, divisor = [], 2

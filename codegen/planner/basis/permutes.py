@@ -7,7 +7,7 @@ keeps it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,23 +45,8 @@ class Permutes:
         key = parts, state.unreduced, layers
         if key not in self._choices:
             alike = (self._states(layer, state.unreduced, parts) for layer in layers)
-            self._choices[key] = self._choice(itertools.chain.from_iterable(alike))
+            self._choices[key] = self.choice(itertools.chain.from_iterable(alike))
         return self._choices[key]
-
-    def swaps(self, state: State) -> Choice:
-        """Return the target, if a permute leads there, and the states in which two sub-axes of
-        one size, or two neighbours of any size, have changed places."""
-        goal = self.basis.goal
-        found: dict[State, None] = {}
-        if goal.unreduced == state.unreduced and product_of(goal) == product_of(state):
-            found[goal] = None
-        for layer in self._layers(state):
-            if layer != state.layer and self._fits(state, layer):
-                found[state._replace(layer=layer)] = None
-        for dims in self._swapped(state):
-            found[state._replace(dims=dims)] = None
-        found.pop(state, None)
-        return self._choice(found)
 
     def seconds(self, state: State, receivers: Integers) -> Floats:
         """Return what permutes from a state cost, by the receivers [k, devices] of each."""
@@ -75,7 +60,8 @@ class Permutes:
         nbytes = self.estimates.shard_bytes(state)
         return self.estimates.network.seconds_each(senders, receivers, moving, nbytes)
 
-    def _choice(self, states: Iterable[State]) -> Choice:
+    def choice(self, states: Iterable[State]) -> Choice:
+        """Return states of as many parts with their receivers."""
         found = tuple(states)
         receivers = np.empty((len(found), self.basis.size), dtype=np.int64)
         for row, state in zip(receivers, found, strict=True):
@@ -139,15 +125,6 @@ class Permutes:
             number = number * parts_of(digits) + self.basis.index(digits)
         return number
 
-    def _fits(self, state: State, layer: int) -> bool:
-        """Return whether the digits are sub-axes of the other order's meshes too."""
-        borders = self.basis.borders[layer]
-        return all(
-            stride in borders and stride * size in borders
-            for digits in state.dims
-            for stride, size in digits
-        )
-
     def _pieces(self, layer: int, digits: Digits) -> Digits:
         """Return digits cut at every border, as far as one chain of borders goes."""
         found: list[tuple[int, int]] = []
@@ -161,18 +138,6 @@ class Permutes:
                 at = end
             found += reversed(minor_first)
         return tuple(found)
-
-    def _swapped(self, state: State) -> Iterator[tuple[Digits, ...]]:
-        used = (*itertools.chain.from_iterable(state.dims), *state.unreduced)
-        rows = [self._pieces(state.layer, digits) for digits in state.dims]
-        rows.append(self._pieces(state.layer, self.basis.free(used)))
-        places = [(i, j) for i, row in enumerate(rows) for j in range(len(row))]
-        for (i, j), (k, m) in itertools.combinations(places, 2):
-            neighbours = i == k < len(state.dims) and abs(j - m) == 1
-            if rows[i][j][1] == rows[k][m][1] or neighbours:
-                changed = [list(row) for row in rows]
-                changed[i][j], changed[k][m] = rows[k][m], rows[i][j]
-                yield tuple(merged(tuple(row)) for row in changed[:-1])
 
 
 def _apart(digits: set[tuple[int, int]]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.graph import Basis
+from shardwright.codegen.planner.basis.guided import ALIKE, Guided
 from shardwright.codegen.planner.basis.naming import Naming, split_of
 from shardwright.codegen.planner.basis.permutes import Permutes
 from shardwright.codegen.planner.basis.search import Allowed, Path, Search
@@ -105,7 +106,17 @@ def _routed(step: Step, network: Network, itemsize: int) -> float:
 
 
 def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None:
-    return Search(basis, estimates, Permutes(basis, estimates), allowed).run()
+    """Return the cheapest path: where there are few shardings the exact one, unless the led search
+    has one as good of fewer steps."""
+    permutes = Permutes(basis, estimates)
+    known = Guided(basis, estimates, permutes, allowed).run()
+    if known is not None and not basis.is_exact:
+        return known
+    found = Search(basis, estimates, permutes, allowed, known).run()
+    if found is None or known is None or len(known.steps) >= len(found.steps):
+        return found
+    is_alike = known.seconds <= (1 + ALIKE) * found.seconds
+    return replace(known, bound=found.bound) if is_alike else found
 
 
 def within(estimates: Estimates, memory_limit: int | None) -> Allowed:

@@ -1,0 +1,347 @@
+"""A search for basis steps that is led by the target, for as many devices as there are.
+
+It looks on from few shardings, and from each only at steps that bring a sharding nearer to the
+target (`alignment.py`):
+
+    slice        digits that a dimension misses next are free: nothing else is tried then. Else free
+                 digits anywhere, before the first step that moves
+    all_gather   what is too much, of one dimension or of several at once
+    all_to_all   the minor-most digits to where they are missed, several at once; or one dimension's
+                 minor-most to any other
+    permute      to the target's arrangement of as many parts
+    all_reduce, reduce_scatter  as the basis has them
+
+Among these it is exact: cheapest first by cost and `Estimates.lacking`, a lower bound, up to
+EXPANSIONS shardings.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from shardwright.codegen.planner.basis.alignment import Alignment, Arrangements, aligned
+from shardwright.codegen.planner.basis.bound import Estimates
+from shardwright.codegen.planner.basis.digits import Digits, divisors, merged, minus, parts_of
+from shardwright.codegen.planner.basis.graph import (
+    Basis,
+    Move,
+    State,
+    appended,
+    product_of,
+    with_dim,
+)
+from shardwright.codegen.planner.basis.permutes import Choice, Permutes
+from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, slices_joined
+
+EXPANSIONS = 400
+GREED = 2.0
+# Of the shardings that are reached at once, so many of the cheapest are gone on from to the target.
+COMPLETED = 4
+# Ways to spread free digits over dimensions before anything moves.
+MOST_SPREAD = 256
+# Of two paths whose seconds differ by less than this part of them, the one of fewer steps is taken.
+ALIKE = 1e-3
+
+
+@dataclass(frozen=True)
+class Place:
+    """A sharding beside the target: per dimension, and the digits that are free."""
+
+    dims: tuple[Alignment, ...]
+    free: Digits
+
+
+class _Entry(NamedTuple):
+    """A sharding reached at `cost`, or all permutes from there; no path by it takes less than
+    `least`. `is_told`: whether that is all that is known."""
+
+    key: float
+    number: int  # the order of entering breaks ties, so that a search is always the same
+    cost: float
+    least: float
+    state: State
+    permutes: bool
+    is_told: bool
+
+
+@dataclass
+class Guided:
+    """One led search; `allowed` says whether a step fits in memory."""
+
+    basis: Basis
+    estimates: Estimates
+    permutes: Permutes
+    allowed: Allowed
+    expanded: int = 0
+    _best: dict[State, float] = field(default_factory=dict)
+    _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
+    _queue: list[_Entry] = field(default_factory=list)
+    _arranged: dict[tuple[tuple[int, ...], Digits], Arrangements] = field(default_factory=dict)
+    _entered: int = 0
+    _sliced: set[State] = field(default_factory=set)
+
+    @cached_property
+    def _tie(self) -> float:
+        """What a step counts beyond its seconds."""
+        return ALIKE * self.estimates.lacking(self.basis.start)
+
+    def run(self) -> Path | None:
+        """Return the cheapest path that is found; None if none fits in memory."""
+        self._reach(self.basis.start, 0.0, None)
+        while self._queue and (self.expanded < EXPANSIONS or self.basis.goal not in self._best):
+            entry = heapq.heappop(self._queue)
+            state, cost = entry.state, entry.cost
+            if cost > self._best[state] or self._is_done(entry):
+                continue
+            self.expanded += 1
+            reached = self._permute(state, cost) if entry.permutes else self._step(state, cost)
+            for after in heapq.nsmallest(COMPLETED, reached, self._least):
+                self._complete(after)
+        return self._path(self.basis.goal) if self.basis.goal in self._best else None
+
+    def _least(self, state: State) -> float:
+        """Return what no path by a state takes less than."""
+        return self._best[state] + self.estimates.lacking(state)
+
+    def _is_done(self, entry: _Entry) -> bool:
+        """Return whether there is nothing to find ahead, or less soon than the entry says; then it
+        enters again."""
+        state, cost = entry.state, entry.cost
+        if state == self.basis.goal or entry.least >= self._best.get(self.basis.goal, math.inf):
+            return True
+        if entry.is_told:
+            return False
+        lacking = self.estimates.lacking
+        ahead = self.estimates.with_permute(state, False) if entry.permutes else lacking(state)
+        if entry.least >= cost + ahead:
+            return False
+        self._push(cost, ahead, state, entry.permutes, True)
+        return True
+
+    def _push(self, cost: float, ahead: float, state: State, permutes: bool, is_told: bool) -> None:
+        if cost + ahead < self._best.get(self.basis.goal, math.inf):
+            self._entered += 1
+            key = cost + GREED * ahead
+            entry = _Entry(key, self._entered, cost, cost + ahead, state, permutes, is_told)
+            heapq.heappush(self._queue, entry)
+
+    def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:
+        """Note a path to a state, if it is cheaper than others."""
+        if cost >= self._best.get(state, math.inf):
+            return False
+        self._best[state] = cost
+        if came is not None:
+            self._came[state] = came
+        self._push(cost, 0.0, state, False, False)
+        return True
+
+    def _step(self, state: State, cost: float) -> list[State]:
+        """Take every step but permutes."""
+        reached = list[State]()
+        for move in self._moves(state):
+            if self.allowed(state, move.after):
+                seconds = self.estimates.seconds(state, move)
+                total = cost + seconds + self._tie
+                if self._reach(move.after, total, (state, move, seconds)):
+                    reached.append(move.after)
+        if self.allowed(state, state):
+            self._push(cost, self.estimates.lacking(state), state, True, False)
+        return reached
+
+    def _permute(self, state: State, cost: float) -> list[State]:
+        """Take every permute."""
+        choice, reached = self._choice(state), list[State]()
+        if choice is None:
+            return []
+        seconds_each = self.permutes.seconds(state, choice.receivers).tolist()
+        for after, seconds in zip(choice.states, seconds_each, strict=True):
+            came, total = (state, Move("permute", (), after), seconds), cost + seconds + self._tie
+            if after != state and self._reach(after, total, came):
+                reached.append(after)
+        return reached
+
+    def _complete(self, state: State) -> None:
+        """Go on to the target: what is free and missing is sliced, what others miss goes there,
+        the rest is gathered."""
+        cost, layer = self._best[state], self.basis.goal.layer
+        while state != self.basis.goal and state.layer == layer:
+            if state.unreduced != self.basis.kept:
+                return
+            place = self._place(state)
+            move = self._next_slice(state, place)
+            if move is None:
+                hits = list(self._hits(state, place, (), frozenset(), frozenset()))
+                move = max(hits, key=lambda hit: parts_of(hit.digits), default=None)
+            move = move or self._all_gathered(state, place)
+            if not self.allowed(state, move.after):
+                return
+            seconds = self.estimates.seconds(state, move)
+            cost += seconds + self._tie
+            if not self._reach(move.after, cost, (state, move, seconds)):
+                return
+            state = move.after
+
+    def _all_gathered(self, state: State, place: Place) -> Move:
+        gone = tuple(itertools.chain.from_iterable(found.excess for found in place.dims))
+        dims = tuple(merged(found.shared) for found in place.dims)
+        return Move("all_gather", gone, state._replace(dims=dims))
+
+    def _path(self, state: State) -> Path:
+        found: list[tuple[Move, float]] = []
+        while state in self._came:
+            state, move, seconds = self._came[state]
+            if move.op == "permute":
+                move = move._replace(digits=self.permutes.digits(state, move.after))
+            found.append((move, seconds))
+        steps, costs = slices_joined(found[::-1])
+        bound = (1 - ROUNDING) * self.estimates.lacking(self.basis.start)
+        return Path(steps, costs, bound)
+
+    def _place(self, state: State) -> Place:
+        goal = self.basis.goal.dims
+        dims = tuple(aligned(*pair) for pair in zip(state.dims, goal, strict=True))
+        return Place(dims, self.basis.free_of(state))
+
+    def _moves(self, state: State) -> Iterator[Move]:
+        """Yield the steps that are tried, but permutes."""
+        reductions = tuple(self.basis.reductions(state))
+        yield from reductions
+        if state.layer != self.basis.goal.layer:
+            yield from self._spread(state, self.basis.free_of(state))
+            for dim in range(len(state.dims)):
+                yield from self.basis.narrowings(state, dim)
+            return
+        place = self._place(state)
+        taken = None if reductions else self._next_slice(state, place)
+        if taken is not None:
+            yield taken
+            return
+        yield from self._spread(state, place.free)
+        yield from self._gathers(state, place)
+        yield from self._exchanges(state, place)
+
+    def _next_slice(self, state: State, place: Place) -> Move | None:
+        """Return the slice over all that dimensions miss next and that is free, if there is."""
+        dims, free, digits = list(state.dims), place.free, list[tuple[int, int]]()
+        for dim, found in enumerate(place.dims):
+            if found.excess:
+                continue
+            for digit in found.missing:
+                part = _free_part(digit, free)
+                if part is None:
+                    break
+                free = minus(free, (part,))
+                dims[dim] = merged((*dims[dim], part))
+                digits.append(part)
+                if part != digit:
+                    break
+        after = state._replace(dims=tuple(dims))
+        return Move("slice", tuple(digits), after) if digits else None
+
+    def _spread(self, state: State, free: Digits) -> Iterator[Move]:
+        """Yield slices over free digits, in any dimensions, if nothing has moved yet."""
+        if state in self._sliced or self._best[state] > 2 * self._tie:
+            return
+        rank = len(state.dims)
+        pieces = self.basis.pieces(state.layer, free)
+        if (rank + 1) ** len(pieces) > MOST_SPREAD:
+            pieces = tuple(sorted(free, reverse=True))
+        if (rank + 1) ** len(pieces) > MOST_SPREAD:
+            pieces = ()
+        for places in itertools.product(range(-1, rank), repeat=len(pieces)):
+            dims, taken = list(state.dims), []
+            for piece, dim in zip(pieces, places, strict=True):
+                if dim >= 0:
+                    dims[dim] = merged((*dims[dim], piece))
+                    taken.append(piece)
+            if taken:
+                after = state._replace(dims=tuple(dims))
+                self._sliced.add(after)
+                yield Move("slice", tuple(taken), after)
+
+    def _gathers(self, state: State, place: Place) -> Iterator[Move]:
+        over = [dim for dim, found in enumerate(place.dims) if found.excess]
+        for count in range(1, len(over) + 1):
+            for chosen in itertools.combinations(over, count):
+                dims, gone = list(state.dims), list[tuple[int, int]]()
+                for dim in chosen:
+                    dims[dim] = merged(place.dims[dim].shared)
+                    gone += place.dims[dim].excess
+                yield Move("all_gather", tuple(gone), state._replace(dims=tuple(dims)))
+        for dim in over:
+            for kept, moved in self._tails(state, place, dim):
+                yield Move("all_gather", moved, with_dim(state, dim, kept))
+
+    def _tails(self, state: State, place: Place, dim: int) -> Iterator[tuple[Digits, Digits]]:
+        """Yield the ways to cut a dimension's digits in two within what is too much."""
+        most = parts_of(place.dims[dim].excess)
+        for kept, moved in self.basis.tails(state, dim):
+            if parts_of(moved) <= most:
+                yield kept, moved
+
+    def _exchanges(self, state: State, place: Place) -> Iterator[Move]:
+        yield from self._hits(state, place, (), frozenset(), frozenset())
+        for dim, found in enumerate(place.dims):
+            if found.excess:
+                for kept, moved in self._tails(state, place, dim):
+                    without = with_dim(state, dim, kept)
+                    for other in range(len(state.dims)):
+                        if other != dim:
+                            yield Move("all_to_all", moved, appended(without, other, moved))
+
+    def _hits(
+        self,
+        state: State,
+        place: Place,
+        moved: Digits,
+        lost: frozenset[int],
+        gained: frozenset[int],
+    ) -> Iterator[Move]:
+        """Yield all-to-alls that bring digits to where they are missed next: one, and more of them
+        at once."""
+        for dim, found in enumerate(place.dims):
+            if not found.excess or dim in gained or dim in lost:
+                continue
+            for other, wanting in enumerate(place.dims):
+                if other == dim or wanting.excess or other in lost:
+                    continue
+                for kept, some in self._tails(state, place, dim):
+                    if aligned(some, wanting.missing).excess:
+                        continue
+                    after = appended(with_dim(state, dim, kept), other, some)
+                    digits = (*moved, *some)
+                    yield Move("all_to_all", digits, after)
+                    yield from self._hits(
+                        after, self._place(after), digits, lost | {dim}, gained | {other}
+                    )
+
+    def _choice(self, state: State) -> Choice | None:
+        """Return where permutes lead; None while sums are still to be made, and where terms stay
+        that keep to their order of devices."""
+        layer, parts = self.basis.goal.layer, product_of(state)
+        if state.unreduced != self.basis.kept or (state.unreduced and layer != state.layer):
+            return None
+        held = state.dims if layer == state.layer else None
+        free = self.basis.free(state.unreduced)
+        key = parts, state.unreduced
+        if key not in self._arranged:
+            self._arranged[key] = Arrangements.of(self.basis.goal.dims, parts, free)
+        found = self._arranged[key].dims(held)
+        return self.permutes.choice(State(layer, dims, state.unreduced) for dims in found)
+
+
+def _free_part(digit: tuple[int, int], free: Digits) -> tuple[int, int] | None:
+    """Return the largest major part of a digit that is free; None where there is none."""
+    stride, size = digit
+    for part in reversed(divisors(size)):
+        low = stride * size // part
+        for at, room in free:
+            if part > 1 and not low % at and not (at * room) % (low * part):
+                return low, part
+    return None
