@@ -11,6 +11,7 @@ from shardwright.codegen.backends.triton_gpu import context
 from shardwright.codegen.backends.triton_gpu.contract import CONTRACT
 from shardwright.codegen.backends.triton_gpu.group import group_files
 from shardwright.codegen.backends.triton_gpu.runtime import RUNTIME
+from shardwright.codegen.backends.triton_gpu.timeline import timeline
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 """NVIDIA's `sm_` names and AMD's `gfx` names."""
@@ -47,6 +48,7 @@ class TritonGpu(Backend):
 
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
+    timeline = staticmethod(timeline)
     group_files = staticmethod(group_files)
 
 

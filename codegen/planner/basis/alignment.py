@@ -16,7 +16,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.planner.basis.digits import Digits, divisors, merged, minus, parts_of
+from shardwright.codegen.planner.basis.digits import (
+    Digits,
+    divisors,
+    merged,
+    minus,
+    parts_of,
+    primes,
+)
 
 # Arrangements of one number of parts a dimension that are looked at.
 MOST_ARRANGED = 96
@@ -80,13 +87,12 @@ class Slot:
 class Arrangements:
     """Shardings of so many parts a dimension that begin with digits of the target.
 
-    `runs`: ways in which slots take what others miss, by slot and by the dimension that misses it;
-    `left`: for each, the digits that nobody has. `filled`: with these, whatever was there before.
+    `runs`: ways in which slots take what others miss, by slot and by the dimension that misses it.
+    `filled`: with these, and with the digits that nobody has, whatever was there before.
     """
 
     slots: tuple[Slot, ...]
     runs: tuple[tuple[tuple[Digits, ...], ...], ...]
-    left: tuple[Digits, ...]
     filled: tuple[tuple[Digits, ...], ...]
 
     @staticmethod
@@ -95,33 +101,19 @@ class Arrangements:
         at all."""
         cut = [major_parts(digits, count) for digits, count in zip(wanted, parts, strict=True)]
         slots = tuple(Slot(head, count) for head, _, count in cut)
-        heads = tuple(itertools.chain.from_iterable(slot.head for slot in slots))
-        runs = tuple(
-            itertools.islice(_runs(slots, tuple(rest for _, rest, _ in cut)), MOST_ARRANGED)
-        )
-        left = tuple(
-            minus(
-                free, (*heads, *itertools.chain.from_iterable(itertools.chain.from_iterable(run)))
-            )
-            for run in runs
-        )
-        none = ((),) * len(slots)
-        filled = (
-            _filled(slots, run, rest, none, low_first)
-            for run, rest in zip(runs, left, strict=True)
-            for low_first in (False, True)
-        )
-        return Arrangements(slots, runs, left, tuple(dims for dims in filled if dims is not None))
+        every = _runs(slots, tuple(rest for _, rest, _ in cut))
+        runs = tuple(itertools.islice(every, MOST_ARRANGED))
+        filled = (_filled(slots, run, free, low) for run in runs for low in (False, True))
+        return Arrangements(slots, runs, tuple(dims for dims in filled if dims is not None))
 
-    def dims(self, held: tuple[Digits, ...] | None) -> Iterator[tuple[Digits, ...]]:
-        """Yield the digits of every dimension, each sharding once; `held`: the digits before, of
-        which those that may stay do."""
+    def dims(self, held: tuple[Digits, ...] | None, free: Digits) -> Iterator[tuple[Digits, ...]]:
+        """Yield the digits of every dimension, each sharding once; `held`: the digits before, which
+        change places where they have to and stay where they may; `free`: those unused before."""
         found = dict.fromkeys(self.filled)
-        for run, rest in zip(self.runs, self.left, strict=True):
-            for kept_first in (True, False):
-                dims = held and _filled(self.slots, run, rest, held, False, kept_first)
-                if dims:
-                    found[dims] = None
+        for run in self.runs if held is not None else ():
+            dims = _swapped(self.slots, run, (*(held or ()), free))
+            if dims is not None:
+                found[dims] = None
         yield from found
 
 
@@ -162,49 +154,56 @@ def _of_slot(
 
 
 def _filled(
-    slots: tuple[Slot, ...],
-    runs: tuple[tuple[Digits, ...], ...],
-    left: Digits,
-    held: tuple[Digits, ...],
-    low_first: bool,
-    kept_first: bool = True,
+    slots: tuple[Slot, ...], runs: tuple[tuple[Digits, ...], ...], left: Digits, low_first: bool
 ) -> tuple[Digits, ...] | None:
-    """Return the dimensions with what their slots lack made of what is left: digits that they hold
-    already, before or after others of low or of high strides first; None where these do not
-    fit."""
+    """Return the dimensions with what their slots lack made of digits that nobody has, those of low
+    or of high strides first; None where these do not fit."""
+    for slot, own in zip(slots, runs, strict=True):
+        left = minus(left, (*slot.head, *itertools.chain.from_iterable(own)))
     dims = []
-    for slot, own, before in zip(slots, runs, held, strict=True):
+    for slot, own in zip(slots, runs, strict=True):
         count = slot.count // math.prod(map(parts_of, own))
         filling: list[tuple[int, int]] = []
-        for digit in before:
-            for piece in _overlaps(digit, left):
-                count = _take(piece, count, filling, low=False)
-        left, others = minus(left, tuple(filling)), list[tuple[int, int]]()
-        for piece in sorted(left, reverse=not low_first):
-            count = _take(piece, count, others, low_first)
+        for stride, size in sorted(left, reverse=not low_first):
+            part = math.gcd(size, count)
+            if part > 1:
+                filling.append((stride if low_first else stride * size // part, part))
+                count //= part
         if count > 1:
             return None
-        left = minus(left, tuple(others))
-        filled = (*filling, *others) if kept_first else (*others, *filling)
-        dims.append(merged((*slot.head, *filled, *itertools.chain.from_iterable(own))))
+        left = minus(left, tuple(filling))
+        dims.append(merged((*slot.head, *filling, *itertools.chain.from_iterable(own))))
     return tuple(dims)
 
 
-def _take(digit: tuple[int, int], count: int, filling: list[tuple[int, int]], low: bool) -> int:
-    """Append the largest part of a digit, its low or its high end, that divides a count; return
-    the rest of the count."""
-    stride, size = digit
-    part = math.gcd(size, count)
-    if part > 1:
-        filling.append((stride if low else stride * size // part, part))
-    return count // part
+def _swapped(
+    slots: tuple[Slot, ...], runs: tuple[tuple[Digits, ...], ...], rows: tuple[Digits, ...]
+) -> tuple[Digits, ...] | None:
+    """Return the digits that dimensions have before, and last those that are free, after the
+    least exchanges of prime digits that bring the target's to the front and those that others miss
+    to the end; None where these are not of one size."""
+    before = [list(_primes_of(row)) for row in rows]
+    for number, (slot, own) in enumerate(zip(slots, runs, strict=True)):
+        head = _primes_of(slot.head)
+        last = _primes_of(tuple(itertools.chain.from_iterable(own)))
+        row = before[number]
+        if len(head) + len(last) > len(row):
+            return None
+        places = [*range(len(head)), *range(len(row) - len(last), len(row))]
+        for place, digit in zip(places, (*head, *last), strict=True):
+            found = next(((r, r.index(digit)) for r in before if digit in r), None)
+            if found is None or row[place][1] != digit[1]:
+                return None
+            other, at = found
+            other[at], row[place] = row[place], digit
+    return tuple(merged(tuple(row)) for row in before[:-1])
 
 
-def _overlaps(digit: tuple[int, int], left: Digits) -> Iterator[tuple[int, int]]:
-    """Yield what of a digit is left, major to minor."""
-    stride, size = digit
-    for at, room in sorted(left, reverse=True):
-        low, top = max(at, stride), min(at * room, stride * size)
-        is_cut = top > low and not (low % at or low % stride or top % low)
-        if is_cut and not ((at * room) % top or (stride * size) % top):
-            yield low, top // low
+def _primes_of(digits: Digits) -> Digits:
+    """Return digits cut into prime factors, major to minor, the small factors minor."""
+    found: list[tuple[int, int]] = []
+    for stride, size in reversed(digits):
+        for factor in primes(size):
+            found.append((stride, factor))
+            stride *= factor
+    return tuple(reversed(found))

@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,7 +48,7 @@ from shardwright.ir.sharding import Sharding
 # On meshes of up to so many prime factors, and up to so many shardings, all are looked at if need
 # be.
 EXACT_FACTORS = 4
-THOROUGH = 4000
+EXACT = 4000
 
 
 class State(NamedTuple):
@@ -100,12 +101,12 @@ class Basis:
     @cached_property
     def start(self) -> State:
         """The source."""
-        return _state(self.reshard.source, 0)
+        return state_of(self.reshard.source, 0)
 
     @cached_property
     def goal(self) -> State:
         """The target."""
-        return _state(self.reshard.target, self.layers - 1)
+        return state_of(self.reshard.target, self.layers - 1)
 
     @cached_property
     def kept(self) -> Digits:
@@ -187,7 +188,8 @@ class Basis:
         counts = (
             math.perm(atoms, k) * math.comb(k + max(rank, 1) - 1, k) for k in range(atoms + 1)
         )
-        return sum(counts) * self.layers <= THOROUGH
+        orders = (_orders(size) for mesh in self.meshes(0) for _, size in mesh.axes)
+        return sum(counts) * self.layers * math.prod(orders) <= EXACT
 
     @cached_property
     def _indices(self) -> dict[Digits, Integers]:
@@ -331,7 +333,8 @@ def _axes(mesh: Mesh) -> Digits:
     return tuple((stride, size) for stride, (_, size) in zip(strides, mesh.axes, strict=True))
 
 
-def _state(sharding: Sharding, layer: int) -> State:
+def state_of(sharding: Sharding, layer: int) -> State:
+    """Return a sharding in digits; `layer`: the order of devices that they are read in."""
     mesh = sharding.mesh
     dims = tuple(
         merged(tuple((d.stride, d.size) for d in sharding.digits(dim)))
@@ -349,3 +352,9 @@ def with_dim(state: State, dim: int, digits: Digits) -> State:
 def appended(state: State, dim: int, digits: Digits) -> State:
     """Return a state with more digits in one dimension, the minor-most."""
     return with_dim(state, dim, merged((*state.dims[dim], *digits)))
+
+
+def _orders(size: int) -> int:
+    """Return in how many orders an axis can be cut into prime factors."""
+    found = Counter(primes(size))
+    return math.factorial(found.total()) // math.prod(map(math.factorial, found.values()))

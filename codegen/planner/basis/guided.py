@@ -11,8 +11,9 @@ target (`alignment.py`):
     permute      to the target's arrangement of as many parts
     all_reduce, reduce_scatter  as the basis has them
 
-Among these it is exact: cheapest first by cost and `Estimates.lacking`, a lower bound, up to
-EXPANSIONS shardings.
+Cheapest first by cost and GREED times `Estimates.lacking`, a lower bound, up to EXPANSIONS
+shardings. From the best of those that are reached at once it goes straight on to the target, so
+that there soon is a path, and what takes longer than that is left out.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from shardwright.codegen.planner.basis.permutes import Choice, Permutes
 from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, slices_joined
 
 EXPANSIONS = 400
+# After so many more without a better path, the search ends.
+PATIENCE = 100
 GREED = 2.0
 # Of the shardings that are reached at once, so many of the cheapest are gone on from to the target.
 COMPLETED = 4
@@ -84,6 +87,7 @@ class Guided:
     _queue: list[_Entry] = field(default_factory=list)
     _arranged: dict[tuple[tuple[int, ...], Digits], Arrangements] = field(default_factory=dict)
     _entered: int = 0
+    _improved: int | None = None  # how many were looked on from when the best path was found
     _sliced: set[State] = field(default_factory=set)
 
     @cached_property
@@ -94,7 +98,7 @@ class Guided:
     def run(self) -> Path | None:
         """Return the cheapest path that is found; None if none fits in memory."""
         self._reach(self.basis.start, 0.0, None)
-        while self._queue and (self.expanded < EXPANSIONS or self.basis.goal not in self._best):
+        while self._queue and (self._improved is None or self.expanded < self._last):
             entry = heapq.heappop(self._queue)
             state, cost = entry.state, entry.cost
             if cost > self._best[state] or self._is_done(entry):
@@ -104,6 +108,11 @@ class Guided:
             for after in heapq.nsmallest(COMPLETED, reached, self._least):
                 self._complete(after)
         return self._path(self.basis.goal) if self.basis.goal in self._best else None
+
+    @property
+    def _last(self) -> int:
+        """How many shardings are looked on from at most, once a path is found."""
+        return min(EXPANSIONS, (self._improved or 0) + PATIENCE)
 
     def _least(self, state: State) -> float:
         """Return what no path by a state takes less than."""
@@ -136,6 +145,8 @@ class Guided:
         if cost >= self._best.get(state, math.inf):
             return False
         self._best[state] = cost
+        if state == self.basis.goal:
+            self._improved = self.expanded
         if came is not None:
             self._came[state] = came
         self._push(cost, 0.0, state, False, False)
@@ -248,6 +259,10 @@ class Guided:
         """Yield slices over free digits, in any dimensions, if nothing has moved yet."""
         if state in self._sliced or self._best[state] > 2 * self._tie:
             return
+        whole = self._to_parts(state, free)
+        if whole is not None:
+            self._sliced.add(whole.after)
+            yield whole
         rank = len(state.dims)
         pieces = self.basis.pieces(state.layer, free)
         if (rank + 1) ** len(pieces) > MOST_SPREAD:
@@ -264,6 +279,25 @@ class Guided:
                 after = state._replace(dims=tuple(dims))
                 self._sliced.add(after)
                 yield Move("slice", tuple(taken), after)
+
+    def _to_parts(self, state: State, free: Digits) -> Move | None:
+        """Return the slice over free digits, major ones first, that makes as many parts of each
+        dimension as the target has, or a multiple; None where they do not suffice."""
+        dims, taken = list(state.dims), list[tuple[int, int]]()
+        pairs = zip(product_of(state), product_of(self.basis.goal), strict=True)
+        for dim, (count, wanted) in enumerate(pairs):
+            more = wanted // math.gcd(wanted, count)
+            for stride, size in sorted(free, reverse=True):
+                part = math.gcd(size, more)
+                if part > 1:
+                    digit = stride * size // part, part
+                    free, more = minus(free, (digit,)), more // part
+                    dims[dim] = merged((*dims[dim], digit))
+                    taken.append(digit)
+            if more > 1:
+                return None
+        after = state._replace(dims=tuple(dims))
+        return Move("slice", tuple(taken), after) if taken else None
 
     def _gathers(self, state: State, place: Place) -> Iterator[Move]:
         over = [dim for dim, found in enumerate(place.dims) if found.excess]
@@ -332,7 +366,7 @@ class Guided:
         key = parts, state.unreduced
         if key not in self._arranged:
             self._arranged[key] = Arrangements.of(self.basis.goal.dims, parts, free)
-        found = self._arranged[key].dims(held)
+        found = self._arranged[key].dims(held, self.basis.free_of(state))
         return self.permutes.choice(State(layer, dims, state.unreduced) for dims in found)
 
 

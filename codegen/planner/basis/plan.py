@@ -25,12 +25,16 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import Ends, MoveStep, ReduceStep, Step
 from shardwright.ir.unreduced import Fate
 
+# Shards of up to so many bytes may be held on the way, however small source and target are: what
+# they take does not matter, and one gather of a small tensor takes least.
+SMALL_BYTES = 1 << 20
+
 
 def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
-    No shard in between is larger than the larger one of source and target, or, with a limit, no
-    step holds more before and after than that. Where the default cannot be met, the plan says why.
+    No shard in between is larger than the larger one of source and target, but for such as are
+    within SMALL_BYTES, or, with a limit, no step holds more before and after than that. Where the default cannot be met, the plan says why.
     Raises InputError for meshes of different devices, sums of booleans, and a limit that leaves no
     sequence.
     """
@@ -121,9 +125,9 @@ def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None
 
 def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
     """Return whether steps are within a limit; without one, within the larger shard of the two
-    sides."""
+    sides, or SMALL_BYTES."""
     size, goal = estimates.shard_bytes, estimates.basis.goal
-    largest = max(size(estimates.basis.start), size(goal))
+    largest = max(size(estimates.basis.start), size(goal), SMALL_BYTES)
     if memory_limit is None:
         return lambda _, after: after == goal or size(after) <= largest
     return lambda before, after: size(before) + size(after) <= memory_limit
