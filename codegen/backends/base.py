@@ -49,6 +49,7 @@ class Backend(Protocol):
     differentiable: bool = True
     portable: bool = False
     runtime: Runtime
+    on_torus: bool | None = None
     compiler: Compiler | None = None
     contract: Contract
     has_groups: bool = False

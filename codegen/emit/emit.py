@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
 from shardwright.codegen.emit.bundle import Bundle
+from shardwright.codegen.emit.verdict import price_of
 from shardwright.codegen.planner import STRATEGIES
 from shardwright.codegen.planner import plan as plan_of
+from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.spec.description import Description
 from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
 from shardwright.ir.plan import Plan
@@ -32,15 +34,15 @@ def emit(
     reshard = what.reshard if isinstance(what, Plan) else what
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     check_reduces(reshard, backends)
-    among = check_executed("auto" if isinstance(what, Plan) else strategy, backends)
+    check_executed("auto" if isinstance(what, Plan) else strategy, backends)
     if isinstance(what, Plan):
         plan = what
         if plan.prediction is not None:
             topology, memory_limit = plan.prediction.topology, plan.prediction.memory_bytes
-        auto = plan_of(plan.reshard, topology=topology, memory_limit=memory_limit, among=among)
+        auto = _planned(plan.reshard, "auto", topology, memory_limit, backends)
         strategy = "auto" if auto == plan else plan.strategy
     else:
-        plan = plan_of(reshard, strategy, topology=topology, memory_limit=memory_limit, among=among)
+        plan = _planned(reshard, strategy, topology, memory_limit, backends)
     for backend in backends:
         registry.backend(backend).refuse(plan)
     return Bundle(plan, backends, strategy, topology, memory_limit)
@@ -59,12 +61,33 @@ def emit_described(description: Description) -> Bundle:
 
 def planned(description: Description) -> Plan:
     """Return the plan of a description, whether its backends take it or not."""
-    return plan_of(
+    return _planned(
         description.reshard(),
         description.strategy,
-        topology=description.topology,
-        memory_limit=description.memory_limit,
-        among=executed_by(description.backends),
+        description.topology,
+        description.memory_limit,
+        description.backends,
+    )
+
+
+def _planned(
+    reshard: Reshard,
+    strategy: str,
+    topology: str | None,
+    memory_limit: int | None,
+    backends: tuple[str, ...],
+) -> Plan:
+    """Return a plan; `auto` chooses by what the modules of the backends take."""
+    price = None
+    if topology is not None and strategy == "auto":
+        price = price_of(backends, network_of(reshard, topology))
+    return plan_of(
+        reshard,
+        strategy,
+        topology=topology,
+        memory_limit=memory_limit,
+        among=executed_by(backends),
+        price=price,
     )
 
 

@@ -11,7 +11,8 @@ and /h200, 900 GB/s a GPU, both ways. Between hosts: NVIDIA DGX H100 data sheet,
 400 Gb/s a host. Latencies: about a microsecond a hop (jax-ml.github.io/scaling-book/tpus, "ICI
 latency"); the order of a small NCCL message within a host, and over InfiniBand
 (github.com/NVIDIA/nccl, src/graph/tuning.cc, `hwLat`: 0.6 to 1 on NVLink, 5 to 8 on the
-network). HBM: the same pages, 3.35 and 4.8 TB/s a GPU. They are presets, not measurements: state your own where you have them.
+network). HBM: the same pages, 3.35 and 4.8 TB/s a GPU. They are presets, not measurements: state
+your own where you have them.
 
 `ragged`: see TPU_RAGGED; `h100,ragged=0` is without. On GPUs of one host XLA's has been reported at
 2% of NVLink (openxla/xla #33386, B200), and near the network's bandwidth between hosts.

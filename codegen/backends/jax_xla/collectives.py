@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.planner.network.collectives import positions_of_groups
+from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.axes import AxisRef, contains
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.mesh import Mesh
@@ -34,10 +36,18 @@ class AxisChange:
 
 @dataclass(frozen=True)
 class Collectives:
-    """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds."""
+    """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds.
+    `asked`: the collectives among them."""
 
     lines: tuple[str, ...]
     wire: tuple[int, int]
+    asked: tuple[Collective, ...] = ()
+
+
+def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
+    """Return a collective among positions of a mesh that differ in some digits; `nbytes`: of its
+    result."""
+    return Collective(op, nbytes, positions_of_groups(digits, devices).tolist())
 
 
 def collectives_of(
@@ -65,7 +75,7 @@ def collectives_of(
     program.cut(exchange.target.local_shape)
     *first, last = program.lines or ["x = x"]
     wire = program.wire, program.wire * reshard.source.mesh.size
-    return Collectives((*first, last.replace("x = ", "y = ", 1)), wire)
+    return Collectives((*first, last.replace("x = ", "y = ", 1)), wire, tuple(program.asked))
 
 
 def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
@@ -123,6 +133,7 @@ class _Statements:
     named: Callable[[Refs], str]
     lines: list[str] = field(default_factory=list)
     wire: int = 0
+    asked: list[Collective] = field(default_factory=list)
 
     def _size(self, refs: Refs) -> int:
         return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
@@ -143,6 +154,7 @@ class _Statements:
         self.lines.append(f"x = lax.all_to_all(x, {self.named(refs)}, {how})")
         self.shape[concat] *= count
         self._reshape(self.shape)
+        self._ask("all-to-all", refs)
 
     def all_gather(self, axis: int, refs: Refs) -> None:
         """Bring the parts of a dimension together, whole ones along an axis of their own: parts
@@ -155,6 +167,12 @@ class _Statements:
         self.shape[axis] *= count
         if not is_outermost:
             self._reshape(self.shape)
+        self._ask("all-gather", refs)
+
+    def _ask(self, op: str, refs: Refs) -> None:
+        mesh, nbytes = self.reshard.source.mesh, math.prod(self.shape) * self.reshard.itemsize
+        digits = tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
+        self.asked.append(among(op, nbytes, digits, mesh.size))
 
     def _reshape(self, shape: list[int]) -> None:
         self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")

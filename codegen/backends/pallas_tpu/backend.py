@@ -33,6 +33,7 @@ class PallasTpu(Backend):
     """One SPMD kernel in which every device pushes its tiles to receivers."""
 
     name = context.NAME
+    on_torus = True
     unsupported = context.UNSUPPORTED
     runtime = RUNTIME
     contract = CONTRACT

@@ -95,4 +95,3 @@ def _hops(each: Round, ids: Integers, sizes: tuple[int, ...]) -> Iterator[Flows]
     sender, receiver = ids[device], ids[each.hop.to(device)]
     for size in sizes:
         yield Flows(sender, receiver, np.full(ids.size, float(size)))
-

@@ -31,6 +31,7 @@ class TritonGpu(Backend):
     """Kernels that copy tiles, a program a block, and the code around them."""
 
     name = context.NAME
+    on_torus = False
     runtime = RUNTIME
     contract = CONTRACT
     compiler = Compiler(

@@ -76,7 +76,7 @@ def major_parts(digits: Digits, count: int) -> tuple[Digits, Digits, int]:
 
 
 @dataclass(frozen=True)
-class Slot:
+class Vacancy:
     """What is still to be filled of a dimension: a number of parts after the target's digits."""
 
     head: Digits
@@ -91,7 +91,7 @@ class Arrangements:
     `filled`: with these, and with the digits that nobody has, whatever was there before.
     """
 
-    slots: tuple[Slot, ...]
+    slots: tuple[Vacancy, ...]
     runs: tuple[tuple[tuple[Digits, ...], ...], ...]
     filled: tuple[tuple[Digits, ...], ...]
 
@@ -100,7 +100,7 @@ class Arrangements:
         """Return those nearest to the target; `wanted`: its digits, `free`: those that may be used
         at all."""
         cut = [major_parts(digits, count) for digits, count in zip(wanted, parts, strict=True)]
-        slots = tuple(Slot(head, count) for head, _, count in cut)
+        slots = tuple(Vacancy(head, count) for head, _, count in cut)
         every = _runs(slots, tuple(rest for _, rest, _ in cut))
         runs = tuple(itertools.islice(every, MOST_ARRANGED))
         filled = (_filled(slots, run, free, low) for run in runs for low in (False, True))
@@ -118,7 +118,7 @@ class Arrangements:
 
 
 def _runs(
-    slots: tuple[Slot, ...], missing: tuple[Digits, ...]
+    slots: tuple[Vacancy, ...], missing: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], ...]]:
     """Yield for every slot what it takes of the digits that each dimension misses, as much as
     goes first."""
@@ -154,7 +154,7 @@ def _of_slot(
 
 
 def _filled(
-    slots: tuple[Slot, ...], runs: tuple[tuple[Digits, ...], ...], left: Digits, low_first: bool
+    slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], left: Digits, low_first: bool
 ) -> tuple[Digits, ...] | None:
     """Return the dimensions with what their slots lack made of digits that nobody has, those of low
     or of high strides first; None where these do not fit."""
@@ -177,7 +177,7 @@ def _filled(
 
 
 def _swapped(
-    slots: tuple[Slot, ...], runs: tuple[tuple[Digits, ...], ...], rows: tuple[Digits, ...]
+    slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], rows: tuple[Digits, ...]
 ) -> tuple[Digits, ...] | None:
     """Return the digits that dimensions have before, and last those that are free, after the
     least exchanges of prime digits that bring the target's to the front and those that others miss

@@ -60,7 +60,7 @@ class Place:
     free: Digits
 
 
-class _Entry(NamedTuple):
+class _Candidate(NamedTuple):
     """A sharding reached at `cost`, or all permutes from there; no path by it takes less than
     `least`. `is_told`: whether that is all that is known."""
 
@@ -84,7 +84,7 @@ class Guided:
     expanded: int = 0
     _best: dict[State, float] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
-    _queue: list[_Entry] = field(default_factory=list)
+    _queue: list[_Candidate] = field(default_factory=list)
     _arranged: dict[tuple[tuple[int, ...], Digits], Arrangements] = field(default_factory=dict)
     _entered: int = 0
     _improved: int | None = None  # how many were looked on from when the best path was found
@@ -118,7 +118,7 @@ class Guided:
         """Return what no path by a state takes less than."""
         return self._best[state] + self.estimates.lacking(state)
 
-    def _is_done(self, entry: _Entry) -> bool:
+    def _is_done(self, entry: _Candidate) -> bool:
         """Return whether there is nothing to find ahead, or less soon than the entry says; then it
         enters again."""
         state, cost = entry.state, entry.cost
@@ -137,7 +137,7 @@ class Guided:
         if cost + ahead < self._best.get(self.basis.goal, math.inf):
             self._entered += 1
             key = cost + GREED * ahead
-            entry = _Entry(key, self._entered, cost, cost + ahead, state, permutes, is_told)
+            entry = _Candidate(key, self._entered, cost, cost + ahead, state, permutes, is_told)
             heapq.heappush(self._queue, entry)
 
     def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:

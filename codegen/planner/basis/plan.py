@@ -34,7 +34,8 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
     No shard in between is larger than the larger one of source and target, but for such as are
-    within SMALL_BYTES, or, with a limit, no step holds more before and after than that. Where the default cannot be met, the plan says why.
+    within SMALL_BYTES, or, with a limit, no step holds more before and after than that. Where the
+    default cannot be met, the plan says why.
     Raises InputError for meshes of different devices, sums of booleans, and a limit that leaves no
     sequence.
     """

@@ -1,7 +1,7 @@
 """What a module does, stage by stage as its backend states it, and what that takes on a network.
 
     Sends       transfers that are under way at once; HBM is read and written meanwhile
-    Collective  one collective of the platform's library (`planner/xla.py`), at its best (`xla_cost`)
+    Collective  one collective of the platform's library (`planner/xla.py`), as `xla_cost` has it
     Copies      what a device reads and writes of its HBM while nothing travels
 
 Stages follow one another; nothing of one overlaps with the next. A stage of Sends lasts as long as
@@ -81,8 +81,9 @@ class Timeline:
 def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
     """Return totals by device id with more of some devices."""
     size = max(total.size, 1 + int(devices.max(initial=0)))
-    more: Floats = np.bincount(devices, weight, size)
-    return more + np.pad(total, (0, size - total.size))
+    found: Floats = np.pad(total, (0, size - total.size))
+    found += np.bincount(devices, weight, size)
+    return found
 
 
 @dataclass(frozen=True)

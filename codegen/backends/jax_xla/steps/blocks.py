@@ -18,10 +18,13 @@ import numpy as np
 
 from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
+from shardwright.codegen.backends.jax_xla.collectives import among
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.codegen.planner.basis.digits import Digits, tail
 from shardwright.codegen.planner.basis.traffic import moved
+from shardwright.codegen.planner.network.hlo import received_by
+from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import same_devices
 from shardwright.ir.layout import DimLayout, Layout
@@ -93,6 +96,7 @@ class Block:
     statements: tuple[Statement, ...]
     received: Integers
     boxes: StepBoxes | None = None
+    asked: tuple[Collective, ...] = ()  # None of them where it goes by boxes
     is_padded: bool = True  # whether what boxes leave of a shard, its padding, is zero
 
     @property
@@ -130,9 +134,9 @@ class Blocks:
         moves = None if self.axes is None else _moves(before, after)
         if moves is None:
             return self._by_boxes(number, step)
-        made, received = self._collectives(before, after, moves)
+        made, asked = self._collectives(before, after, moves)
         made = made or [Statement("", ())]
-        return self._tight(number, step, made, received * self.itemsize, step.is_even)
+        return self._tight(number, step, made, asked, step.is_even)
 
     def _placed(self, before: Layout, after: Layout) -> Statement:
         """Make terms of replicas: that of coordinate 0 keeps what it holds."""
@@ -150,28 +154,31 @@ class Blocks:
 
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
-    ) -> tuple[list[Statement], int]:
-        """Return statements and the elements that arrive at a device."""
-        shape, made, received = list(before.local_shape), list[Statement](), 0
+    ) -> tuple[list[Statement], list[Collective]]:
+        """Return statements, and the collectives among them."""
+        shape, made, asked = list(before.local_shape), list[Statement](), list[Collective]()
         for change in moves.slices:
             shape[change.axis] //= change.count
             made.append(self._slice(change, shape[change.axis]))
         for new, old in moves.all_to_alls:
-            received += math.prod(shape) // new.count * (new.count - 1)
             shape[new.axis] //= new.count
             shape[old.axis] *= new.count
+            asked.append(self._ask("all-to-all", math.prod(shape), new.digits))
             how = [f"split_axis={new.axis}", f"concat_axis={old.axis}", "tiled=True"]
             made.append(self._collective("all_to_all", new.digits, how))
         for change in moves.all_gathers:
-            received += math.prod(shape) * (change.count - 1)
             shape[change.axis] *= change.count
+            asked.append(self._ask("all-gather", math.prod(shape), change.digits))
             how = [f"axis={change.axis}", "tiled=True"]
             made.append(self._collective("all_gather", change.digits, how))
         for axis, size in enumerate(after.local_shape):
             if shape[axis] > size:
                 cut = ("x", "0", str(size), f"axis={axis}")
                 made.append(Statement("lax.slice_in_dim", cut))
-        return made, received
+        return made, asked
+
+    def _ask(self, op: str, elements: int, digits: Digits) -> Collective:
+        return among(op, elements * self.itemsize, digits, self.ids.size)
 
     def _slice(self, change: StepChange, size: int) -> Statement:
         index, uses = self._index(change.digits)
@@ -196,13 +203,20 @@ class Blocks:
         changes = changes_of(before, after)
         if changes == ():
             op = f"p{step.reduction.operator}"
-            made = self._collective(op, pairs_of(step.reduction.terms), [])
-            return Block((made,), self._everywhere(2 * (size * (count - 1) // count)))
+            terms = pairs_of(step.reduction.terms)
+            made = self._collective(op, terms, [])
+            asked = self._ask("all-reduce", math.prod(after.local_shape), terms)
+            received = self._everywhere(2 * (size * (count - 1) // count))
+            return Block((made,), received, asked=(asked,))
         if changes is None or self.axes is None or not all(change.fits for change in changes):
             return self._by_boxes(number, step)
         (change,) = changes
         scattered = self._scattered(step.reduction, change)
-        return self._tight(number, step, scattered, size * (count - 1), step.is_even)
+        elements = math.prod(after.local_shape)
+        asked = self._ask("reduce-scatter", elements, change.digits)
+        if step.reduction.operator != "sum":
+            asked = self._ask("all-to-all", elements * count, change.digits)
+        return self._tight(number, step, scattered, [asked], step.is_even)
 
     def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
         """Return a reduce-scatter: one collective for sums; for the others every device gets all
@@ -221,15 +235,18 @@ class Blocks:
         ]
 
     def _tight(
-        self, number: int, step: Step, made: list[Statement], nbytes: int, even: bool
+        self, number: int, step: Step, made: list[Statement], asked: list[Collective], even: bool
     ) -> Block:
-        """Return the collective, unless it moves so much padding that boxes are better."""
+        """Return collectives, unless they move so much padding that boxes are better."""
+        nbytes = sum(
+            received_by(each.op, each.ends, each.nbytes, self.ids.size)[0] for each in asked
+        )
         if not even:
             exact = self._received(step)
             total = exact.sum() * (1 + MOST_PADDING)
             if nbytes > exact.max() * (1 + MOST_PADDING) or nbytes * self.ids.size > total:
                 return self._by_boxes(number, step)
-        return Block(tuple(made), self._everywhere(nbytes))
+        return Block(tuple(made), self._everywhere(nbytes), asked=tuple(asked))
 
     def _everywhere(self, nbytes: int) -> Integers:
         return np.full(self.ids.size, nbytes, dtype=np.int64)
@@ -253,7 +270,7 @@ class Blocks:
             empty = self.empty
         named += [f"empty={empty}"] if empty != "0" else []
         moved = Statement("_moved", tuple(named), _empty_of(empty))
-        return Block((moved,), self._received(step), boxes, empty == "0")
+        return Block((moved,), self._received(step), boxes, is_padded=empty == "0")
 
 
 def _empty_of(value: str) -> tuple[OwnName, ...]:

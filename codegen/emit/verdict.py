@@ -1,0 +1,146 @@
+"""What modules take on a topology, and what that is worth beside what others do.
+
+A module's seconds are those of its timeline (`planner/network/timeline.py`). Beside it stands
+XLA's own plan, where it was asked; else the best sequence of collectives, the basis plan, than
+which neither XLA's nor Shardy's has been found to be cheaper (`tests/planner/test_peers.py`). All
+are priced by one model. A verdict is one line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.hardware.topology import Topology, Torus
+from shardwright.codegen.planner.basis.plan import plan_basis
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.network.timeline import TimelineCost, cost_of
+from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.planner.xla import XlaCollectives
+from shardwright.codegen.planner.xla_cost import seconds_of
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.plan import Plan
+from shardwright.ir.reshard import Reshard
+
+# Plans within this part of each other are as fast.
+AS_FAST = 0.05
+# Below so many bytes a ratio to the least says nothing: it is padding of a small tensor.
+TOLD_AS_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What another way takes: seconds, whose it is, its steps in words, and what does it."""
+
+    name: str
+    seconds: float
+    steps: str
+    does_it: str
+
+
+@dataclass(frozen=True)
+class Priced:
+    """What the module of a backend takes on a topology."""
+
+    backend: str
+    cost: TimelineCost
+
+
+def backends_on(topology: Topology, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the backends whose modules run on such a topology."""
+    torus = isinstance(topology, Torus)
+    found = (registry.backend(name) for name in names)
+    return tuple(each.name for each in found if each.on_torus in (None, torus))
+
+
+def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, ...]:
+    """Return what the modules of a plan take, of the backends that run there and take the plan."""
+    found = []
+    for name in backends_on(network.topology, names):
+        backend = registry.backend(name)
+        if plan.strategy in backend.executes:
+            try:
+                backend.refuse(plan)
+            except InputError:
+                continue
+            found.append(Priced(name, cost_of(backend.timeline(plan), network)))
+    return tuple(found)
+
+
+def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float]:
+    """Return what prices plans by the modules of some backends: the slowest of them."""
+
+    def price(plan: Plan) -> float:
+        found = priced(plan, names, network)
+        if found:
+            return max(each.cost.seconds for each in found)
+        return plan.prediction.seconds if plan.prediction else math.inf
+
+    return price
+
+
+def xla_peer(reshard: Reshard, found: XlaCollectives, network: Network) -> Peer:
+    """Return XLA's own plan as a peer."""
+    seconds = seconds_of(found.moves, network, ids_of(reshard.source.mesh))
+    return Peer("XLA's own plan", seconds, found.steps, "`jax.device_put` will do")
+
+
+def collectives_peer(reshard: Reshard, network: Network) -> Peer | None:
+    """Return the best sequence of collectives as a peer; None where there is none."""
+    try:
+        made = plan_basis(reshard, network)
+    except InputError:
+        return None
+    name = "the best sequence of collectives, which is no slower than XLA's own"
+    return Peer(name, made.prediction.seconds, made.ops or "none", "`jax.device_put` may do")
+
+
+def verdict(ours: Priced, plan: Plan, peer: Peer, where: str) -> str:
+    """Return in one line what is best, and by how much."""
+    moved = moved_text(ours.cost.wire_bytes, plan)
+    took, took_there = ours.cost.seconds, peer.seconds
+    if not took and not took_there:
+        return f"{ours.backend}: nothing moves; {peer.does_it}"
+    if took_there > (1 + AS_FAST) * took:
+        times = f"{took_there / took:.1f} times as fast as {peer.name} ({peer.steps})"
+        return f"{ours.backend}: {times} on {where}; {moved}"
+    if took <= (1 + AS_FAST) * took_there:
+        return f"{ours.backend}: as fast as {peer.name} on {where}; {peer.does_it}; {moved}"
+    better = f"{took / took_there:.1f} times as fast ({peer.steps})"
+    return f"{ours.backend}: {peer.name} is better on {where}, {better}; {peer.does_it}; {moved}"
+
+
+def moved_text(wire_bytes: int, plan: Plan) -> str:
+    """Return bytes on the wire beside the least, and what of them is beyond the plan's own."""
+    least, exact = plan.traffic.bound_received_max, plan.traffic.received_max
+    more = wire_bytes - exact
+    beyond = f", {more:,} of them padding or passed on" if more > 0 else ""
+    if wire_bytes < TOLD_AS_BYTES or not least:
+        return f"moves {wire_bytes:,} bytes, {least:,} at least{beyond}"
+    return f"moves {wire_bytes / least:.2f} of the least{beyond}"
+
+
+def described(topology: str) -> str:
+    """Return a topology as a verdict names it: without its figures."""
+    return topology.partition(",")[0]
+
+
+def verdicts(
+    plan: Plan, names: Iterable[str], topology: str | Topology, found: XlaCollectives | None
+) -> tuple[str, ...]:
+    """Return a line for each backend; `found`: what XLA does, where it was asked."""
+    network = network_of(plan.reshard, topology)
+    peer = xla_peer(plan.reshard, found, network) if found else None
+    peer = peer or collectives_peer(plan.reshard, network)
+    where = described(topology if isinstance(topology, str) else str(topology))
+    each = priced(plan, names, network)
+    if peer is None:
+        return tuple(
+            f"{one.backend}: no collectives do this on {where}; "
+            + moved_text(one.cost.wire_bytes, plan)
+            for one in each
+        )
+    return tuple(verdict(one, plan, peer, where) for one in each)
