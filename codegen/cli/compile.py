@@ -10,6 +10,7 @@ import typer
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, ratio, shown
 from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode, compile_bundles
+from shardwright.codegen.emit.verdict import TOLD_AS_BYTES
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ def _wire(code: TpuCode, report: CompileReport) -> str:
         return "-"
     if not bound:
         return _size(moved)
+    if moved < TOLD_AS_BYTES:  # of a small tensor most is padding
+        return f"{moved} B"
     return ratio(moved, bound) if moved < 10 * bound else f"{moved / bound:.0f}"
 
 

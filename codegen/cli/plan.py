@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardwright.codegen.cli.explain import explain, verdict_lines
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.tables import console, ratio
 from shardwright.ir.errors import InputError
@@ -38,6 +39,12 @@ class PlanCommand(Flags):
     compare: Annotated[
         bool, typer.Option("--compare", help="Direct, basis and XLA's own plan beside the bound.")
     ] = False
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="The model's terms for the plan, and what each alternative costs."
+        ),
+    ] = False
     relabel: Annotated[
         bool,
         typer.Option(
@@ -47,13 +54,14 @@ class PlanCommand(Flags):
 
     def run(self) -> None:
         """Print the plan, or the plans that are compared."""
-        if self.compare and self.json:
-            raise InputError(
-                "a comparison is a table for people",
-                argument="--compare",
-                got="--compare --json",
-                expected="one of them",
-            )
+        for given, option in ((self.compare, "--compare"), (self.explain, "--explain")):
+            if given and self.json:
+                raise InputError(
+                    "a comparison is a table for people",
+                    argument=option,
+                    got=f"{option} --json",
+                    expected="one of them",
+                )
         description = self.one()
         try:
             reshard = description.reshard()
@@ -69,6 +77,11 @@ class PlanCommand(Flags):
             sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))
             return
         _print(planned, self.transfers)
+        if description.topology is not None:
+            for line in verdict_lines(planned, description):
+                print(line)
+        if self.explain:
+            explain(planned, description)
 
 
 def planned_of(given: Flags) -> "DirectPlan":

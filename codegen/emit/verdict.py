@@ -8,11 +8,13 @@ are priced by one model. A verdict is one line.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shardwright.codegen.backends import registry
+from shardwright.codegen.hardware.presets import name_of
 from shardwright.codegen.hardware.topology import Topology, Torus
 from shardwright.codegen.planner.basis.plan import plan_basis
 from shardwright.codegen.planner.network.links import Network
@@ -123,11 +125,6 @@ def moved_text(wire_bytes: int, plan: Plan) -> str:
     return f"moves {wire_bytes / least:.2f} of the least{beyond}"
 
 
-def described(topology: str) -> str:
-    """Return a topology as a verdict names it: without its figures."""
-    return topology.partition(",")[0]
-
-
 def verdicts(
     plan: Plan, names: Iterable[str], topology: str | Topology, found: XlaCollectives | None
 ) -> tuple[str, ...]:
@@ -135,7 +132,7 @@ def verdicts(
     network = network_of(plan.reshard, topology)
     peer = xla_peer(plan.reshard, found, network) if found else None
     peer = peer or collectives_peer(plan.reshard, network)
-    where = described(topology if isinstance(topology, str) else str(topology))
+    where = name_of(network.topology)
     each = priced(plan, names, network)
     if peer is None:
         return tuple(
@@ -144,3 +141,31 @@ def verdicts(
             for one in each
         )
     return tuple(verdict(one, plan, peer, where) for one in each)
+
+
+def page_lines(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
+    """Return what a review page says of the seconds of modules and of what these are worth; nothing
+    without a topology.
+
+    XLA is not asked for it: a page is the same whatever is installed.
+    """
+    if plan.prediction is None or plan.reshard.adds:
+        return ()
+    topology, names = plan.prediction.topology, tuple(names)
+    network = network_of(plan.reshard, topology)
+    where = name_of(network.topology)
+    took = (
+        f"{one.backend}: {one.cost.seconds:.3g} seconds on {where} ({_stages(one.cost)})"
+        for one in priced(plan, names, network)
+    )
+    return (*took, *verdicts(plan, names, topology, None))
+
+
+def _stages(cost: TimelineCost) -> str:
+    """Return the stages with their seconds, equal neighbours once."""
+    said = ((stage.what, f"{stage.seconds:.3g}") for stage in cost.stages)
+    groups = ((each, len(list(same))) for each, same in itertools.groupby(said))
+    return "; ".join(
+        f"{what} {seconds}" + (f", {count} times" if count > 1 else "")
+        for (what, seconds), count in groups
+    )

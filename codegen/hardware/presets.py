@@ -86,6 +86,28 @@ def topology_of(text: str) -> Topology:
     return _described(head.strip(), figures)
 
 
+def name_of(topology: Topology) -> str:
+    """Return the text of a topology without figures where they are those of a preset: `v5e:4x4`;
+    else its kind and sizes."""
+    said = str(topology).partition(",")[0]
+    match topology:
+        case Torus(dims=dims, core_bandwidth=cores):
+            sizes = "x".join(map(str, dims[1:] if cores else dims))
+            names = [f"{chip.generation}:{sizes}" for chip in CHIPS]
+        case Switch(size=size):
+            names = [name if size == GPUS else f"{name}:{size}" for name in _GPUS]
+        case _:
+            names = [f"{name}:{topology.hosts}x{topology.host_size}" for name in _GPUS]
+    return next((name for name in names if _is_named(name, topology)), said)
+
+
+def _is_named(name: str, topology: Topology) -> bool:
+    try:
+        return topology_of(name) == topology
+    except InputError:
+        return False
+
+
 def _from_file(path: Path) -> Topology:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -19,12 +19,18 @@ Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 
 
 def review_page(
-    plan: Plan, name: str, command: str, tables: Tables = (), backward: Sequence[str] = ()
+    plan: Plan,
+    name: str,
+    command: str,
+    tables: Tables = (),
+    backward: Sequence[str] = (),
+    takes: Sequence[str] = (),
 ) -> str:
     """Return the README.md of a bundle, in Markdown; the same for the same plan, name and command.
 
     `tables`: what backends say of their modules, each a title with a heading and rows. `backward`:
-    the files of the reverse reshard, which derivatives need.
+    the files of the reverse reshard, which derivatives need. `takes`: lines on the seconds that
+    modules take, and on what that is worth.
     """
     sections = (
         f"# {name}",
@@ -35,6 +41,7 @@ def review_page(
         *(_steps(plan) if isinstance(plan, SteppedPlan) else ()),
         "## Bytes against the bound",
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
+        *(("## What modules take", "\n".join(f"- {line}" for line in takes)) if takes else ()),
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
         "## Picture",
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
@@ -92,9 +99,9 @@ def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
     shardings."""
     predicted = plan.prediction
     taken = predicted and (
-        f"An exchange of these tiles is predicted to take {predicted.seconds:.3g} seconds on "
-        f"`{predicted.topology}`, and a device to hold at most {predicted.peak_bytes:,} bytes of "
-        "the tensor at once."
+        f"Links alone would take {predicted.seconds:.3g} seconds on `{predicted.topology}` if all "
+        f"tiles went at once; a device holds at most {predicted.peak_bytes:,} bytes of the tensor "
+        "at once."
     )
     return (
         *((taken,) if taken else ()),
