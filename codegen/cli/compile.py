@@ -83,6 +83,8 @@ def _print(reports: tuple[CompileReport, ...]) -> None:
         where = f"{report.name} for {report.target}"
         if report.detail:
             print(f"{where}: {report.detail}")
+        if report.best:
+            print(f"{where}: {report.best}")
         if report.xla is not None and report.xla.error not in ("", report.detail):
             print(f"{where}, XLA's own: {report.xla.error}")
 

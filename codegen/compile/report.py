@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from shardwright.codegen.planner.xla import Collective
+
 Verdict = Literal["ok", "failed", "skipped"]
 
 
@@ -26,6 +28,7 @@ class TpuCode:
     vmem_bytes: int | None = None
     wire_bytes: int | None = None
     warning: str = ""
+    moves: tuple[Collective, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class CompileReport:
     `skipped` means that the bundle has no module for such a target. `detail` says in one line why
     a module failed or was skipped. `xla` is what XLA makes of the same reshard, where it was asked:
     its outcome does not bear on the verdict. `bound_bytes`: what the busiest device of a TPU
-    topology has to receive at least.
+    topology has to receive at least. `best`: which of the two is best there, and by how much.
     """
 
     name: str
@@ -79,6 +82,7 @@ class CompileReport:
     code: Code | None = None
     xla: Outcome | None = None
     bound_bytes: int | None = None
+    best: str = ""
 
 
 Progress = Callable[[int, int, CompileReport | None], None]

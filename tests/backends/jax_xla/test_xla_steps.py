@@ -300,3 +300,23 @@ def test_texts_are_formatted(tmp_path: Path) -> None:
         line = [sys.executable, "-m", *command, str(tmp_path)]
         result = subprocess.run(line, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
+
+
+AT_ONCE = [
+    ('[{"x"}, {"y"}]', "[{}, {}]", "all_gather"),
+    ('[{"y"}, {}, {"x"}]', "[{}, {}, {}]", "all_gather"),
+    ('[{"x"}, {}, {"y"}, {}]', '[{}, {"x"}, {}, {"y"}]', "all_to_all"),
+    ('[{}, {"y"}, {"x"}, {}]', '[{"x"}, {}, {}, {"y"}]', "all_to_all"),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "op"), AT_ONCE)
+def test_several_dimensions_at_once(source: str, target: str, op: str, tmp_path: Path) -> None:
+    """One step, and one collective in the module, whatever the number of dimensions."""
+    rank = source.count("{")
+    reshard = make(source, target, (8, 16, 24, 32)[:rank])
+    made = plan(reshard, "basis", topology="switch,latency=1e-12")
+    assert made.ops == op
+    text = jax_xla.render(Request(made, "shardwright emit"))
+    assert text.count(f"lax.{op}(") == 1
+    check([made], tmp_path)

@@ -160,22 +160,82 @@ class Blocks:
         for change in moves.slices:
             shape[change.axis] //= change.count
             made.append(self._slice(change, shape[change.axis]))
-        for new, old in moves.all_to_alls:
+        if len(moves.all_to_alls) == 1:
+            ((new, old),) = moves.all_to_alls
             shape[new.axis] //= new.count
             shape[old.axis] *= new.count
-            asked.append(self._ask("all-to-all", math.prod(shape), new.digits))
             how = [f"split_axis={new.axis}", f"concat_axis={old.axis}", "tiled=True"]
             made.append(self._collective("all_to_all", new.digits, how))
-        for change in moves.all_gathers:
+        elif moves.all_to_alls:
+            made += self._exchanged(moves.all_to_alls, shape)
+        if moves.all_to_alls:
+            moved = tuple(pair for new, _ in moves.all_to_alls for pair in new.digits)
+            asked.append(self._ask("all-to-all", math.prod(shape), moved))
+        if len(moves.all_gathers) == 1:
+            (change,) = moves.all_gathers
             shape[change.axis] *= change.count
-            asked.append(self._ask("all-gather", math.prod(shape), change.digits))
             how = [f"axis={change.axis}", "tiled=True"]
             made.append(self._collective("all_gather", change.digits, how))
+        elif moves.all_gathers:
+            made += self._gathered(moves.all_gathers, shape)
+        if moves.all_gathers:
+            gone = tuple(pair for change in moves.all_gathers for pair in change.digits)
+            asked.append(self._ask("all-gather", math.prod(shape), gone))
         for axis, size in enumerate(after.local_shape):
             if shape[axis] > size:
                 cut = ("x", "0", str(size), f"axis={axis}")
                 made.append(Statement("lax.slice_in_dim", cut))
         return made, asked
+
+    def _gathered(self, changes: tuple[StepChange, ...], shape: list[int]) -> list[Statement]:
+        """Return one all-gather of shards of a shape along several dimensions: shards arrive one
+        after another along a new one, by the digits in order; each goes to its place. `shape`
+        becomes that of the result."""
+        counts, rank = [change.count for change in changes], len(shape)
+        split, order = [*counts, *shape], list[int]()
+        places = {change.axis: number for number, change in enumerate(changes)}
+        for axis in range(rank):
+            order += [places[axis]] if axis in places else []
+            order.append(len(counts) + axis)
+        for change in changes:
+            shape[change.axis] *= change.count
+        digits = tuple(pair for change in changes for pair in change.digits)
+        return [
+            self._collective("all_gather", digits, ["axis=0"]),
+            *_turned(split, order, shape),
+        ]
+
+    def _exchanged(
+        self, pairs: tuple[tuple[StepChange, StepChange], ...], shape: list[int]
+    ) -> list[Statement]:
+        """Return one all-to-all that moves digits between several pairs of dimensions, (gained,
+        lost): parts for every device stand one after another along the first dimension, as those
+        that arrive do. `shape` becomes that of the result."""
+        counts, rank = [new.count for new, _ in pairs], len(shape)
+        gaining = {new.axis: number for number, (new, _) in enumerate(pairs)}
+        losing = {old.axis: number for number, (_, old) in enumerate(pairs)}
+        split, at = list[int](), dict[int, int]()
+        for axis in range(rank):
+            if axis in gaining:
+                at[gaining[axis]] = len(split)
+                split.append(counts[gaining[axis]])
+                shape[axis] //= counts[gaining[axis]]
+            split.append(shape[axis])
+        front = [at[number] for number in range(len(pairs))]
+        order = [*front, *(place for place in range(len(split)) if place not in front)]
+        rows, parts = [math.prod(counts), *shape], [*counts, *shape]
+        back = list[int]()
+        for axis in range(rank):
+            back += [losing[axis]] if axis in losing else []
+            back.append(len(counts) + axis)
+            shape[axis] *= counts[losing[axis]] if axis in losing else 1
+        digits = tuple(pair for new, _ in pairs for pair in new.digits)
+        how = ["split_axis=0", "concat_axis=0", "tiled=True"]
+        return [
+            *_turned(split, order, rows),
+            self._collective("all_to_all", digits, how),
+            *_turned(parts, back, shape),
+        ]
 
     def _ask(self, op: str, elements: int, digits: Digits) -> Collective:
         return among(op, elements * self.itemsize, digits, self.ids.size)
@@ -271,6 +331,15 @@ class Blocks:
         named += [f"empty={empty}"] if empty != "0" else []
         moved = Statement("_moved", tuple(named), _empty_of(empty))
         return Block((moved,), self._received(step), boxes, is_padded=empty == "0")
+
+
+def _turned(split: list[int], order: list[int], shape: list[int]) -> list[Statement]:
+    """Return what makes an array of a shape of one with its dimensions split and in another
+    order."""
+    return [
+        Statement(f"x.{name}", tuple(map(str, numbers)))
+        for name, numbers in (("reshape", split), ("transpose", order), ("reshape", shape))
+    ]
 
 
 def _empty_of(value: str) -> tuple[OwnName, ...]:
