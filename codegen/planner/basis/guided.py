@@ -40,9 +40,9 @@ from shardwright.codegen.planner.basis.graph import (
 from shardwright.codegen.planner.basis.permutes import Choice, Permutes
 from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, slices_joined
 
-EXPANSIONS = 400
+EXPANSIONS = 300
 # After so many more without a better path, the search ends.
-PATIENCE = 100
+PATIENCE = 50
 GREED = 2.0
 # Of the shardings that are reached at once, so many of the cheapest are gone on from to the target.
 COMPLETED = 4
