@@ -18,6 +18,7 @@ from bench import (
     search,
     speed,
     tpu_compile,
+    verdicts,
     xla_time,
 )
 
@@ -30,10 +31,11 @@ TABLES: dict[str, Callable[..., None]] = {
     "bytes": bytes.main,
     "links": links.main,
     "search": search.main,
+    "verdicts": verdicts.main,
     "propagation": propagation.main,
     "xla_time": xla_time.main,
 }
-COUNTED = ("tpu_compile", "xla_time")
+COUNTED = ("tpu_compile", "verdicts", "xla_time")
 
 
 def main(words: list[str]) -> None:
