@@ -35,7 +35,7 @@ What goes to the device 7 farther on, digit by digit:
 Staging 22,528 bytes of HBM, 0 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512 --name all_to_all_v5e -o generated  # pallas_tpu_backward.py, the backward
+    shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e -o generated  # pallas_tpu_backward.py, the backward
 
 Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
@@ -149,7 +149,7 @@ VMEM_BYTES = 0
 # A device may enter the next kernel while its peers are still in this one. That is safe after the
 # same kernel on the same mesh, and after kernels of other ids. The id is a hash of the description:
 # where a program uses several of these modules, or one on several meshes, see that ids differ.
-COLLECTIVE_ID = 21536
+COLLECTIVE_ID = 2003
 LOGICAL = pl.DeviceIdType.LOGICAL
 
 

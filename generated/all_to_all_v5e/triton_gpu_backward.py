@@ -24,7 +24,7 @@ Bytes sent: 11200 by the busiest device (the least possible is 11200).
     7       [0, 160) x [140, 160)  [140, 160) x [0, 160)
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512 --name all_to_all_v5e -o generated  # triton_gpu_backward.py, the backward
+    shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e -o generated  # triton_gpu_backward.py, the backward
 
 Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
