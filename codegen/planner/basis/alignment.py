@@ -182,10 +182,10 @@ def _swapped(
     """Return the digits that dimensions have before, and last those that are free, after the
     least exchanges of prime digits that bring the target's to the front and those that others miss
     to the end; None where these are not of one size."""
-    before = [list(_primes_of(row)) for row in rows]
+    before = [list(primes_of(row)) for row in rows]
     for number, (slot, own) in enumerate(zip(slots, runs, strict=True)):
-        head = _primes_of(slot.head)
-        last = _primes_of(tuple(itertools.chain.from_iterable(own)))
+        head = primes_of(slot.head)
+        last = primes_of(tuple(itertools.chain.from_iterable(own)))
         row = before[number]
         if len(head) + len(last) > len(row):
             return None
@@ -199,7 +199,7 @@ def _swapped(
     return tuple(merged(tuple(row)) for row in before[:-1])
 
 
-def _primes_of(digits: Digits) -> Digits:
+def primes_of(digits: Digits) -> Digits:
     """Return digits cut into prime factors, major to minor, the small factors minor."""
     found: list[tuple[int, int]] = []
     for stride, size in reversed(digits):

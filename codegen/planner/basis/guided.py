@@ -28,7 +28,14 @@ from typing import NamedTuple
 
 from shardwright.codegen.planner.basis.alignment import Alignment, Arrangements, aligned
 from shardwright.codegen.planner.basis.bound import Estimates
-from shardwright.codegen.planner.basis.digits import Digits, divisors, merged, minus, parts_of
+from shardwright.codegen.planner.basis.digits import (
+    Digits,
+    divisors,
+    factorings,
+    merged,
+    minus,
+    parts_of,
+)
 from shardwright.codegen.planner.basis.graph import (
     Basis,
     Move,
@@ -42,12 +49,14 @@ from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, sl
 
 EXPANSIONS = 300
 # After so many more without a better path, the search ends.
-PATIENCE = 50
+PATIENCE = 80
 GREED = 2.0
 # Of the shardings that are reached at once, so many of the cheapest are gone on from to the target.
 COMPLETED = 4
 # Ways to spread free digits over dimensions before anything moves.
 MOST_SPREAD = 256
+# Ways to make as many parts as the target has by slices.
+MOST_FACTORED = 24
 # Of two paths whose seconds differ by less than this part of them, the one of fewer steps is taken.
 ALIKE = 1e-3
 
@@ -259,16 +268,13 @@ class Guided:
         """Yield slices over free digits, in any dimensions, if nothing has moved yet."""
         if state in self._sliced or self._best[state] > 2 * self._tie:
             return
-        whole = self._to_parts(state, free)
-        if whole is not None:
-            self._sliced.add(whole.after)
-            yield whole
+        for move in self._to_parts(state, free):
+            self._sliced.add(move.after)
+            yield move
         rank = len(state.dims)
-        pieces = self.basis.pieces(state.layer, free)
-        if (rank + 1) ** len(pieces) > MOST_SPREAD:
-            pieces = tuple(sorted(free, reverse=True))
-        if (rank + 1) ** len(pieces) > MOST_SPREAD:
-            pieces = ()
+        cuts = self.basis.pieces(state.layer, free), free
+        fits = (cut for cut in cuts if (rank + 1) ** len(cut) <= MOST_SPREAD)
+        pieces = next(fits, ())
         for places in itertools.product(range(-1, rank), repeat=len(pieces)):
             dims, taken = list(state.dims), []
             for piece, dim in zip(pieces, places, strict=True):
@@ -280,24 +286,19 @@ class Guided:
                 self._sliced.add(after)
                 yield Move("slice", tuple(taken), after)
 
-    def _to_parts(self, state: State, free: Digits) -> Move | None:
-        """Return the slice over free digits, major ones first, that makes as many parts of each
-        dimension as the target has, or a multiple; None where they do not suffice."""
-        dims, taken = list(state.dims), list[tuple[int, int]]()
-        pairs = zip(product_of(state), product_of(self.basis.goal), strict=True)
-        for dim, (count, wanted) in enumerate(pairs):
-            more = wanted // math.gcd(wanted, count)
-            for stride, size in sorted(free, reverse=True):
-                part = math.gcd(size, more)
-                if part > 1:
-                    digit = stride * size // part, part
-                    free, more = minus(free, (digit,)), more // part
-                    dims[dim] = merged((*dims[dim], digit))
-                    taken.append(digit)
-            if more > 1:
-                return None
-        after = state._replace(dims=tuple(dims))
-        return Move("slice", tuple(taken), after) if taken else None
+    def _to_parts(self, state: State, free: Digits) -> Iterator[Move]:
+        """Yield slices over free digits, major ones first, that make as many parts of each
+        dimension as the target has, or a multiple; and those that make as many in all."""
+        held, wanted = product_of(state), product_of(self.basis.goal)
+        pairs = zip(held, wanted, strict=True)
+        ways = [tuple(count // math.gcd(count, have) for have, count in pairs)]
+        more, rest = divmod(math.prod(wanted), math.prod(held))
+        if not rest and more > 1:
+            ways += factorings(more, len(held))[:MOST_FACTORED]
+        for factors in dict.fromkeys(ways):
+            move = _sliced(state, free, factors)
+            if move is not None:
+                yield move
 
     def _gathers(self, state: State, place: Place) -> Iterator[Move]:
         over = [dim for dim, found in enumerate(place.dims) if found.excess]
@@ -368,6 +369,23 @@ class Guided:
             self._arranged[key] = Arrangements.of(self.basis.goal.dims, parts, free)
         found = self._arranged[key].dims(held, self.basis.free_of(state))
         return self.permutes.choice(State(layer, dims, state.unreduced) for dims in found)
+
+
+def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None:
+    """Return the slice that multiplies the parts of each dimension, over the major-most digits that
+    are free; None where these do not suffice."""
+    dims, taken = list(state.dims), list[tuple[int, int]]()
+    for dim, more in enumerate(factors):
+        for stride, size in sorted(free, reverse=True):
+            part = math.gcd(size, more)
+            if part > 1:
+                digit = stride * size // part, part
+                free, more = minus(free, (digit,)), more // part
+                dims[dim] = merged((*dims[dim], digit))
+                taken.append(digit)
+        if more > 1:
+            return None
+    return Move("slice", tuple(taken), state._replace(dims=tuple(dims))) if taken else None
 
 
 def _free_part(digit: tuple[int, int], free: Digits) -> tuple[int, int] | None:
