@@ -26,7 +26,7 @@ def test_a_basis_plan_is_printed() -> None:
     assert "strategy basis, steps: all_to_all, permute, all_to_all" in result.out
     assert "(emitted by jax_xla; other backends take direct plans)" in result.out
     assert '[{"y", "x"}, {}]' in result.out
-    where = "switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1"
+    where = "switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1,memory=3.35e+12"
     least = "at least 2e-06 by any steps of the basis"  # which takes more memory
     assert f"4e-06 seconds on {where}; {least}; at most 48 bytes a device" in result.out
 
@@ -36,7 +36,7 @@ def test_json_says_what_is_predicted() -> None:
     made = json.loads(result.out)
     assert made["strategy"] == "direct"
     assert made["prediction"] == {
-        "topology": "switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1",
+        "topology": "switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1,memory=3.35e+12",
         "seconds": pytest.approx(3e-6, rel=1e-3),
         "step_seconds": [pytest.approx(3e-6, rel=1e-3)],
         "least_seconds": None,
@@ -53,8 +53,8 @@ def test_json_says_what_is_predicted() -> None:
             {"topology": "v5e:2x2"},
             """
             error: --topology: the topology has fewer devices than the meshes name
-            got: torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512: \
-devices 0 to 3
+            got: torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,\
+memory=8.19e+11: devices 0 to 3
             expected: a topology of at least 6 devices, for device 5
             """,
         ),

