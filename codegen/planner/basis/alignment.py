@@ -11,6 +11,7 @@ stand digits that the target does not have, to be gathered last.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ class Alignment:
     missing: Digits
 
 
+@functools.cache
 def aligned(held: Digits, wanted: Digits) -> Alignment:
     """Return what a dimension's digits share with the target's, major to minor.
 
@@ -199,6 +201,7 @@ def _swapped(
     return tuple(merged(tuple(row)) for row in before[:-1])
 
 
+@functools.cache
 def primes_of(digits: Digits) -> Digits:
     """Return digits cut into prime factors, major to minor, the small factors minor."""
     found: list[tuple[int, int]] = []

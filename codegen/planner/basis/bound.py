@@ -55,7 +55,7 @@ class Estimates:
         if found is None:
             pairs = zip(self.basis.reshard.shape, parts, strict=True)
             elements = math.prod(-(-extent // count) for extent, count in pairs)
-            found = self._bytes[parts] = float(elements * self.basis.reshard.itemsize)
+            found = self._bytes[parts] = float(elements * self._itemsize)
         return found
 
     def seconds(self, state: State, move: Move) -> float:
@@ -139,6 +139,10 @@ class Estimates:
             return 0.0
         topology = self.network.topology
         return topology.least_latency + nbytes / topology.ingest
+
+    @cached_property
+    def _itemsize(self) -> int:
+        return self.basis.reshard.itemsize
 
     @cached_property
     def _nbytes(self) -> float:

@@ -22,6 +22,7 @@ def merged(digits: Digits) -> Digits:
     return tuple((digit.stride, digit.size) for digit in joined)
 
 
+@functools.cache
 def ordered(digits: Digits) -> Digits:
     """Return digits by stride, major first, contiguous ones as one."""
     return merged(tuple(sorted(digits, reverse=True)))
@@ -33,6 +34,7 @@ def parts_of(digits: Digits) -> int:
     return math.prod(size for _, size in digits)
 
 
+@functools.cache
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
@@ -66,6 +68,7 @@ def primes(number: int) -> tuple[int, ...]:
     return (*found, number) if number > 1 else tuple(found)
 
 
+@functools.cache
 def minus(digits: Digits, taken: Digits) -> Digits:
     """Return what is left of digits when parts of them are taken out."""
     left = []

@@ -50,10 +50,14 @@ class Hosts:
             end = np.minimum(low[:, :, None] + length, other[:, None, :] + extent)
             shared *= np.maximum(end - start, 0.0)
         needed = wanted.weight.sum(axis=1) * math.prod(wanted.length)
-        lacking = (needed - shared.sum(axis=(1, 2))).max() * self.basis.reshard.nbytes
+        lacking = (needed - shared.sum(axis=(1, 2))).max() * self._nbytes
         if lacking < 0.5:  # less than a byte is rounding
             return 0.0
         return self.topology.between_latency + float(lacking) / self.topology.between_bandwidth
+
+    @cached_property
+    def _nbytes(self) -> int:
+        return self.basis.reshard.nbytes
 
     @cached_property
     def _wanted(self) -> Shares:
