@@ -51,7 +51,8 @@ EXPANSIONS = 300
 # After so many more without a better path, the search ends.
 PATIENCE = 80
 GREED = 2.0
-# Of the shardings that are reached at once, so many of the cheapest are gone on from to the target.
+# Of the shardings that are reached at once, so many of the cheapest are gone on from to the target;
+# of those that are reached from the source, all.
 COMPLETED = 4
 # Ways to spread free digits over dimensions before anything moves.
 MOST_SPREAD = 256
@@ -114,7 +115,8 @@ class Guided:
                 continue
             self.expanded += 1
             reached = self._permute(state, cost) if entry.permutes else self._step(state, cost)
-            for after in heapq.nsmallest(COMPLETED, reached, self._least):
+            count = len(reached) if state == self.basis.start else COMPLETED
+            for after in heapq.nsmallest(count, reached, self._least):
                 self._complete(after)
         return self._path(self.basis.goal) if self.basis.goal in self._best else None
 
