@@ -47,9 +47,10 @@ from shardwright.codegen.planner.basis.graph import (
 from shardwright.codegen.planner.basis.permutes import Choice, Permutes
 from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, slices_joined
 
-EXPANSIONS = 300
-# After so many more without a better path, the search ends.
-PATIENCE = 80
+# Shardings that are looked on from at most, and after how many more without a better path a search
+# ends: where the number of devices is a power of two, and where it is not, so that digits fit less.
+EXPANSIONS = (300, 700)
+PATIENCE = (80, 250)
 GREED = 2.0
 # Of the shardings that are reached at once, so many of the cheapest are gone on from to the target;
 # of those that are reached from the source, all.
@@ -123,7 +124,8 @@ class Guided:
     @property
     def _last(self) -> int:
         """How many shardings are looked on from at most, once a path is found."""
-        return min(EXPANSIONS, (self._improved or 0) + PATIENCE)
+        is_mixed = self.basis.size.bit_count() > 1
+        return min(EXPANSIONS[is_mixed], (self._improved or 0) + PATIENCE[is_mixed])
 
     def _least(self, state: State) -> float:
         """Return what no path by a state takes less than."""
