@@ -183,7 +183,7 @@ def _swapped(
 ) -> tuple[Digits, ...] | None:
     """Return the digits that dimensions have before, and last those that are free, after the
     least exchanges of prime digits that bring the target's to the front and those that others miss
-    to the end; None where these are not of one size."""
+    to the end; None where these are of other dimensions and not of one size."""
     before = [list(primes_of(row)) for row in rows]
     for number, (slot, own) in enumerate(zip(slots, runs, strict=True)):
         head = primes_of(slot.head)
@@ -194,10 +194,15 @@ def _swapped(
         places = [*range(len(head)), *range(len(row) - len(last), len(row))]
         for place, digit in zip(places, (*head, *last), strict=True):
             found = next(((r, r.index(digit)) for r in before if digit in r), None)
-            if found is None or row[place][1] != digit[1]:
+            if found is None:
                 return None
             other, at = found
-            other[at], row[place] = row[place], digit
+            if row[place][1] == digit[1]:
+                other[at], row[place] = row[place], digit
+            elif other is row:
+                row.insert(place, row.pop(at))
+            else:
+                return None
     return tuple(merged(tuple(row)) for row in before[:-1])
 
 

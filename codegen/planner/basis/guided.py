@@ -49,7 +49,7 @@ from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, sl
 
 # Shardings that are looked on from at most, and after how many more without a better path a search
 # ends: where the number of devices is a power of two, and where it is not, so that digits fit less.
-EXPANSIONS = (300, 700)
+EXPANSIONS = (300, 500)
 PATIENCE = (80, 250)
 GREED = 2.0
 # Of the shardings that are reached at once, so many of the cheapest are gone on from to the target;
