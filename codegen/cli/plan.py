@@ -156,6 +156,8 @@ def _print(planned: "Plan", transfers: bool) -> None:
         print(f"(emitted by {', '.join(executing('basis'))}; other backends take direct plans)")
         console().print(_steps_table(planned))
     if planned.prediction is not None:
+        if isinstance(planned, DirectPlan):
+            print("links alone, all transfers at once: ", end="")
         _print_prediction(planned.prediction)
         if isinstance(planned, DirectPlan) and planned.devices <= SCHEDULED_DEVICES:
             _print_rounds(planned, planned.prediction.topology)

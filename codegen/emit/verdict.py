@@ -106,13 +106,14 @@ def verdict(ours: Priced, plan: Plan, peer: Peer, where: str) -> str:
     took, took_there = ours.cost.seconds, peer.seconds
     if not took and not took_there:
         return f"{ours.backend}: nothing moves; {peer.does_it}"
+    line = f"{ours.backend}: {took:.3g} seconds on {where}"
     if took_there > (1 + AS_FAST) * took:
         times = f"{took_there / took:.1f} times as fast as {peer.name} ({peer.steps})"
-        return f"{ours.backend}: {times} on {where}; {moved}"
+        return f"{line}, {times}; {moved}"
     if took <= (1 + AS_FAST) * took_there:
-        return f"{ours.backend}: as fast as {peer.name} on {where}; {peer.does_it}; {moved}"
-    better = f"{took / took_there:.1f} times as fast ({peer.steps})"
-    return f"{ours.backend}: {peer.name} is better on {where}, {better}; {peer.does_it}; {moved}"
+        return f"{line}, as fast as {peer.name}; {peer.does_it}; {moved}"
+    better = f"{peer.name} is better, {took / took_there:.1f} times as fast ({peer.steps})"
+    return f"{line}; {better}; {peer.does_it}; {moved}"
 
 
 def moved_text(wire_bytes: int, plan: Plan) -> str:
@@ -136,7 +137,7 @@ def verdicts(
     each = priced(plan, names, network)
     if peer is None:
         return tuple(
-            f"{one.backend}: no collectives do this on {where}; "
+            f"{one.backend}: {one.cost.seconds:.3g} seconds on {where}, what no collectives do; "
             + moved_text(one.cost.wire_bytes, plan)
             for one in each
         )
@@ -153,12 +154,11 @@ def page_lines(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
         return ()
     topology, names = plan.prediction.topology, tuple(names)
     network = network_of(plan.reshard, topology)
-    where = name_of(network.topology)
     took = (
-        f"{one.backend}: {one.cost.seconds:.3g} seconds on {where} ({_stages(one.cost)})"
+        f"{one.backend}, stage by stage in seconds: {_stages(one.cost)}"
         for one in priced(plan, names, network)
     )
-    return (*took, *verdicts(plan, names, topology, None))
+    return (*verdicts(plan, names, topology, None), *took)
 
 
 def _stages(cost: TimelineCost) -> str:

@@ -11,8 +11,8 @@ target (`alignment.py`):
     permute      to the target's arrangement of as many parts
     all_reduce, reduce_scatter  as the basis has them
 
-Cheapest first by cost and GREED times `Estimates.lacking`, a lower bound, up to EXPANSIONS
-shardings. From the best of those that are reached at once it goes straight on to the target, so
+Cheapest first by cost and GREED times `Estimates.lacking`, a lower bound, up to so many shardings
+(`Effort`). From the best of those that are reached at once it goes straight on to the target, so
 that there soon is a path, and what takes longer than that is left out.
 """
 
@@ -47,10 +47,19 @@ from shardwright.codegen.planner.basis.graph import (
 from shardwright.codegen.planner.basis.permutes import Choice, Permutes
 from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, slices_joined
 
-# Shardings that are looked on from at most, and after how many more without a better path a search
-# ends: where the number of devices is a power of two, and where it is not, so that digits fit less.
-EXPANSIONS = (300, 500)
-PATIENCE = (80, 250)
+
+@dataclass(frozen=True)
+class Effort:
+    """Shardings that are looked on from at most, and after how many more without a better path a
+    search ends."""
+
+    expansions: int
+    patience: int
+
+
+BEFORE_EXACT = Effort(60, 20)  # an exact search follows
+POWERS_OF_TWO = Effort(300, 80)
+MIXED = Effort(500, 250)  # where digits of several primes fit less
 GREED = 2.0
 # Of the shardings that are reached at once, so many of the cheapest are gone on from to the target;
 # of those that are reached from the source, all.
@@ -124,8 +133,9 @@ class Guided:
     @property
     def _last(self) -> int:
         """How many shardings are looked on from at most, once a path is found."""
-        is_mixed = self.basis.size.bit_count() > 1
-        return min(EXPANSIONS[is_mixed], (self._improved or 0) + PATIENCE[is_mixed])
+        effort = MIXED if self.basis.size.bit_count() > 1 else POWERS_OF_TWO
+        effort = BEFORE_EXACT if self.basis.is_exact else effort
+        return min(effort.expansions, (self._improved or 0) + effort.patience)
 
     def _least(self, state: State) -> float:
         """Return what no path by a state takes less than."""

