@@ -12,15 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.backends.jax_xla.collectives import among
+from shardwright.codegen.backends.jax_xla.steps.at_once import StepChange, exchanged, gathered
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.backends.jax_xla.steps.statements import OwnName, Statement
 from shardwright.codegen.planner.basis.digits import Digits, tail
 from shardwright.codegen.planner.basis.traffic import moved
 from shardwright.codegen.planner.network.hlo import received_by
@@ -34,23 +34,6 @@ from shardwright.ir.sharding import Operator
 from shardwright.ir.steps import ReduceStep, Step
 
 _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
-
-OwnName = Literal["_number", "_groups", "EMPTY"]
-
-
-@dataclass(frozen=True)
-class StepChange:
-    """The minor-most digits that a dimension has gained (`is_new`) or lost."""
-
-    axis: int
-    digits: Digits
-    is_new: bool
-    fits: bool  # whether the smaller shards lie at multiples of their size in the larger ones
-
-    @property
-    def count(self) -> int:
-        """How many small shards a large one has."""
-        return math.prod(size for _, size in self.digits)
 
 
 @dataclass(frozen=True)
@@ -71,22 +54,6 @@ class StepBoxes:
         traced."""
         holders = math.prod(size for _, size in self.senders[0])
         return devices * self.senders[2] * (devices // holders)
-
-
-@dataclass(frozen=True)
-class Statement:
-    """`x = function(arguments)`, or `x = x` without a function; `uses`: the module's own functions
-    and constants that stand in the arguments."""
-
-    function: str
-    arguments: tuple[str, ...]
-    uses: tuple[OwnName, ...] = ()
-
-    def lines(self, name: str) -> list[str]:
-        """Return the statement with another name in the place of the first `x`."""
-        if not self.function:
-            return [f"{name} = x"]
-        return called(f"{name} = {self.function}", list(self.arguments))
 
 
 @dataclass(frozen=True)
@@ -167,7 +134,7 @@ class Blocks:
             how = [f"split_axis={new.axis}", f"concat_axis={old.axis}", "tiled=True"]
             made.append(self._collective("all_to_all", new.digits, how))
         elif moves.all_to_alls:
-            made += self._exchanged(moves.all_to_alls, shape)
+            made += exchanged(self._collective, moves.all_to_alls, shape)
         if moves.all_to_alls:
             moved = tuple(pair for new, _ in moves.all_to_alls for pair in new.digits)
             asked.append(self._ask("all-to-all", math.prod(shape), moved))
@@ -177,7 +144,7 @@ class Blocks:
             how = [f"axis={change.axis}", "tiled=True"]
             made.append(self._collective("all_gather", change.digits, how))
         elif moves.all_gathers:
-            made += self._gathered(moves.all_gathers, shape)
+            made += gathered(self._collective, moves.all_gathers, shape)
         if moves.all_gathers:
             gone = tuple(pair for change in moves.all_gathers for pair in change.digits)
             asked.append(self._ask("all-gather", math.prod(shape), gone))
@@ -186,56 +153,6 @@ class Blocks:
                 cut = ("x", "0", str(size), f"axis={axis}")
                 made.append(Statement("lax.slice_in_dim", cut))
         return made, asked
-
-    def _gathered(self, changes: tuple[StepChange, ...], shape: list[int]) -> list[Statement]:
-        """Return one all-gather of shards of a shape along several dimensions: shards arrive one
-        after another along a new one, by the digits in order; each goes to its place. `shape`
-        becomes that of the result."""
-        counts, rank = [change.count for change in changes], len(shape)
-        split, order = [*counts, *shape], list[int]()
-        places = {change.axis: number for number, change in enumerate(changes)}
-        for axis in range(rank):
-            order += [places[axis]] if axis in places else []
-            order.append(len(counts) + axis)
-        for change in changes:
-            shape[change.axis] *= change.count
-        digits = tuple(pair for change in changes for pair in change.digits)
-        return [
-            self._collective("all_gather", digits, ["axis=0"]),
-            *_turned(split, order, shape),
-        ]
-
-    def _exchanged(
-        self, pairs: tuple[tuple[StepChange, StepChange], ...], shape: list[int]
-    ) -> list[Statement]:
-        """Return one all-to-all that moves digits between several pairs of dimensions, (gained,
-        lost): parts for every device stand one after another along the first dimension, as those
-        that arrive do. `shape` becomes that of the result."""
-        counts, rank = [new.count for new, _ in pairs], len(shape)
-        gaining = {new.axis: number for number, (new, _) in enumerate(pairs)}
-        losing = {old.axis: number for number, (_, old) in enumerate(pairs)}
-        split, at = list[int](), dict[int, int]()
-        for axis in range(rank):
-            if axis in gaining:
-                at[gaining[axis]] = len(split)
-                split.append(counts[gaining[axis]])
-                shape[axis] //= counts[gaining[axis]]
-            split.append(shape[axis])
-        front = [at[number] for number in range(len(pairs))]
-        order = [*front, *(place for place in range(len(split)) if place not in front)]
-        rows, parts = [math.prod(counts), *shape], [*counts, *shape]
-        back = list[int]()
-        for axis in range(rank):
-            back += [losing[axis]] if axis in losing else []
-            back.append(len(counts) + axis)
-            shape[axis] *= counts[losing[axis]] if axis in losing else 1
-        digits = tuple(pair for new, _ in pairs for pair in new.digits)
-        how = ["split_axis=0", "concat_axis=0", "tiled=True"]
-        return [
-            *_turned(split, order, rows),
-            self._collective("all_to_all", digits, how),
-            *_turned(parts, back, shape),
-        ]
 
     def _ask(self, op: str, elements: int, digits: Digits) -> Collective:
         return among(op, elements * self.itemsize, digits, self.ids.size)
@@ -331,15 +248,6 @@ class Blocks:
         named += [f"empty={empty}"] if empty != "0" else []
         moved = Statement("_moved", tuple(named), _empty_of(empty))
         return Block((moved,), self._received(step), boxes, is_padded=empty == "0")
-
-
-def _turned(split: list[int], order: list[int], shape: list[int]) -> list[Statement]:
-    """Return what makes an array of a shape of one with its dimensions split and in another
-    order."""
-    return [
-        Statement(f"x.{name}", tuple(map(str, numbers)))
-        for name, numbers in (("reshape", split), ("transpose", order), ("reshape", shape))
-    ]
 
 
 def _empty_of(value: str) -> tuple[OwnName, ...]:
@@ -452,14 +360,3 @@ def quoted(names: tuple[str, ...] | None) -> str:
     """Return axis names as a Python expression."""
     texts = [f'"{name}"' for name in names or ()]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
-
-
-def called(function: str, arguments: list[str]) -> list[str]:
-    """Return a call for one indentation, as a formatter breaks it."""
-    room = WIDTH - len(INDENT)
-    joined = ", ".join(arguments)
-    if len(f"{function}({joined})") <= room:
-        return [f"{function}({joined})"]
-    if len(INDENT + joined) <= room:
-        return [f"{function}(", INDENT + joined, ")"]
-    return [f"{function}(", *(f"{INDENT}{argument}," for argument in arguments), ")"]
