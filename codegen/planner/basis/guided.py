@@ -26,14 +26,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from shardwright.codegen.planner.basis.alignment import Alignment, Arrangements, aligned
+from shardwright.codegen.planner.basis.alignment import Arrangements, aligned
 from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.digits import (
     Digits,
-    divisors,
-    factorings,
     merged,
-    minus,
     parts_of,
 )
 from shardwright.codegen.planner.basis.graph import (
@@ -46,6 +43,7 @@ from shardwright.codegen.planner.basis.graph import (
 )
 from shardwright.codegen.planner.basis.permutes import Choice, Permutes
 from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, slices_joined
+from shardwright.codegen.planner.basis.slicing import Place, next_slice, slices
 
 
 @dataclass(frozen=True)
@@ -64,20 +62,8 @@ GREED = 2.0
 # Of the shardings that are reached at once, so many of the cheapest are gone on from to the target;
 # of those that are reached from the source, all.
 COMPLETED = 4
-# Ways to spread free digits over dimensions before anything moves.
-MOST_SPREAD = 256
-# Ways to make as many parts as the target has by slices.
-MOST_FACTORED = 24
 # Of two paths whose seconds differ by less than this part of them, the one of fewer steps is taken.
 ALIKE = 1e-3
-
-
-@dataclass(frozen=True)
-class Place:
-    """A sharding beside the target: per dimension, and the digits that are free."""
-
-    dims: tuple[Alignment, ...]
-    free: Digits
 
 
 class _Candidate(NamedTuple):
@@ -208,7 +194,7 @@ class Guided:
             if state.unreduced != self.basis.kept:
                 return
             place = self._place(state)
-            move = self._next_slice(state, place)
+            move = next_slice(state, place)
             if move is None:
                 hits = list(self._hits(state, place, (), frozenset(), frozenset()))
                 move = max(hits, key=lambda hit: parts_of(hit.digits), default=None)
@@ -247,72 +233,26 @@ class Guided:
         reductions = tuple(self.basis.reductions(state))
         yield from reductions
         if state.layer != self.basis.goal.layer:
-            yield from self._spread(state, self.basis.free_of(state))
+            yield from self._slices(state, self.basis.free_of(state))
             for dim in range(len(state.dims)):
                 yield from self.basis.narrowings(state, dim)
             return
         place = self._place(state)
-        taken = None if reductions else self._next_slice(state, place)
+        taken = None if reductions else next_slice(state, place)
         if taken is not None:
             yield taken
             return
-        yield from self._spread(state, place.free)
+        yield from self._slices(state, place.free)
         yield from self._gathers(state, place)
         yield from self._exchanges(state, place)
 
-    def _next_slice(self, state: State, place: Place) -> Move | None:
-        """Return the slice over all that dimensions miss next and that is free, if there is."""
-        dims, free, digits = list(state.dims), place.free, list[tuple[int, int]]()
-        for dim, found in enumerate(place.dims):
-            if found.excess:
-                continue
-            for digit in found.missing:
-                part = _free_part(digit, free)
-                if part is None:
-                    break
-                free = minus(free, (part,))
-                dims[dim] = merged((*dims[dim], part))
-                digits.append(part)
-                if part != digit:
-                    break
-        after = state._replace(dims=tuple(dims))
-        return Move("slice", tuple(digits), after) if digits else None
-
-    def _spread(self, state: State, free: Digits) -> Iterator[Move]:
-        """Yield slices over free digits, in any dimensions, if nothing has moved yet."""
+    def _slices(self, state: State, free: Digits) -> Iterator[Move]:
+        """Yield slices over free digits in any dimensions, if nothing has moved yet."""
         if state in self._sliced or self._best[state] > 2 * self._tie:
             return
-        for move in self._to_parts(state, free):
+        for move in slices(self.basis, state, free):
             self._sliced.add(move.after)
             yield move
-        rank = len(state.dims)
-        cuts = self.basis.pieces(state.layer, free), free
-        fits = (cut for cut in cuts if (rank + 1) ** len(cut) <= MOST_SPREAD)
-        pieces = next(fits, ())
-        for places in itertools.product(range(-1, rank), repeat=len(pieces)):
-            dims, taken = list(state.dims), []
-            for piece, dim in zip(pieces, places, strict=True):
-                if dim >= 0:
-                    dims[dim] = merged((*dims[dim], piece))
-                    taken.append(piece)
-            if taken:
-                after = state._replace(dims=tuple(dims))
-                self._sliced.add(after)
-                yield Move("slice", tuple(taken), after)
-
-    def _to_parts(self, state: State, free: Digits) -> Iterator[Move]:
-        """Yield slices over free digits, major ones first, that make as many parts of each
-        dimension as the target has, or a multiple; and those that make as many in all."""
-        held, wanted = product_of(state), product_of(self.basis.goal)
-        pairs = zip(held, wanted, strict=True)
-        ways = [tuple(count // math.gcd(count, have) for have, count in pairs)]
-        more, rest = divmod(math.prod(wanted), math.prod(held))
-        if not rest and more > 1:
-            ways += factorings(more, len(held))[:MOST_FACTORED]
-        for factors in dict.fromkeys(ways):
-            move = _sliced(state, free, factors)
-            if move is not None:
-                yield move
 
     def _gathers(self, state: State, place: Place) -> Iterator[Move]:
         over = [dim for dim, found in enumerate(place.dims) if found.excess]
@@ -383,31 +323,3 @@ class Guided:
             self._arranged[key] = Arrangements.of(self.basis.goal.dims, parts, free)
         found = self._arranged[key].dims(held, self.basis.free_of(state))
         return self.permutes.choice(State(layer, dims, state.unreduced) for dims in found)
-
-
-def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None:
-    """Return the slice that multiplies the parts of each dimension, over the major-most digits that
-    are free; None where these do not suffice."""
-    dims, taken = list(state.dims), list[tuple[int, int]]()
-    for dim, more in enumerate(factors):
-        for stride, size in sorted(free, reverse=True):
-            part = math.gcd(size, more)
-            if part > 1:
-                digit = stride * size // part, part
-                free, more = minus(free, (digit,)), more // part
-                dims[dim] = merged((*dims[dim], digit))
-                taken.append(digit)
-        if more > 1:
-            return None
-    return Move("slice", tuple(taken), state._replace(dims=tuple(dims))) if taken else None
-
-
-def _free_part(digit: tuple[int, int], free: Digits) -> tuple[int, int] | None:
-    """Return the largest major part of a digit that is free; None where there is none."""
-    stride, size = digit
-    for part in reversed(divisors(size)):
-        low = stride * size // part
-        for at, room in free:
-            if part > 1 and not low % at and not (at * room) % (low * part):
-                return low, part
-    return None
