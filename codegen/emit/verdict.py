@@ -24,7 +24,7 @@ from shardwright.codegen.planner.xla import XlaCollectives
 from shardwright.codegen.planner.xla_cost import seconds_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.reshard import Reshard
 
 # Plans within this part of each other are as fast.
@@ -90,14 +90,25 @@ def xla_peer(reshard: Reshard, found: XlaCollectives, network: Network) -> Peer:
     return Peer("XLA's own plan", seconds, found.steps, "`jax.device_put` will do")
 
 
-def collectives_peer(reshard: Reshard, network: Network) -> Peer | None:
-    """Return the best sequence of collectives as a peer; None where there is none."""
+def collectives_peer(plan: Plan, network: Network) -> Peer | None:
+    """Return the best sequence of collectives for a plan's reshard as a peer; None where there is
+    none."""
     try:
-        made = plan_basis(reshard, network)
+        made = _best_sequence(plan, network)
     except InputError:
         return None
     name = "the best sequence of collectives, which is no slower than XLA's own"
     return Peer(name, made.prediction.seconds, made.ops or "none", "`jax.device_put` may do")
+
+
+def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
+    """Return the plan itself where it was searched for on that network without a limit, so that
+    it is not searched for again; else the basis plan. Raises InputError where there is none."""
+    if isinstance(plan, SteppedPlan):
+        said = plan.prediction
+        if said.topology == str(network.topology) and said.memory_bytes is None:
+            return plan
+    return plan_basis(plan.reshard, network)
 
 
 def verdict(ours: Priced, plan: Plan, peer: Peer, where: str) -> str:
@@ -132,7 +143,7 @@ def verdicts(
     """Return a line for each backend; `found`: what XLA does, where it was asked."""
     network = network_of(plan.reshard, topology)
     peer = xla_peer(plan.reshard, found, network) if found else None
-    peer = peer or collectives_peer(plan.reshard, network)
+    peer = peer or collectives_peer(plan, network)
     where = name_of(network.topology)
     each = priced(plan, names, network)
     if peer is None:
