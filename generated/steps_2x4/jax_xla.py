@@ -36,7 +36,6 @@ Tested with jax 0.10.2 on CPU devices.
 import contextlib
 import functools
 import importlib.util
-import itertools
 import math
 import os
 
@@ -122,13 +121,6 @@ def _ranges(box):
     return tuple(zip(box[::2], box[1::2], strict=True))
 
 
-def _at(table, me):
-    """The row of a rank in a table; the row itself where all are the same."""
-    if (table == table[0]).all():
-        return table[0]
-    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
-
-
 def _number(digits, position):
     """The number that digits (stride, size) of a position make, major to minor."""
     number = 0
@@ -137,128 +129,17 @@ def _number(digits, position):
     return number
 
 
-# Steps by boxes, by their number. BEFORE, AFTER: of each dimension its extent, and the digits
-# (stride, size) of a device's position that cut it, cut by cut. SENDERS: the digits that number the
-# holders of a shard, those that number its receivers, into how many pieces holders cut a box, along
-# which dimension, and what the pieces' starts are multiples of.
-BEFORE_3 = ((16, (((4, 2), (1, 2)),)), (24, ((),)))
-AFTER_3 = ((16, (((1, 4),),)), (24, ((),)))
-SENDERS_3 = (((2, 2),), ((4, 2),), 2, 1, 1)
+def _permuted(held, wanted):
+    """Who sends its shard to whom: (sender, receiver), the same for those that keep theirs.
 
-
-def _range(dim, position):
-    """The range of a dimension at a position: a part of the whole, of that a part, and so on."""
-    extent, cuts = dim
-    low, high = 0, extent
-    for digits in cuts:
-        width = -(-(high - low) // math.prod(size for _, size in digits))
-        low = min(low + _number(digits, position) * width, high)
-        high = min(low + width, high)
-    return low, high
-
-
-def _turn(senders, after, receiver, piece):
-    """The number, among the holders of a shard, of the one that sends a receiver a piece of it."""
-    holders, receivers, pieces, cut, _ = senders
-    turns = math.prod(size for _, size in holders) // pieces
-    number = _number(receivers, receiver)
-    if pieces == 1:
-        return number % turns
-    shift = number // turns + _number(itertools.chain(*after[cut][1]), receiver)
-    return number % turns + turns * ((piece + shift) % pieces)
-
-
-def _piece(box, piece, senders):
-    """The piece of a box that one holder sends."""
-    *_, pieces, cut, unit = senders
-    low, high = box[cut]
-    step, extra = divmod(max(high - low, 0) // unit, pieces)
-    start, end = (low + (n * step + min(n, extra)) * unit for n in (piece, piece + 1))
-    return [*box[:cut], (start, end), *box[cut + 1 :]]
-
-
-def _boxes(before, after, senders, reduces):
-    """Every box of a step: (sender, receiver, read, write, shape), both ends as ranks.
-
-    read, write: where it starts in the shards of its sender and its receiver. What a receiver
-    holds itself it keeps, but where a step reduces, which takes the box of every term.
+    held, wanted: the digits (stride, size) of a position that number the shards before and after.
     """
-    held = [[_range(dim, position) for dim in before] for position in range(DEVICES)]
-    holders = {}
-    for position in range(DEVICES):
-        holders.setdefault(_number(senders[0], position), []).append(position)
-    for receiver, piece in itertools.product(range(DEVICES), range(senders[2])):
-        me = receiver
-        wanted = [_range(dim, receiver) for dim in after]
-        for sender in holders[_turn(senders, after, receiver, piece)]:
-            pairs = zip(held[sender], wanted, strict=True)
-            box = [(max(a, c), min(b, d)) for (a, b), (c, d) in pairs]
-            stays = not reduces and held[sender] == held[me]
-            if not stays:
-                box = _piece(box, piece, senders)
-            if any(low >= high for low, high in box) or (stays and piece):
-                continue
-            read = [low - start for (low, _), (start, _) in zip(box, held[sender], strict=True)]
-            write = [low - start for (low, _), (start, _) in zip(box, wanted, strict=True)]
-            shape = tuple(high - low for low, high in box)
-            yield me if stays else sender, receiver, read, write, shape
-
-
-@functools.cache
-def _rounds(*step):
-    """The rounds of a step, boxes of one shape each: (pairs, window, reads, writes, takes).
-
-    pairs: the ranks (sender, receiver), each at most once on either side, maybe both the same;
-    window: the shape of the boxes; by rank, reads and writes: where the box starts in the source
-    shard of a sender and in the target shard of a receiver; takes: who receives.
-    """
-    rounds = []
-    boxes = sorted(_boxes(*step), key=lambda box: (box[1] - box[0]) % DEVICES)
-    for sender, receiver, *box, shape in boxes:
-        for window, sent, taken in rounds:
-            if window == shape and sender not in sent and receiver not in taken:
-                break
-        else:
-            sent, taken = {}, {}
-            rounds.append((shape, sent, taken))
-        sent[sender], taken[receiver] = receiver, (sender, *box)
-    return [_round(*each) for each in rounds]
-
-
-def _round(window, sent, taken):
-    reads = np.zeros((DEVICES, len(window)), np.int32)
-    writes = np.zeros((DEVICES, len(window)), np.int32)
-    takes = np.zeros(DEVICES, bool)
-    for receiver, (sender, read, write) in taken.items():
-        reads[sender], writes[receiver], takes[receiver] = read, write, True
-    return list(sent.items()), window, reads, writes, takes
-
-
-def _largest(dim):
-    """The extent of the largest shard along a dimension."""
-    ranges = (_range(dim, position) for position in range(DEVICES))
-    return max(high - low for low, high in ranges)
-
-
-def _moved(x, before, after, *how, reduce=None, empty=0):
-    """The shard after a step by boxes, of the shard before it.
-
-    `reduce`: what makes one element of two that arrive; `empty`: what there is before any does.
-    """
-    me = lax.axis_index(AXES)
-    # Unreduced axes are dimensions of the boxes, and not of the shards.
-    hidden = len(before) - x.ndim
-    y = jnp.full([_largest(dim) for dim in after[hidden:]], empty, x.dtype)
-    reduces = reduce is not None
-    for pairs, window, reads, writes, takes in _rounds(before, after, how[0], reduces, *how[1:]):
-        box = lax.dynamic_slice(x, _at(reads[:, hidden:], me), window[hidden:])
-        if any(sender != receiver for sender, receiver in pairs):
-            box = lax.ppermute(box, AXES, pairs)
-        start = _at(writes[:, hidden:], me)
-        own = lax.dynamic_slice(y, start, window[hidden:])
-        arrived = reduce(own, box) if reduces else box
-        y = lax.dynamic_update_slice(y, jnp.where(_at(takes, me), arrived, own), start)
-    return y
+    ranks = range(DEVICES)
+    have, want = ([_number(digits, rank) for rank in ranks] for digits in (held, wanted))
+    away = [rank for rank in ranks if have[rank] != want[rank]]
+    senders, receivers = (sorted(away, key=each.__getitem__) for each in (have, want))
+    kept = [(rank, rank) for rank in ranks if have[rank] == want[rank]]
+    return [*kept, *zip(senders, receivers, strict=True)]
 
 
 def _exchange(x):
@@ -268,7 +149,7 @@ def _exchange(x):
     # 2. all_gather over "y":(1)2: [{"x", "y":(2)2}, {"y":(1)2}] -> [{"x", "y":(2)2}, {}]
     x = lax.all_gather(x, "y:(1)2", axis=1, tiled=True)
     # 3. permute over "x", "y": [{"x", "y":(2)2}, {}] -> [{"y"}, {}]
-    y = _moved(x, BEFORE_3, AFTER_3, SENDERS_3)
+    y = lax.ppermute(x, AXES, _permuted(((4, 2), (1, 2)), ((1, 4),)))
     return y[None]
 
 

@@ -66,8 +66,8 @@ def collectives_of(
     program = _Statements(reshard, list(exchange.source.local_shape), named)
     for change in moves.slices:
         program.slice(change.axis, change.refs)
-    for new, gone in moves.all_to_alls:
-        program.all_to_all(new.axis, gone.axis, gone.refs)
+    for axis, gone in moves.all_to_alls:
+        program.all_to_all(axis, gone.axis, gone.refs)
     # Last the dimension along which parts lie one after the other in memory: the most is gathered
     # by the last step, and there it takes no transpose.
     for change in sorted(moves.all_gathers, key=lambda change: -change.axis):

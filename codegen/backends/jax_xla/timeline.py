@@ -23,6 +23,7 @@ from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, permutes_of
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps, is_stepwise, steps_of
 from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.planner.basis.boxed import rounds_of
 from shardwright.codegen.planner.network.links import Flows
 from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
 from shardwright.codegen.planner.xla import Collective
@@ -115,45 +116,14 @@ def _of_steps(plan: Plan, how: Steps) -> Timeline:
 
 
 def _boxed(step: Step, size: int, ids: np.ndarray) -> Iterator[Stage]:
-    """Yield the rounds of a step by boxes: of one shape each, no device sending or receiving two,
-    in the order of the distance from sender to receiver, as the module makes them."""
-    place = {device: position for position, device in enumerate(ids.tolist())}
-    for phase in step.phases():
-        moved = phase.transfers
-        shapes = (moved.tensor[:, :, 1] - moved.tensor[:, :, 0]).tolist()
-        ends = zip(moved.sender.tolist(), moved.receiver.tolist(), strict=True)
-        listed = [
-            (place[sender], place[receiver], tuple(shape))
-            for (sender, receiver), shape in zip(ends, shapes, strict=True)
-        ]
-        yield Copies("boxes are cut", 2.0 * size * _most(listed, 0))
-        for shape, pairs in _rounds_of(listed, ids.size):
-            away = [pair for pair in pairs if pair[0] != pair[1]]
-            if away:
-                yield Collective(PERMUTE, size * math.prod(shape), away)
-        yield Copies("boxes are put in place", 2.0 * size * _most(listed, 1))
-
-
-Box = tuple[int, int, tuple[int, ...]]
-
-
-def _most(boxes: list[Box], end: int) -> int:
-    """Return the most elements that one device sends (end 0) or receives (1)."""
-    total: dict[int, int] = {}
-    for box in boxes:
-        device = box[0] if end == 0 else box[1]
-        total[device] = total.get(device, 0) + math.prod(box[2])
-    return max(total.values(), default=0)
-
-
-def _rounds_of(boxes: list[Box], devices: int) -> list[tuple[tuple[int, ...], list[list[int]]]]:
-    rounds: list[tuple[tuple[int, ...], dict[int, int]]] = []
-    for sender, receiver, shape in sorted(boxes, key=lambda box: (box[1] - box[0]) % devices):
-        for window, sent in rounds:
-            if window == shape and sender not in sent and receiver not in sent.values():
-                break
-        else:
-            sent = {}
-            rounds.append((shape, sent))
-        sent[sender] = receiver
-    return [(shape, [list(pair) for pair in sent.items()]) for shape, sent in rounds]
+    """Yield the rounds of a step by boxes."""
+    for rounds in rounds_of(step, ids):
+        cut, placed = np.zeros((2, ids.size))
+        for each in rounds:
+            cut[[*each.sent]] += each.elements
+            placed[[*each.taken]] += each.elements
+        yield Copies("boxes are cut", 2.0 * size * float(cut.max()))
+        for each in rounds:
+            if each.away:
+                yield Collective(PERMUTE, size * each.elements, each.away)
+        yield Copies("boxes are put in place", 2.0 * size * float(placed.max()))

@@ -37,6 +37,7 @@ class Estimates:
     _prices: dict[tuple[str, int, Digits, float], float] = field(default_factory=dict)
     _after: dict[tuple[Parts, bool], float] = field(default_factory=dict)
     _bytes: dict[Parts, float] = field(default_factory=dict)
+    _padded: dict[tuple[Parts, Parts], float] = field(default_factory=dict)
 
     @cached_property
     def prices(self) -> tuple[Prices, ...]:
@@ -62,12 +63,30 @@ class Estimates:
         """Return the seconds of a step that is no permute."""
         if move.op == "slice":
             return 0.0
-        return self.price(move.op, state.layer, ordered(move.digits), product_of(state))
+        nbytes = self.padded_bytes(product_of(state), product_of(move.after))
+        return self.price_of(move.op, state.layer, ordered(move.digits), nbytes)
+
+    def padded_bytes(self, parts: Parts, after: Parts) -> float:
+        """Return the bytes of the largest shard of so many parts, dimensions that are to be cut
+        into more padded to as long as the new parts together."""
+        if self.basis.is_even:
+            return self.bytes_of(parts)
+        key = parts, after
+        if key not in self._padded:
+            sizes = (
+                -(-extent // max(one, other)) * (max(one, other) // one)
+                for extent, one, other in zip(self.basis.reshard.shape, parts, after, strict=True)
+            )
+            self._padded[key] = float(math.prod(sizes) * self._itemsize)
+        return self._padded[key]
 
     def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
         """Return the price of a collective over digits of a layer, of shards that are one of so
         many parts."""
-        nbytes = self.bytes_of(parts)
+        return self.price_of(op, layer, digits, self.bytes_of(parts))
+
+    def price_of(self, op: str, layer: int, digits: Digits, nbytes: float) -> float:
+        """Return the price of a collective over digits of a layer, of shards of so many bytes."""
         key = (op, layer, digits, nbytes)
         if key not in self._prices:
             self._prices[key] = getattr(self.prices[layer], op)(digits, nbytes)
@@ -79,7 +98,7 @@ class Estimates:
         return self._moving(product_of(state))
 
     def _moving(self, parts: Parts) -> float:
-        return self._at_least(self.bytes_of(parts))
+        return self.at_least(self.bytes_of(parts))
 
     def quick(self, state: State) -> float:
         """Return a cheap lower bound on the seconds from a state to the target."""
@@ -124,7 +143,7 @@ class Estimates:
         if key not in self._after:
             pairs = zip(key[0], self._goal_parts, strict=True)
             held = math.prod(1.0 / max(a, b) for a, b in pairs)
-            lacking = self._at_least((self._goal_share - held) * self._nbytes)
+            lacking = self.at_least((self._goal_share - held) * self._nbytes)
             rest = self.remaining.of_parts(key[0]) if is_told else 0.0
             self._after[key] = max(lacking, rest)
         return self.least_permute(state) + self._after[key]
@@ -134,7 +153,8 @@ class Estimates:
         """What is left to pay, of states with less told of them."""
         return Remaining(self.basis, self.prices, self.price, self._moving, self.bytes_of)
 
-    def _at_least(self, nbytes: float) -> float:
+    def at_least(self, nbytes: float) -> float:
+        """Return the least seconds in which a device receives so many bytes."""
         if nbytes < 0.5:  # less than a byte is rounding
             return 0.0
         topology = self.network.topology

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shardwright.codegen.planner.basis.boxed import sizes_fit
 from shardwright.codegen.planner.basis.digits import (
     Digits,
     Pair,
@@ -234,6 +235,31 @@ class Basis:
                 top = atom[0] * atom[1]
                 if not atom[0] % stride and not (stride * size) % top and top <= stride * size:
                     yield atom
+
+    def fits(self, dim: int, parts: int, others: int) -> bool:
+        """Return whether shards of so many parts of a dimension and of so many others fit into one
+        another, so that a step between them is a collective of padded shards."""
+        return parts == others or self._fit(dim, min(parts, others), max(parts, others))
+
+    def fit(self, state: State, after: State) -> bool:
+        """Return whether the shards of two states fit into one another."""
+        pairs = zip(product_of(state), product_of(after), strict=True)
+        return all(self.fits(dim, *parts) for dim, parts in enumerate(pairs))
+
+    @cached_property
+    def is_even(self) -> bool:
+        """Whether every extent divides, however the mesh is cut."""
+        return all(extent % self.size == 0 for extent in self.reshard.shape)
+
+    @cached_property
+    def _splits(self) -> frozenset[str]:
+        return frozenset({self.reshard.source_split, self.reshard.target_split})
+
+    def _fit(self, dim: int, few: int, many: int) -> bool:
+        extent = self.reshard.shape[dim]
+        if extent % many and "nested" in self._splits:
+            return False
+        return sizes_fit(extent, few, many)
 
     def free_of(self, state: State) -> Digits:
         """Return the maximal digits that a state does not use, minor to major."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -195,11 +195,11 @@ class Guided:
                 return
             place = self._place(state)
             move = next_slice(state, place)
-            if move is None:
+            if move is None or not self.allowed(state, move.after):
                 hits = list(self._hits(state, place, (), frozenset(), frozenset()))
                 move = max(hits, key=lambda hit: parts_of(hit.digits), default=None)
             move = move or self._all_gathered(state, place)
-            if not self.allowed(state, move.after):
+            if not move.digits or not self.allowed(state, move.after):
                 return
             seconds = self.estimates.seconds(state, move)
             cost += seconds + self._tie
@@ -208,9 +208,19 @@ class Guided:
             state = move.after
 
     def _all_gathered(self, state: State, place: Place) -> Move:
-        gone = tuple(itertools.chain.from_iterable(found.excess for found in place.dims))
-        dims = tuple(merged(found.shared) for found in place.dims)
-        return Move("all_gather", gone, state._replace(dims=dims))
+        over = [dim for dim, found in enumerate(place.dims) if found.excess]
+        return self._gathered(state, place, over)
+
+    def _gathered(self, state: State, place: Place, over: Iterable[int]) -> Move:
+        """Return the all-gather of what is too much of some dimensions; of all of a dimension where
+        shards of the rest would not fit."""
+        dims, gone = list(state.dims), list[tuple[int, int]]()
+        for dim in over:
+            found = place.dims[dim]
+            fits = self.basis.fits(dim, parts_of(dims[dim]), parts_of(found.shared))
+            gone += found.excess if fits else dims[dim]
+            dims[dim] = merged(found.shared) if fits else ()
+        return Move("all_gather", tuple(gone), state._replace(dims=tuple(dims)))
 
     def _path(self, state: State) -> Path:
         found: list[tuple[Move, float]] = []
@@ -239,7 +249,7 @@ class Guided:
             return
         place = self._place(state)
         taken = None if reductions else next_slice(state, place)
-        if taken is not None:
+        if taken is not None and self.allowed(state, taken.after):
             yield taken
             return
         yield from self._slices(state, place.free)
@@ -258,11 +268,7 @@ class Guided:
         over = [dim for dim, found in enumerate(place.dims) if found.excess]
         for count in range(1, len(over) + 1):
             for chosen in itertools.combinations(over, count):
-                dims, gone = list(state.dims), list[tuple[int, int]]()
-                for dim in chosen:
-                    dims[dim] = merged(place.dims[dim].shared)
-                    gone += place.dims[dim].excess
-                yield Move("all_gather", tuple(gone), state._replace(dims=tuple(dims)))
+                yield self._gathered(state, place, chosen)
         for dim in over:
             for kept, moved in self._tails(state, place, dim):
                 yield Move("all_gather", moved, with_dim(state, dim, kept))

@@ -1,12 +1,13 @@
 """Permutes: from a sharding to any other with as many parts of every dimension.
 
-Every shard moves as a whole, and each of its holders sends it to one device that shall hold it, or
-keeps it.
+Every shard moves as a whole: a device that shall hold what it holds keeps it, and of the others
+each holder sends it to one that shall hold it, in the order of their ranks.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -50,23 +51,38 @@ class Permutes:
 
     def seconds(self, state: State, receivers: Integers) -> Floats:
         """Return what permutes from a state cost, by the receivers [k, devices] of each."""
-        ids = self.estimates.prices[state.layer].ids
-        have = self._number(state)
-        order = np.argsort(have, kind="stable")
-        held = np.zeros(int(ids.max()) + 1, dtype=np.int64)
-        held[ids] = have
-        moving = np.where(held[receivers] != have[order], 1.0, 0.0)
-        senders = np.broadcast_to(ids[order], receivers.shape)
+        have, senders = self._by_shard(state)
+        held = np.zeros(int(senders.max()) + 1, dtype=np.int64)
+        held[senders] = have
+        moving = held[receivers] != have
+        senders = np.broadcast_to(senders, receivers.shape)
+        if math.prod(product_of(state)) < senders.shape[1]:  # replicas, some of which may keep it
+            kept_last = np.argsort(2 * have + ~moving, axis=1, kind="stable")
+            wanted = np.zeros((len(receivers), held.size), dtype=np.int64)
+            np.put_along_axis(wanted, receivers, np.broadcast_to(have, receivers.shape), axis=1)
+            keeps = np.take_along_axis(wanted, senders, axis=1) == have
+            receivers = np.take_along_axis(receivers, kept_last, axis=1)
+            moving = np.take_along_axis(moving, kept_last, axis=1)
+            by_keeping = np.argsort(2 * have + keeps, axis=1, kind="stable")
+            senders = np.take_along_axis(senders, by_keeping, axis=1)
         nbytes = self.estimates.shard_bytes(state)
-        return self.estimates.network.seconds_each(senders, receivers, moving, nbytes)
+        moved = moving.astype(np.float64)
+        return self.estimates.network.seconds_each(senders, receivers, moved, nbytes)
+
+    def _by_shard(self, state: State) -> tuple[Integers, Integers]:
+        """Return the numbers of shards, ascending, and the ids of the devices that hold them, in
+        the order of their ranks."""
+        number, ids = self._number(state), self.estimates.prices[state.layer].ids
+        rank = ids if self.basis.layers > 1 else np.arange(ids.size)
+        order = np.lexsort((rank, number))
+        return number[order], ids[order]
 
     def choice(self, states: Iterable[State]) -> Choice:
         """Return states of as many parts with their receivers."""
         found = tuple(states)
         receivers = np.empty((len(found), self.basis.size), dtype=np.int64)
         for row, state in zip(receivers, found, strict=True):
-            order = np.argsort(self._number(state), kind="stable")
-            row[:] = self.estimates.prices[state.layer].ids[order]
+            row[:] = self._by_shard(state)[1]
         layers = np.array([state.layer for state in found], dtype=np.int64)
         return Choice(found, layers, receivers)
 
@@ -138,6 +154,20 @@ class Permutes:
                 at = end
             found += reversed(minor_first)
         return tuple(found)
+
+
+def permuted(have: list[int], want: list[int]) -> list[list[int]]:
+    """Return the permute [sender, receiver] of ranks that hold and want shards of these numbers, as
+    modules make it.
+
+    >>> permuted([0, 0, 1, 1], [0, 1, 0, 1])
+    [[0, 0], [3, 3], [1, 2], [2, 1]]
+    """
+    ranks = range(len(have))
+    away = [rank for rank in ranks if have[rank] != want[rank]]
+    senders, receivers = (sorted(away, key=each.__getitem__) for each in (have, want))
+    kept = [[rank, rank] for rank in ranks if have[rank] == want[rank]]
+    return [*kept, *map(list, zip(senders, receivers, strict=True))]
 
 
 def _apart(digits: set[tuple[int, int]]) -> bool:

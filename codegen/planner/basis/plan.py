@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shardwright.codegen.planner.basis.bound import Estimates
-from shardwright.codegen.planner.basis.graph import Basis
+from shardwright.codegen.planner.basis.boxed import fits
+from shardwright.codegen.planner.basis.boxed import seconds_of as boxed_seconds
+from shardwright.codegen.planner.basis.graph import Basis, State
 from shardwright.codegen.planner.basis.guided import ALIKE, Guided
 from shardwright.codegen.planner.basis.naming import Naming, split_of
 from shardwright.codegen.planner.basis.permutes import Permutes
@@ -22,12 +24,14 @@ from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
 from shardwright.ir.layout import Layout
 from shardwright.ir.plan import Prediction, SteppedPlan
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.steps import Ends, MoveStep, ReduceStep, Step
+from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 from shardwright.ir.unreduced import Fate
 
 # Shards of up to so many bytes may be held on the way, however small source and target are: what
 # they take does not matter, and one gather of a small tensor takes least.
 SMALL_BYTES = 1 << 20
+# Boxes of a step are listed on meshes of up to so many devices.
+MOST_LISTED = 512
 
 
 def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
@@ -54,26 +58,83 @@ def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Step
     """Return the plan of a reshard without new unreduced axes."""
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
-    why = None
-    path = _search(basis, estimates, within(estimates, memory_limit))
+    allowed, why = within(estimates, memory_limit), None
+    path = _search(basis, estimates, allowed)
     if path is None and memory_limit is None:
-        path = _search(basis, estimates, lambda _before, _after: True)
+        allowed = _whatever
+        path = _search(basis, estimates, allowed)
         largest = max(estimates.shard_bytes(s) for s in (basis.start, basis.goal))
         why = f"no sequence of basis steps keeps every shard within {largest:,.0f} bytes"
     if path is None:
         raise _none(reshard, memory_limit)
-    steps = Naming(basis).steps(path.steps)
-    costs = path.costs
-    if steps and not path.steps:  # the same sharding, cut otherwise where it does not divide
-        costs = (_routed(steps[0], network, reshard.itemsize),)
-    states = [basis.start, *(move.after for move in path.steps)] + [basis.goal] * (not path.steps)
-    held = [int(estimates.shard_bytes(state)) for state in states]
-    peak = max(a + b for a, b in itertools.pairwise(held)) if steps else held[0]
-    prediction = Prediction(
-        str(network.topology), sum(costs), costs, path.bound, peak, memory_limit, why
-    )
-    traffic = traffic_of(reshard, steps)
-    return SteppedPlan(reshard=reshard, steps=steps, traffic=traffic, prediction=prediction)
+    found = _Found.of(path, estimates)
+    if not found.fits:
+        path = _search(basis, estimates, _fitting(basis, allowed))
+        others = [] if path is None else [_Found.of(path, estimates)]
+        found = min([found, *others], key=lambda each: sum(each.costs))
+    traffic = traffic_of(reshard, found.steps)
+    bound = found.path.bound
+    if not basis.is_even:  # box by box a step may take less than padded
+        bound = min(bound, estimates.at_least(traffic.bound_received_max))
+    said = Prediction(
+        str(network.topology), sum(found.costs), found.costs, bound, found.peak(estimates),
+        memory_limit, why,
+    )  # fmt: skip
+    return SteppedPlan(reshard=reshard, steps=found.steps, traffic=traffic, prediction=said)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A path as named steps, what each takes as it is carried out, and whether all are collectives
+    of padded shards."""
+
+    path: Path
+    steps: tuple[MoveStep | ReduceStep, ...]
+    costs: tuple[float, ...]
+    fits: bool
+
+    @staticmethod
+    def of(path: Path, estimates: Estimates) -> _Found:
+        """Return a path with its steps, those of shards that do not fit priced box by box."""
+        basis = estimates.basis
+        steps = Naming(basis).steps(path.steps)
+        known = path.costs or (0.0,) * len(steps)  # the same sharding, cut otherwise
+        fit = [fits(step) for step in steps]
+        each = zip(steps, known, fit, strict=True)
+        costs = [
+            cost if is_fit else _by_boxes(step, cost, estimates) for step, cost, is_fit in each
+        ]
+        return _Found(path, steps, tuple(costs), all(fit))
+
+    def peak(self, estimates: Estimates) -> int:
+        """Return the most bytes of the tensor that a device holds at once."""
+        basis, moves = estimates.basis, self.path.steps
+        states = [basis.start, *(move.after for move in moves)] + [basis.goal] * (not moves)
+        held = [int(estimates.shard_bytes(state)) for state in states]
+        return max(a + b for a, b in itertools.pairwise(held)) if self.steps else held[0]
+
+
+def _by_boxes(step: MoveStep | ReduceStep, known: float, estimates: Estimates) -> float:
+    """Return the seconds of a step that goes box by box; all boxes at once on a mesh so large that
+    they are not listed."""
+    reshard, network = estimates.basis.reshard, estimates.network
+    if estimates.basis.size > MOST_LISTED:
+        if isinstance(step, ReduceStep):
+            return known
+        return network.seconds(network.total(flows(step.exchange, reshard.itemsize)))
+    ids = ids_of(reshard.source.mesh)
+    if not same_devices(reshard.source.mesh, reshard.target.mesh):
+        ids = np.sort(ids)
+    return boxed_seconds(step, ids, network, reshard.itemsize)
+
+
+def _whatever(_before: State, _after: State) -> bool:
+    return True
+
+
+def _fitting(basis: Basis, allowed: Allowed) -> Allowed:
+    """Return whether steps are allowed, and collectives of padded shards."""
+    return lambda before, after: basis.fit(before, after) and allowed(before, after)
 
 
 def _of(
@@ -105,17 +166,12 @@ def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> S
     return replace(made, prediction=replace(said, step_seconds=costs, peak_bytes=peak))
 
 
-def _routed(step: Step, network: Network, itemsize: int) -> float:
-    assert isinstance(step, MoveStep)
-    return network.seconds(network.total(flows(step.exchange, itemsize)))
-
-
 def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None:
-    """Return the cheapest path: where there are few shardings the exact one, unless the led search
-    has one as good of fewer steps."""
+    """Return the cheapest path that is found: where there are few shardings the exact one, unless
+    the led search has one as good of fewer steps."""
     permutes = Permutes(basis, estimates)
     known = Guided(basis, estimates, permutes, allowed).run()
-    if known is not None and not basis.is_exact:
+    if not basis.is_exact:
         return known
     found = Search(basis, estimates, permutes, allowed, known).run()
     if found is None or known is None or len(known.steps) >= len(found.steps):

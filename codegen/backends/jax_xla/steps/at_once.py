@@ -52,22 +52,21 @@ def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> lis
 
 
 def exchanged(
-    ask: Ask, pairs: tuple[tuple[StepChange, StepChange], ...], shape: list[int]
+    ask: Ask, pairs: tuple[tuple[int, StepChange], ...], shape: list[int]
 ) -> list[Statement]:
-    """Return one all-to-all that moves digits between several pairs of dimensions, (gained,
-    lost): parts for every device stand one after another along the first dimension, as those
+    """Return one all-to-all that moves digits between several pairs of dimensions, (the one that
+    gains, lost): parts for every device stand one after another along the first dimension, as those
     that arrive do. `shape` becomes that of the result."""
-    counts, rank = [new.count for new, _ in pairs], len(shape)
-    gaining = {new.axis: number for number, (new, _) in enumerate(pairs)}
+    counts, rank = [old.count for _, old in pairs], len(shape)
     losing = {old.axis: number for number, (_, old) in enumerate(pairs)}
-    split, at = list[int](), dict[int, int]()
+    split, front = list[int](), [0] * len(pairs)
     for axis in range(rank):
-        if axis in gaining:
-            at[gaining[axis]] = len(split)
-            split.append(counts[gaining[axis]])
-            shape[axis] //= counts[gaining[axis]]
+        for number, (gaining, old) in enumerate(pairs):
+            if gaining == axis:
+                front[number] = len(split)
+                split.append(old.count)
+                shape[axis] //= old.count
         split.append(shape[axis])
-    front = [at[number] for number in range(len(pairs))]
     order = [*front, *(place for place in range(len(split)) if place not in front)]
     rows, parts = [math.prod(counts), *shape], [*counts, *shape]
     back = list[int]()
@@ -75,7 +74,7 @@ def exchanged(
         back += [losing[axis]] if axis in losing else []
         back.append(len(counts) + axis)
         shape[axis] *= counts[losing[axis]] if axis in losing else 1
-    digits = tuple(pair for new, _ in pairs for pair in new.digits)
+    digits = tuple(pair for _, old in pairs for pair in old.digits)
     how = ["split_axis=0", "concat_axis=0", "tiled=True"]
     return [
         *turned(split, order, rows),

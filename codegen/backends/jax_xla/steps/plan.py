@@ -27,7 +27,6 @@ from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.backends.jax_xla.steps.blocks import (
     Block,
     Blocks,
-    layouts_of,
     pairs_of,
     quoted,
 )
@@ -43,6 +42,7 @@ from shardwright.codegen.emit.context import (
 from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.emit.index_functions import box_functions
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.axes import AxisRef
@@ -79,6 +79,11 @@ class Steps:
     def uses_groups(self) -> bool:
         """Whether some collective goes by groups of devices."""
         return any("_groups" in block.uses for block in self.blocks)
+
+    @property
+    def uses_permutes(self) -> bool:
+        """Whether some step is a permute of whole shards."""
+        return any("_permuted" in block.uses for block in self.blocks)
 
     @property
     def uses_numbers(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
 
-OwnName = Literal["_number", "_groups", "EMPTY"]
+OwnName = Literal["_number", "_groups", "_permuted", "EMPTY"]
 
 
 @dataclass(frozen=True)
