@@ -31,6 +31,12 @@ PROVEN = 1e-4
 class PlanCommand(Flags):
     """Show what moves, and the least that any plan moves."""
 
+    backends: Annotated[
+        str | None,
+        typer.Option(
+            help="Backends that carry the plan out, with commas between (default: as for emit)."
+        ),
+    ] = None
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")] = False
     transfers: Annotated[
         bool,
@@ -87,26 +93,33 @@ class PlanCommand(Flags):
 def planned_of(given: Flags) -> "DirectPlan":
     """Return the direct plan of the one reshard that is described; InputError if another is
     asked for."""
+    from shardwright.codegen.planner import plan as plan_of
     from shardwright.ir.plan import direct_of
 
     description = given.one()
     try:
-        return direct_of(_planned(description.reshard(), description, ("direct",)))
+        return direct_of(
+            plan_of(
+                description.reshard(),
+                description.strategy,
+                topology=description.topology,
+                memory_limit=description.memory_limit,
+                among=("direct",),
+            )
+        )
     except InputError as error:
         raise given.located(error, description) from None
 
 
-def _planned(
-    reshard: "Reshard", description: "Description", among: tuple[str, ...] = ("direct", "basis")
-) -> "Plan":
-    from shardwright.codegen.planner import plan as plan_of
+def _planned(reshard: "Reshard", description: "Description") -> "Plan":
+    from shardwright.codegen.emit.choice import plan as plan_of
 
     return plan_of(
         reshard,
         description.strategy,
         topology=description.topology,
         memory_limit=description.memory_limit,
-        among=among,
+        backends=description.backends,
     )
 
 

@@ -18,7 +18,7 @@ from shardwright.codegen.compile.report import (
     Verdict,
 )
 from shardwright.codegen.compile.targets import Target, compilers, parse_targets, require
-from shardwright.codegen.emit.emit import planned
+from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.verdict import verdicts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.xla import XlaCollectives, in_words

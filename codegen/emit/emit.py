@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
 from shardwright.codegen.emit.bundle import Bundle
-from shardwright.codegen.emit.verdict import price_of
+from shardwright.codegen.emit.choice import checked, executed_by
+from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.planner import STRATEGIES
-from shardwright.codegen.planner import plan as plan_of
-from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.spec.description import Description
-from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
+from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
@@ -30,7 +27,7 @@ def emit(
     what it is chosen by are for a reshard, of which only strategies count that every backend
     executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
     """
-    backends = _checked(backends)
+    backends = checked(backends)
     reshard = what.reshard if isinstance(what, Plan) else what
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     check_reduces(reshard, backends)
@@ -39,10 +36,12 @@ def emit(
         plan = what
         if plan.prediction is not None:
             topology, memory_limit = plan.prediction.topology, plan.prediction.memory_bytes
-        auto = _planned(plan.reshard, "auto", topology, memory_limit, backends)
+        auto = plan_of(reshard, topology=topology, memory_limit=memory_limit, backends=backends)
         strategy = "auto" if auto == plan else plan.strategy
     else:
-        plan = _planned(reshard, strategy, topology, memory_limit, backends)
+        plan = plan_of(
+            reshard, strategy, topology=topology, memory_limit=memory_limit, backends=backends
+        )
     for backend in backends:
         registry.backend(backend).refuse(plan)
     return Bundle(plan, backends, strategy, topology, memory_limit)
@@ -57,62 +56,6 @@ def emit_described(description: Description) -> Bundle:
         description.topology,
         description.memory_limit,
     )
-
-
-def planned(description: Description) -> Plan:
-    """Return the plan of a description, whether its backends take it or not."""
-    return _planned(
-        description.reshard(),
-        description.strategy,
-        description.topology,
-        description.memory_limit,
-        description.backends,
-    )
-
-
-def _planned(
-    reshard: Reshard,
-    strategy: str,
-    topology: str | None,
-    memory_limit: int | None,
-    backends: tuple[str, ...],
-) -> Plan:
-    """Return a plan; `auto` chooses by what the modules of the backends take."""
-    price = None
-    if topology is not None and strategy == "auto":
-        price = price_of(backends, network_of(reshard, topology))
-    return plan_of(
-        reshard,
-        strategy,
-        topology=topology,
-        memory_limit=memory_limit,
-        among=executed_by(backends),
-        price=price,
-    )
-
-
-def _checked(given: object) -> tuple[str, ...]:
-    """Return the backends in the order of the registry, whatever order they are named in."""
-    known = registry.NAMES
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise wrong_type(given, tuple, f'("{known[1]}",)', "backends")
-    backends = tuple(given)
-    for backend in backends:
-        registry.check_name(backend)
-    if not backends or len(set(backends)) < len(backends):
-        raise InputError(
-            "each backend is named once",
-            argument="backends",
-            got=", ".join(backends) or "none",
-            expected="one or more of " + ", ".join(known),
-        )
-    return tuple(backend for backend in known if backend in backends)
-
-
-def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
-    """Return the strategies that every one of the backends executes."""
-    each = [registry.backend(name).executes for name in backends]
-    return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
 
 
 def executing(strategy: str) -> tuple[str, ...]:

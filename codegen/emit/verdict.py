@@ -111,13 +111,15 @@ def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
     return plan_basis(plan.reshard, network)
 
 
-def verdict(ours: Priced, plan: Plan, peer: Peer, where: str) -> str:
-    """Return in one line what is best, and by how much."""
-    moved = moved_text(ours.cost.wire_bytes, plan)
-    took, took_there = ours.cost.seconds, peer.seconds
+def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
+    """Return in one line what is best, and by how much; `peer`: None where no collectives do it."""
+    moved, took = moved_text(ours.cost.wire_bytes, plan), ours.cost.seconds
+    line = f"{ours.backend}: {took:.3g} seconds on {where}"
+    if peer is None:
+        return f"{line}, what no collectives do; {moved}"
+    took_there = peer.seconds
     if not took and not took_there:
         return f"{ours.backend}: nothing moves; {peer.does_it}"
-    line = f"{ours.backend}: {took:.3g} seconds on {where}"
     if took_there > (1 + AS_FAST) * took:
         times = f"{took_there / took:.1f} times as fast as {peer.name} ({peer.steps})"
         return f"{line}, {times}; {moved}"
@@ -137,22 +139,20 @@ def moved_text(wire_bytes: int, plan: Plan) -> str:
     return f"moves {wire_bytes / least:.2f} of the least{beyond}"
 
 
+def peer_of(plan: Plan, network: Network, found: XlaCollectives | None) -> Peer | None:
+    """Return what a plan stands beside; `found`: what XLA does, where it was asked."""
+    if found is not None:
+        return xla_peer(plan.reshard, found, network)
+    return collectives_peer(plan, network)
+
+
 def verdicts(
     plan: Plan, names: Iterable[str], topology: str | Topology, found: XlaCollectives | None
 ) -> tuple[str, ...]:
     """Return a line for each backend; `found`: what XLA does, where it was asked."""
     network = network_of(plan.reshard, topology)
-    peer = xla_peer(plan.reshard, found, network) if found else None
-    peer = peer or collectives_peer(plan, network)
-    where = name_of(network.topology)
-    each = priced(plan, names, network)
-    if peer is None:
-        return tuple(
-            f"{one.backend}: {one.cost.seconds:.3g} seconds on {where}, what no collectives do; "
-            + moved_text(one.cost.wire_bytes, plan)
-            for one in each
-        )
-    return tuple(verdict(one, plan, peer, where) for one in each)
+    peer, where = peer_of(plan, network, found), name_of(network.topology)
+    return tuple(verdict(one, plan, peer, where) for one in priced(plan, names, network))
 
 
 def page_lines(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:

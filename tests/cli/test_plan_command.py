@@ -141,10 +141,34 @@ def test_bundles_take_what_their_backends_execute(tmp_path: Path) -> None:
         source=mesh.sharding('[{"x", "y"}, {}]'),
         target=mesh.sharding('[{}, {"x", "y"}]'),
     )
-    assert sw.plan(reshard, topology="switch").strategy == "basis"
     bundle = sw.emit(reshard, topology="switch")
+    assert bundle.plan == sw.plan(reshard, topology="switch")
     assert bundle.plan.strategy == "direct"
+    steps = sw.plan(reshard, topology="switch", backends=("jax_xla",))
+    assert steps.strategy == "basis"
+    assert sw.emit(reshard, ("jax_xla",), topology="switch").plan == steps
     assert bundle.description("a") == Description.of(reshard, "a", topology="switch")
+
+
+@pytest.mark.parametrize("backends", [None, "pallas_tpu", "jax_xla", "pallas_tpu,jax_xla"])
+@pytest.mark.parametrize("topology", [None, "v5e:2x4", "h100"])
+def test_plan_shows_what_emit_writes(
+    backends: str | None, topology: str | None, tmp_path: Path
+) -> None:
+    """The same flags, the same plan, byte for byte."""
+    same = flags() + (["--backends", backends] if backends else [])
+    same += ["--topology", topology] if topology else []
+    shown = run("plan", *same, "--json")
+    assert run("emit", *same, "--name", "a", "-o", str(tmp_path)).code == 0
+    assert shown.out == (tmp_path / "a" / "plan.json").read_text()
+
+
+def test_other_backends_have_lines_of_their_own() -> None:
+    """Those of the plan that each would have; they say how to get it."""
+    lines = run("plan", *flags(), "--topology", "v5e:2x4").out.splitlines()
+    assert any(line.startswith("pallas_tpu: ") for line in lines)
+    (line,) = (line for line in lines if "jax_xla: " in line)
+    assert line.startswith("with --backends jax_xla, basis (all_gather, slice), jax_xla: ")
 
 
 def test_a_bundle_of_a_priced_plan_is_described_with_the_prices() -> None:
