@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from shardwright.codegen.planner.basis.digits import Digits
-from shardwright.codegen.planner.network.collectives import Prices, positions_of_groups
+from shardwright.codegen.planner.network.collectives import Prices, positions_of_groups, prices_of
 from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.arrays import Integers
@@ -24,7 +24,7 @@ FROM_ONE = ("collective-permute", "collective-broadcast")
 
 def seconds_of(moves: Iterable[Collective], network: Network, ids: Integers) -> float:
     """Return seconds of collectives; `ids[position]` is the device at a position of the mesh."""
-    prices = Prices(network, ids)
+    prices = prices_of(network, ids)
     return sum(_seconds(move, prices) for move in moves)
 
 

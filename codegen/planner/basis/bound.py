@@ -17,7 +17,7 @@ from shardwright.codegen.planner.basis.digits import Digits, ordered, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of
 from shardwright.codegen.planner.basis.hosts import Hosts
 from shardwright.codegen.planner.basis.relaxation import Parts, Remaining
-from shardwright.codegen.planner.network.collectives import Prices
+from shardwright.codegen.planner.network.collectives import Prices, prices_of
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
@@ -44,7 +44,7 @@ class Estimates:
         """Prices by layer."""
         reshard = self.basis.reshard
         meshes = (reshard.source.mesh, reshard.target.mesh)[: self.basis.layers]
-        return tuple(Prices(self.network, ids_of(mesh)) for mesh in meshes)
+        return tuple(prices_of(self.network, ids_of(mesh)) for mesh in meshes)
 
     def shard_bytes(self, state: State) -> float:
         """Return the bytes of the largest shard."""

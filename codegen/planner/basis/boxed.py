@@ -43,9 +43,9 @@ class BoxRound:
         """The elements of a box."""
         return math.prod(self.shape)
 
-    def takes(self, sender: int, receiver: int, shape: tuple[int, ...]) -> bool:
-        """Add a box if there is room for it; return whether there is."""
-        if shape != self.shape or sender in self.sent or receiver in self.taken:
+    def takes(self, sender: int, receiver: int, _shape: tuple[int, ...]) -> bool:
+        """Add a box of this shape if there is room for it; return whether there is."""
+        if sender in self.sent or receiver in self.taken:
             return False
         self.sent[sender] = receiver
         self.taken.add(receiver)
@@ -115,9 +115,12 @@ def _seconds(each: BoxRound, ids: Integers, network: Network, itemsize: int) -> 
 
 
 def _rounds(boxes: list[Box], devices: int) -> tuple[BoxRound, ...]:
-    rounds: list[BoxRound] = []
+    rounds: dict[tuple[int, ...], list[BoxRound]] = {}
+    listed: list[BoxRound] = []
     for box in sorted(boxes, key=lambda box: (box[1] - box[0]) % devices):
-        if not any(each.takes(*box) for each in rounds):
-            rounds.append(BoxRound(box[2]))
-            rounds[-1].takes(*box)
-    return tuple(rounds)
+        alike = rounds.setdefault(box[2], [])
+        if not any(each.takes(*box) for each in alike):
+            alike.append(BoxRound(box[2]))
+            alike[-1].takes(*box)
+            listed.append(alike[-1])
+    return tuple(listed)

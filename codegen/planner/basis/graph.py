@@ -323,14 +323,23 @@ class Basis:
                 if other != dim:
                     yield Move("all_to_all", moved, appended(without, other, moved))
 
-    def tails(self, state: State, dim: int) -> Iterator[tuple[Digits, Digits]]:
-        """Yield the ways to cut a dimension's digits in two: what stays, and the minor-most
+    def tails(self, state: State, dim: int) -> tuple[tuple[Digits, Digits], ...]:
+        """Return the ways to cut a dimension's digits in two: what stays, and the minor-most
         ones."""
-        digits = state.dims[dim]
+        key = state.layer, state.dims[dim]
+        if key not in self._tails:
+            self._tails[key] = tuple(self._cut_in_two(*key))
+        return self._tails[key]
+
+    @cached_property
+    def _tails(self) -> dict[tuple[int, Digits], tuple[tuple[Digits, Digits], ...]]:
+        return {}
+
+    def _cut_in_two(self, layer: int, digits: Digits) -> Iterator[tuple[Digits, Digits]]:
         for i in reversed(range(len(digits))):
             (stride, size), minor = digits[i], digits[i + 1 :]
             for cut in range(2, size + 1):
-                if size % cut == 0 and (cut == size or stride * cut in self.borders[state.layer]):
+                if size % cut == 0 and (cut == size or stride * cut in self.borders[layer]):
                     rest = () if cut == size else ((stride * cut, size // cut),)
                     yield (*digits[:i], *rest), ((stride, cut), *minor)
 

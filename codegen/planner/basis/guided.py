@@ -58,6 +58,7 @@ class Effort:
 BEFORE_EXACT = Effort(60, 20)  # an exact search follows
 POWERS_OF_TWO = Effort(300, 80)
 MIXED = Effort(500, 250)  # where digits of several primes fit less
+LONGEST = 4000  # looked on from at most, where no path is found
 GREED = 2.0
 # Of the shardings that are reached at once, so many of the cheapest are gone on from to the target;
 # of those that are reached from the source, all.
@@ -81,12 +82,14 @@ class _Candidate(NamedTuple):
 
 @dataclass
 class Guided:
-    """One led search; `allowed` says whether a step fits in memory."""
+    """One led search; `allowed` says whether a step fits in memory. `must_find`: whether it goes on
+    until there is a path; else it ends where one of no better path would."""
 
     basis: Basis
     estimates: Estimates
     permutes: Permutes
     allowed: Allowed
+    must_find: bool = True
     expanded: int = 0
     _best: dict[State, float] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
@@ -104,7 +107,7 @@ class Guided:
     def run(self) -> Path | None:
         """Return the cheapest path that is found; None if none fits in memory."""
         self._reach(self.basis.start, 0.0, None)
-        while self._queue and (self._improved is None or self.expanded < self._last):
+        while self._queue and (self._seeks or self.expanded < self._last):
             entry = heapq.heappop(self._queue)
             state, cost = entry.state, entry.cost
             if cost > self._best[state] or self._is_done(entry):
@@ -117,8 +120,12 @@ class Guided:
         return self._path(self.basis.goal) if self.basis.goal in self._best else None
 
     @property
+    def _seeks(self) -> bool:
+        return self.must_find and self._improved is None and self.expanded < LONGEST
+
+    @property
     def _last(self) -> int:
-        """How many shardings are looked on from at most, once a path is found."""
+        """How many shardings are looked on from at most."""
         effort = MIXED if self.basis.size.bit_count() > 1 else POWERS_OF_TWO
         effort = BEFORE_EXACT if self.basis.is_exact else effort
         return min(effort.expansions, (self._improved or 0) + effort.patience)

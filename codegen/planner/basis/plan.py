@@ -69,9 +69,8 @@ def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Step
         raise _none(reshard, memory_limit)
     found = _Found.of(path, estimates)
     if not found.fits:
-        path = _search(basis, estimates, _fitting(basis, allowed))
-        others = [] if path is None else [_Found.of(path, estimates)]
-        found = min([found, *others], key=lambda each: sum(each.costs))
+        fitting = _search(basis, estimates, _fitting(basis, allowed), must_find=False)
+        found = _cheaper(found, fitting, estimates)
     traffic = traffic_of(reshard, found.steps)
     bound = found.path.bound
     if not basis.is_even:  # box by box a step may take less than padded
@@ -95,16 +94,35 @@ class _Found:
 
     @staticmethod
     def of(path: Path, estimates: Estimates) -> _Found:
-        """Return a path with its steps, those of shards that do not fit priced box by box."""
-        basis = estimates.basis
-        steps = Naming(basis).steps(path.steps)
+        """Return a path with its steps; of those whose shards do not fit, what all transfers at
+        once take."""
+        steps = Naming(estimates.basis).steps(path.steps)
         known = path.costs or (0.0,) * len(steps)  # the same sharding, cut otherwise
-        fit = [fits(step) for step in steps]
-        each = zip(steps, known, fit, strict=True)
+        network, itemsize = estimates.network, estimates.basis.reshard.itemsize
         costs = [
-            cost if is_fit else _by_boxes(step, cost, estimates) for step, cost, is_fit in each
+            cost
+            if isinstance(step, ReduceStep) or fits(step)
+            else network.seconds(network.total(flows(step.exchange, itemsize)))
+            for step, cost in zip(steps, known, strict=True)
         ]
-        return _Found(path, steps, tuple(costs), all(fit))
+        return _Found(path, steps, tuple(costs), all(map(fits, steps)))
+
+    def by_boxes(self, estimates: Estimates) -> _Found:
+        """Return the same with steps whose shards do not fit priced box by box."""
+        reshard = estimates.basis.reshard
+        ids = ids_of(reshard.source.mesh)
+        if not same_devices(reshard.source.mesh, reshard.target.mesh):
+            ids = np.sort(ids)
+        costs = [
+            cost if fits(step) else boxed_seconds(step, ids, estimates.network, reshard.itemsize)
+            for step, cost in zip(self.steps, self.costs, strict=True)
+        ]
+        return replace(self, costs=tuple(costs))
+
+    @property
+    def seconds(self) -> float:
+        """What all steps take."""
+        return sum(self.costs)
 
     def peak(self, estimates: Estimates) -> int:
         """Return the most bytes of the tensor that a device holds at once."""
@@ -114,18 +132,14 @@ class _Found:
         return max(a + b for a, b in itertools.pairwise(held)) if self.steps else held[0]
 
 
-def _by_boxes(step: MoveStep | ReduceStep, known: float, estimates: Estimates) -> float:
-    """Return the seconds of a step that goes box by box; all boxes at once on a mesh so large that
-    they are not listed."""
-    reshard, network = estimates.basis.reshard, estimates.network
-    if estimates.basis.size > MOST_LISTED:
-        if isinstance(step, ReduceStep):
-            return known
-        return network.seconds(network.total(flows(step.exchange, reshard.itemsize)))
-    ids = ids_of(reshard.source.mesh)
-    if not same_devices(reshard.source.mesh, reshard.target.mesh):
-        ids = np.sort(ids)
-    return boxed_seconds(step, ids, network, reshard.itemsize)
+def _cheaper(found: _Found, fitting: Path | None, estimates: Estimates) -> _Found:
+    """Return the cheaper of a path with steps that go box by box, and one without such. On a mesh
+    too large to list boxes these are priced as if all went at once."""
+    lists = estimates.basis.size <= MOST_LISTED
+    other = None if fitting is None else _Found.of(fitting, estimates)
+    if other is None or (other.fits and found.seconds < other.seconds):
+        found = found.by_boxes(estimates) if lists else found
+    return found if other is None or found.seconds < other.seconds else other
 
 
 def _whatever(_before: State, _after: State) -> bool:
@@ -166,11 +180,14 @@ def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> S
     return replace(made, prediction=replace(said, step_seconds=costs, peak_bytes=peak))
 
 
-def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None:
+def _search(
+    basis: Basis, estimates: Estimates, allowed: Allowed, must_find: bool = True
+) -> Path | None:
     """Return the cheapest path that is found: where there are few shardings the exact one, unless
-    the led search has one as good of fewer steps."""
+    the led search has one as good of fewer steps. `must_find`: whether a long search is worth it.
+    """
     permutes = Permutes(basis, estimates)
-    known = Guided(basis, estimates, permutes, allowed).run()
+    known = Guided(basis, estimates, permutes, allowed, must_find).run()
     if not basis.is_exact:
         return known
     found = Search(basis, estimates, permutes, allowed, known).run()

@@ -9,10 +9,11 @@ many reshards are done by then. A state enters the queue by the part that is qui
 Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
 costs, and are priced together when it comes first.
 
-It looks at every sharding if need be, so it is for few of them (`Basis.is_exact`); a path that
-the led search found (`guided.py`) spares it what takes longer. `Path.bound` is what no sequence of
-basis steps can beat, whatever memory it takes: the least of the cost and of what the steps that
-memory does not allow lead to at least; less what steps count beyond their cost.
+It is for few shardings (`Basis.is_exact`); a path that the led search found (`guided.py`) spares it
+what takes longer. It ends with the cheapest path, or, after MOST_LOOKED looks, with the best that
+it has. `Path.bound` is what no sequence of basis steps can beat, whatever memory it takes: the
+least of the cost, of what the steps that memory does not allow lead to at least, and of what is
+left to be looked at; less what steps count beyond their cost.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.graph import Basis, Move, State
 from shardwright.codegen.planner.basis.permutes import Permutes
 
+MOST_LOOKED = 400
 # What a step counts beyond its cost, as a part of the least latency.
 TIE = 1e-6
 # What sums of seconds may be off by, as a part of them.
@@ -68,7 +70,8 @@ class _Entry(NamedTuple):
 @dataclass
 class Search:
     """One search over the basis of a reshard; `known`: a path that another search has found.
-    `expanded`: the shardings it looked on from, and the cost at which."""
+    `expanded`: the shardings it looked on from, and the cost at which; `looked`: how often it did,
+    all permutes of a sharding counted once more."""
 
     basis: Basis
     estimates: Estimates
@@ -76,6 +79,7 @@ class Search:
     allowed: Allowed
     known: Path | None = None
     expanded: dict[State, float] = field(default_factory=dict)
+    looked: int = 0
     _queue: list[_Entry] = field(default_factory=list)
     _best: dict[State, float] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
@@ -101,6 +105,10 @@ class Search:
                 return self._path(state)
             if cost > self._best[state] or self._is_too_soon(entry):
                 continue
+            if self.looked >= MOST_LOOKED and self.basis.goal in self._best:
+                self._refuse(entry.key)
+                break
+            self.looked += 1
             if entry.permutes:
                 self._every_permute(entry)
             elif self.expanded.get(state, math.inf) > cost:

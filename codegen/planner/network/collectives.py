@@ -19,6 +19,7 @@ Dimensions that do not divide are priced by their largest shard, which is what p
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -247,6 +248,21 @@ class Prices:
                 ones = np.ones(int(apart.sum()))
                 load = load + self.network.load(Flows(sender[apart], receiver[apart], ones))
         return load
+
+
+def prices_of(network: Network, ids: Integers) -> Prices:
+    """Return the prices of a network for devices in an order, with what has been routed before."""
+    return _prices(network, ids.tobytes())
+
+
+@functools.lru_cache(maxsize=16)
+def _prices(network: Network, ids: bytes) -> Prices:
+    return Prices(network, np.frombuffer(ids, dtype=np.int64))
+
+
+def forget_prices() -> None:
+    """Forget what has been routed, for measurements."""
+    _prices.cache_clear()
 
 
 def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
