@@ -3,7 +3,7 @@
 Every dimension is split by the same axes before and after, but for its minor-most ones: where some
 are new, every device keeps its slice; where some are gone, they are gathered; where the ones gone
 from one dimension are those new in another, the two are an all-to-all. No device receives what it
-does not need, so that such a sequence moves what the exchange does.
+does not need but padding: a whole dimension that does not divide is padded before it is cut.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def collectives_of(
     if moves is None:
         return None
     program = _Statements(reshard, list(exchange.source.local_shape), named)
+    program.pad(exchange)
     for change in moves.slices:
         program.slice(change.axis, change.refs)
     for axis, gone in moves.all_to_alls:
@@ -114,11 +115,10 @@ def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
     """Return whether padded shards fit into one another: small ones at multiples of their size."""
     changed = {change.axis for change in changes}
     for axis, dims in enumerate(exchange.dims):
-        small, large = sorted((dims.source, dims.target), key=lambda dim: dim.size)
+        small, large = sorted((dims.source, dims.target), key=lambda dim: -dim.parts)
         if axis not in changed and small != large:
             return False
-        parts = small.parts // large.parts
-        whole = large.parts == 1 and large is dims.target
+        parts, whole = small.parts // large.parts, large.parts == 1
         if axis in changed and not (dims.is_flat and (whole or small.size * parts == large.size)):
             return False
     return True
@@ -137,6 +137,17 @@ class _Statements:
 
     def _size(self, refs: Refs) -> int:
         return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
+
+    def pad(self, exchange: Exchange) -> None:
+        """Make dimensions that are to be cut as long as their parts together."""
+        ends = []
+        for axis, dims in enumerate(exchange.dims):
+            source, target = dims.source, dims.target
+            size = max(self.shape[axis], target.size * (target.parts // source.parts))
+            ends.append((0, size - self.shape[axis]))
+            self.shape[axis] = size
+        if any(end for _, end in ends):
+            self.lines.append(f"x = jnp.pad(x, {tuple(ends)})")
 
     def slice(self, axis: int, refs: Refs) -> None:
         """Keep on every device its part of a dimension."""
