@@ -62,6 +62,7 @@ style: $(STAMP)  ## lint and formatting
 	$(BIN)/ruff format --check .
 
 golden: $(STAMP)  ## write generated/ and the golden texts again; review the diff
+	rm -rf generated  # support modules of another version are not mixed with these
 	$(BIN)/shardwright emit corpus/reshards.toml -o generated
 	$(BIN)/shardwright emit corpus/examples.toml -o generated
 	$(BIN)/python -m pytest -n 0 $(GOLDEN_TESTS) --update-golden

@@ -14,13 +14,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from shardwright.codegen.backends.base import Request
-from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.backends.triton_gpu.compile import resources
 from shardwright.codegen.backends.triton_gpu.compile.run import code_of, compiled, kinds
 from shardwright.codegen.backends.triton_gpu.rows import LINE, Moves
 from shardwright.codegen.compile import GpuCode
 from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.verify.load import load
@@ -67,7 +66,7 @@ def measured(reshard: Reshard, target: str = TARGET) -> Row:
     made = plan(reshard)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"
-        path.write_text(triton_gpu.render(Request(made, "shardwright emit")))
+        path.write_text(parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text)
         start = time.perf_counter()
         kernel = compiled(load(path), target)
         code = code_of(kernel, time.perf_counter() - start)

@@ -21,8 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.reshards import corpus
-from shardwright.codegen.backends.base import Request
-from shardwright.codegen.backends.triton_gpu import context as triton_gpu
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.load import load
 from shardwright.ir import Reshard
@@ -61,7 +60,7 @@ def measured(name: str, reshard: Reshard, device: str, graph: Timer, call: Timer
     made = plan(reshard)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"
-        path.write_text(triton_gpu.render(Request(made, "shardwright emit")))
+        path.write_text(parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text)
         module = load(path)
         shards, out = _tensors(module, device)
         total = sum(tensor.nbytes for tensor in out)

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.reshards import corpus
-from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.load import load
 from shardwright.ir import Reshard
@@ -135,7 +135,9 @@ def main() -> None:
     for name, reshard in chosen(dist.get_world_size(), on_gpu).items():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "triton_gpu.py"
-            path.write_text(triton_gpu.render(Request(plan(reshard), "shardwright emit")))
+            path.write_text(
+                parts(plan(reshard), "triton_gpu", "shardwright emit", single_file=True)[0].text
+            )
             found = measured(reshard, load(path), home)
         cells = (f"{found[c] * 1e6:.0f}" if c in found else "-" for c in COLUMNS)
         table.add_row(name, f"{plan(reshard).traffic.received_max / 2**20:.2f}", *cells)

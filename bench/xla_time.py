@@ -32,8 +32,8 @@ from rich.table import Table
 import shardwright as sw
 from bench import reshards
 from bench.chart import Chart, Series, written
-from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.spec.description import Description, describe
 from shardwright.ir import AxisRef, DimSharding, Sharding
 from shardwright.ir.dtypes import DTYPES
@@ -193,7 +193,7 @@ def _case(description: dict[str, Any]) -> Case:
     plan = sw.plan(describe(description).reshard(), "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "jax_xla.py")
-        path.write_text(jax_xla.render(Request(plan, "shardwright emit")))
+        path.write_text(parts(plan, "jax_xla", "shardwright emit", single_file=True)[0].text)
         module = load(path)
     names, sizes = zip(*module.SOURCE_AXES, strict=True)
     devices = np.array(jax.devices()[: plan.devices]).reshape(sizes)

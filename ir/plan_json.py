@@ -1,7 +1,8 @@
-"""Plans as JSON: steps with the transfers they make or with closed forms, one transfer a line."""
+"""Plans as JSON: steps with their transfers, a sender's on one line, or with closed forms."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -125,6 +126,8 @@ def _format_step(step: dict[str, Any]) -> str:
     for key, value in step.items():
         text = json.dumps(value)
         if key == "transfers" and value:
-            text = "[\n    " + ",\n    ".join(map(json.dumps, value)) + "\n  ]"
+            sent = itertools.groupby(value, key=lambda transfer: transfer["from"])
+            lines = (", ".join(map(json.dumps, transfers)) for _, transfers in sent)
+            text = "[\n    " + ",\n    ".join(lines) + "\n  ]"
         fields.append(f"{json.dumps(key)}: {text}")
     return "{" + ", ".join(fields) + "}"

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import importlib.util
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -25,6 +25,7 @@ import torch.distributed as dist
 import triton  # noqa: F401  # imported before the processes fork
 
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+from shardwright.codegen.verify.load import load as packaged
 
 SENT: list[int] = []
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -81,7 +82,7 @@ def moved(rank: int, case: dict) -> dict:
     group = dist.new_group(list(range(case["world"])))
     if rank >= case["world"]:
         return {"outside": True}
-    device = module.RANKS[rank]
+    device = module._HOST.exchange.ranks[rank]
     result = module.reshard(given(module, device, case), group)
     return {"device": device, "result": bits(result), "sent": SENT.pop()}
 
@@ -91,7 +92,7 @@ def given(module: Any, device: int, case: dict) -> Any:
     if str(device) not in case["shards"]:
         return None
     raw = bytearray.fromhex(case["shards"][str(device)])
-    dtype = getattr(torch, module.DTYPE)
+    dtype = getattr(module, "_HOST", module).dtype
     flat = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
     return flat.reshape(module.source_shape(device)).clone()
 
@@ -103,12 +104,7 @@ def bits(result: Any) -> str | None:
 
 def load(path: str) -> Any:
     """A module by its path."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return packaged(Path(path))
 
 
 def said(call: Callable[[], object]) -> str:
@@ -123,15 +119,8 @@ def said(call: Callable[[], object]) -> str:
 def repeated(rank: int, case: dict) -> dict:
     """Three calls, the last two with `out`: results, and whether they made launches or memory."""
     module = load(case["module"])
-    device = module.RANKS[rank]
-    launches = []
-    launch = module._launch
-
-    def counted(kernel, *args, **kwargs):  # type: ignore[no-untyped-def]
-        launches.append(kernel.__name__)
-        launch(kernel, *args, **kwargs)
-
-    module._launch = counted
+    device = module._HOST.exchange.ranks[rank]
+    launches = counted_copies(module)
     first = module.reshard(given(module, device, case))
     out = None if first is None else torch.empty_like(first)
     module.reshard(given(module, device, case), out=out)
@@ -154,10 +143,25 @@ def repeated(rank: int, case: dict) -> dict:
     }
 
 
+def counted_copies(module: Any) -> list[int]:
+    """From now on, this gets the entries of each launch that packs or unpacks."""
+    launches: list[int] = []
+    listed = sys.modules[module.__name__.split(".")[0] + "._support.triton_listed"].Listed
+    copy = listed.copy
+
+    def counted(self, *addresses):  # type: ignore[no-untyped-def]
+        if self.entries:
+            launches.append(len(self.entries))
+        copy(self, *addresses)
+
+    listed.copy = counted
+    return launches
+
+
 def faults(rank: int, case: dict) -> dict:
     """What is said of one wrong rank, one after another, and then of a right call."""
     module = load(case["module"])
-    device = module.RANKS[rank]
+    device = module._HOST.exchange.ranks[rank]
     shard = given(module, device, case)
     wrong = {
         "shape": shard[:, :1].contiguous(),
@@ -183,16 +187,57 @@ def faults(rank: int, case: dict) -> dict:
         found["group"] = said(lambda: module.reshard(shard, some))
     other = load(case["other"]) if rank == 3 else module
     found["plans"] = said(lambda: other.reshard(shard))
+    gradient = torch.zeros_like(shard, requires_grad=rank == 2)
+    found["gradient"] = said(lambda: load(case["plain"]).reshard(gradient))
+    found["some gradients"] = said(lambda: load(case["module"]).reshard(gradient))
     result = module.reshard(shard)
     bad = wrong["shape"] if rank == 2 else shard
     found["later"] = said(lambda: module.reshard(bad, check=True))
+    found["memory"] = said(lambda: out_of_memory(module, shard))
     return {"device": device, "result": bits(result), "said": found}
+
+
+def out_of_memory(module: Any, shard: Any) -> None:
+    """Let an exchange run out of memory."""
+    processes = module._HOST.processes
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("full")
+
+    by_exchange, processes.by_exchange = processes.by_exchange, full
+    try:
+        module.reshard(shard)
+    finally:
+        processes.by_exchange = by_exchange
+
+
+def threads(rank: int, case: dict) -> dict:
+    """How many results are wrong in two threads, each with a group of its own."""
+    module = load(case["module"])
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    shape, wrong = module.source_shape(rank), [0, 0]
+    for group in groups:
+        module.reshard(torch.zeros(shape), group)
+
+    def work(number: int) -> None:
+        for call in range(case["calls"]):
+            value = float(1000 * number + call)
+            wrong[number] += not (
+                module.reshard(torch.full(shape, value), groups[number]) == value
+            ).all()
+
+    both = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    return {"wrong": wrong}
 
 
 def gradients(rank: int, case: dict) -> dict:
     """The gradient of the sum of products with weights that name the target's elements."""
     module = load(case["module"])
-    device = module.RANKS[rank]
+    device = module._HOST.exchange.ranks[rank]
     shard = torch.ones(module.source_shape(device), requires_grad=True)
     weights = given_as(module.target_shape(device), case["weights"][str(device)])
     module.reshard(shard).backward(torch._neg_view(-weights))
@@ -208,7 +253,7 @@ def given_as(shape: tuple[int, ...], text: str) -> Any:
 def dies(rank: int, case: dict) -> dict:
     """What the others say when a rank ends in place of an exchange."""
     module = load(case["module"])
-    shard = given(module, module.RANKS[rank], case)
+    shard = given(module, module._HOST.exchange.ranks[rank], case)
     group = dist.new_group(list(range(4)), timeout=datetime.timedelta(seconds=5))
     module.reshard(shard, group)
     if rank == 3:
@@ -259,7 +304,9 @@ def dtensors(rank: int, case: dict) -> dict:
 
 
 class Mapped:
-    """Symmetric memory's functions on files that every process maps."""
+    """Symmetric memory's functions on files that every process maps, some bytes into them."""
+
+    offset = 64
 
     def __init__(self, rank: int, folder: Path, events: list[str]) -> None:
         self.rank, self.folder, self.events = rank, folder, events
@@ -268,11 +315,11 @@ class Mapped:
         return "CUDA"
 
     def empty(self, size: int, dtype: Any, device: object) -> Any:
-        self.size = size
-        (self.folder / f"{self.rank}.memory").write_bytes(bytes(size))
+        self.size = self.offset + size
+        (self.folder / f"{self.rank}.memory").write_bytes(bytes(self.size))
         dist.barrier()
         self.maps = [self._map(rank) for rank in range(dist.get_world_size())]
-        return self.maps[self.rank]
+        return self.maps[self.rank][self.offset :]
 
     def _map(self, rank: int) -> Any:
         name = str(self.folder / f"{rank}.memory")
@@ -294,24 +341,31 @@ class Mapped:
 def symmetric(rank: int, case: dict) -> dict:
     """Three calls in a row, with other values between, while each rank is slow in its turn."""
     module = load(case["module"])
-    device = module.RANKS[rank]
+    device = module._HOST.exchange.ranks[rank]
     events: list[str] = []
     folder = Path(case["folder"]) / Path(case["module"]).stem
     folder.mkdir(exist_ok=True)
-    module.symmetric_memory = Mapped(rank, folder, events)
-    module._agree = lambda *_: "symmetric"
-    launch = module._launch
+    own = module._HOST
+    processes = sys.modules[type(own.processes).__module__]
+    processes.symmetric_memory = Mapped(rank, folder, events)
+    own.processes._agree = lambda *_: "symmetric"
+    pull = own.processes.pull
 
-    def slow(kernel, *args, **kwargs):  # type: ignore[no-untyped-def]
-        events.append(kernel.__name__)
+    def slow(*args):  # type: ignore[no-untyped-def]
+        events.append("pull_kernel")
         time.sleep(0.05 * rank)
-        launch(kernel, *args, **kwargs)
+        pull(*args)
 
-    module._launch = slow
+    own.processes.pull = slow
     shard = given(module, device, case)
-    buffer, _ = module._symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
+    buffer, *_ = own.processes.symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
     size = 0 if shard is None else shard.nbytes
     inside = None if shard is None else buffer[:size].view(shard.dtype).view(shard.shape)
+    refused, wanted = "", torch.Size(module.LOCAL_TARGET_SHAPE).numel() * own.itemsize
+    if own.exchange.ranks == [*own.exchange.target.ids] and wanted <= len(buffer):
+        out = buffer[:wanted].view(own.dtype).view(module.LOCAL_TARGET_SHAPE)
+        own.processes._of(dist.group.WORLD)[None] = "cpu", "symmetric"
+        refused = said(lambda: module.reshard(shard, out=out))
     results, copied = [], []
     for mine in (shard, shard, inside):
         before = buffer[:size].clone()
@@ -326,29 +380,23 @@ def symmetric(rank: int, case: dict) -> dict:
         "events": events,
         "copied": copied,
         "held": size,
+        "refused": refused,
     }
 
 
 def grouped(rank: int, case: dict) -> dict:
     """All tensors of a group, twice: results, bytes sent, exchanges, launches."""
     module = load(case["module"])
-    device = module.RANKS[rank]
-    launches = []
-    copy = module._Listed.copy
-
-    def counted(listed, *args):  # type: ignore[no-untyped-def]
-        launches.append(len(listed.tiles))
-        copy(listed, *args)
-
-    module._Listed.copy = counted
+    device = module._HOST.exchange.ranks[rank]
+    launches = counted_copies(module)
     shards = {
-        name: given(module._MODULES[name], device, {"shards": held})
+        name: given(module._HOST.members[name], device, {"shards": held})
         for name, held in case["members"].items()
     }
     SENT.clear()
     results = module.reshard(shards)
     sent, made = list(SENT), len(launches)
-    wanted = None if device not in module.TARGET_IDS else results
+    wanted = results if device in module._HOST.exchange.target.ids else None
     again = module.reshard(shards, out=wanted)
     bad = shards | {"norm1": None if shards["norm1"] is not None else torch.ones(1)}
     mine = bad if rank == 1 else shards
@@ -370,6 +418,7 @@ TASKS: dict[str, Callable[[int, dict], dict]] = {
     "dies": dies,
     "dtensors": dtensors,
     "symmetric": symmetric,
+    "threads": threads,
     "grouped": grouped,
 }
 

@@ -63,9 +63,9 @@ def ways(module: Any, kind: AxisType, within: bool) -> Iterator[tuple[str, bool]
             inside = jax.jit(jax.vmap(moved))(padded)
             yield "jit of vmap", same(jax.vmap(module.unpad)(inside), bits[:, 0])
             yield "vmap of jit", same(jax.vmap(jax.jit(moved))(padded), to_bits(inside))
-        if hasattr(module, "_reverse"):
+        if has_gradient(module):
             yield from gradients(module, moved, x, y, padded)
-        if hasattr(module, "_reverse") and (within or kind == AxisType.Auto) and one_order:
+        if has_gradient(module) and (within or kind == AxisType.Auto) and one_order:
             yield from of_padding(module, y)  # elsewhere JAX has no seed for a gradient
 
 
@@ -103,8 +103,13 @@ def inner(module: Any, x: Any, y: Any = None) -> Any:
         grad = jax.grad(lambda y: module.unpad(y).astype(jnp.float32).sum())(y)
         return module.unpad(grad)
     template = np.ones(module.SHAPE, bool)
-    kept = np.asarray(module._padded(template)) if hasattr(module, "_padded") else template
+    pads = module.PADDED_SOURCE_SHAPE != module.SHAPE
+    kept = np.asarray(module._HOST.source_padding.added(template)) if pads else template
     return np.asarray(x)[kept]
+
+
+def has_gradient(module: Any) -> bool:
+    return module._HOST.derivative not in ("none", "extremum")
 
 
 def same(got: Any, bits: Any) -> bool:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from cases import describe
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.base import Request
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.verify import Case, Report
 from shardwright.codegen.verify.pool import Runner, missing
 from shardwright.ir.plan import Plan
@@ -33,7 +32,7 @@ def ran(backend: str, plans: list[Plan], folder: Path) -> list[Report]:
     reports = []
     for number, made in enumerate(plans):
         path = folder / f"case{number}.py"
-        path.write_text(registry.backend(backend).render(Request(made, "shardwright emit")))
+        path.write_text(parts(made, backend, "shardwright emit", single_file=True)[0].text)
         case = Case.of(made.reshard, f"{describe(made.reshard)}: {made.ops}", backend, path)
         assert len(case.devices()) <= MOST_DEVICES
         reports.append(runner(backend).run(case))
@@ -41,6 +40,7 @@ def ran(backend: str, plans: list[Plan], folder: Path) -> list[Report]:
 
 
 def check(backend: str, plans: list[Plan], folder: Path) -> None:
-    """All are right; those that are not are named."""
+    """All are right, and there are some; those that are not are named."""
+    assert plans, "no plans: nothing would be checked"
     failed = [report for report in ran(backend, plans, folder) if report.verdict != "ok"]
     assert not failed, "\n".join(f"{report.name}\n    {report.detail}" for report in failed)

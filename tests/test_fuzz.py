@@ -127,23 +127,23 @@ def plain(backend: str) -> Case:
     return Case(0, backend, (5, 8), "float32", source, target, "direct", None, use)
 
 
-LOST = "return jnp.where(jnp.isnan(y), jnp.nan, y)[None]"
+LOST = "return jnp.where(jnp.isnan(y), jnp.nan, y)\n        return y if True else"
 
 
 FAULTS = (
-    ("jax_xla", "_at(writes, me)", "_at(reads, me)", "result"),
-    ("jax_xla", "return y[None]", LOST, "result"),
-    ("jax_xla", "x_bar = _reverse()._linear(", "x_bar = -_reverse()._linear(", "cotangent"),
-    ("pallas_tpu", "return y[None]", LOST, "result"),
-    ("pallas_tpu", "start + first - low", "start + first - low + 1", "result"),
-    ("pallas_tpu", "(push(1 - slot, *older[1:]).wait_send)", "", "has non-zero count"),
+    ("jax_xla", "at(self.writes, me)", "at(self.reads, me)", "result"),
+    ("jax_xla", "return y if self.host.target.local else", LOST, "result"),
+    ("jax_xla", "x_bar = host.reverse.bind(", "x_bar = -host.reverse.bind(", "cotangent"),
+    ("pallas_tpu", "return y.astype(dtype) if shard.shape else", LOST, "result"),
+    ("pallas_tpu", "a + first - low", "a + first - low + 1", "result"),
+    ("pallas_tpu", "(push(1 - slot, older).wait_send)", "", "has non-zero count"),
     (
         "triton_gpu",
         "tl.load(source, mask=inside),",
         "tl.load(source, mask=inside) + 0.0,",
         "result",
     ),
-    ("triton_gpu", "b0, b1 = target_shard(", "b1, b0 = target_shard(", "memory outside"),
+    ("triton_gpu", "write_row=4,", "write_row=8,", "memory"),
     ("triton_gpu", "mask=inside), mask=inside)", "mask=inside))", "memory outside"),
 )
 """What of a module is replaced by what, and how it shows: elements in the wrong place, bits that

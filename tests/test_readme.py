@@ -56,9 +56,8 @@ def test_the_python(tmp_path: Path) -> None:
 
 def test_the_emitted_lines() -> None:
     tile, push = (block for block in blocks("python") if not block.startswith("import"))
-    bundle = ROOT / "generated/transpose_2x3"
-    assert tile in (bundle / "triton_gpu.py").read_text()
-    assert push in (bundle / "pallas_tpu.py").read_text()
+    assert tile in (ROOT / "generated/transpose_2x3/triton_gpu.py").read_text()
+    assert push in (ROOT / "generated/llama3_70b_wq_fsdp_to_tp/pallas_tpu.py").read_text()
 
 
 def test_its_length() -> None:

@@ -23,13 +23,15 @@ class Request:
     """What a module is rendered from.
 
     `like`: the plan of another module, whose form to take where there are several. `backward`:
-    whether the module moves the cotangents of the one beside it.
+    whether the module moves the cotangents of the one beside it. `derivative`: whether the module
+    that moves its cotangents stands beside it.
     """
 
     plan: Plan
     command: str
     like: Plan | None = None
     backward: bool = False
+    derivative: bool = False
 
 
 class Backend(Protocol):
@@ -39,7 +41,8 @@ class Backend(Protocol):
     with unreduced axes. `unsupported`: the dtypes that it does not move, each with the reason.
     `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
-    there is none for this kind alone.
+    there is none for this kind alone. `support`: the support modules that its modules use.
+    `gradient_on_request`: whether they have derivatives only where a bundle is asked for them.
     """
 
     name: str
@@ -53,6 +56,8 @@ class Backend(Protocol):
     compiler: Compiler | None = None
     contract: Contract
     has_groups: bool = False
+    support: tuple[str, ...] = ()
+    gradient_on_request: bool = False
 
     def refuse(self, plan: Plan) -> None:
         """Raise InputError for a plan that this backend does not take."""

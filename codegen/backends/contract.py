@@ -18,20 +18,9 @@ NAMES = (
     "source_shape",
     "target_box",
     "target_shape",
+    "_HOST",
 )
 """The names that `verify` uses of every module."""
-
-TRANSFERS = (
-    "PIECES",
-    "holder",
-    "receivers",
-    "senders",
-    "source_shard",
-    "target_position",
-    "target_shard",
-    "tile",
-)
-"""Those from which the transfers of a module follow, where its plan is one exchange."""
 
 JAX = ("pad", "reshard", "source_sharding", "target_sharding", "unpad")
 """Those by which `verify` runs a module of JAX's."""
@@ -44,7 +33,7 @@ JAX_PROGRAMS = (
     "TARGET_AXES",
     "TARGET_IDS",
     "WIRE_BYTES",
-    "_program",
+    "_HOST",
 )
 """Those by which its programs are compiled."""
 
@@ -53,11 +42,9 @@ JAX_PROGRAMS = (
 class Contract:
     """The names that the modules of a backend export for `verify` and for `compile`.
 
-    `verified` and `compiled` come beside NAMES. `jitted`: whether index functions are functions of
-    a kernel, whose attribute `fn` is the plain one. `grouped`: the names of a group's module.
+    `verified` and `compiled` come beside NAMES. `grouped`: the names of a group's module.
     """
 
     verified: tuple[str, ...]
     compiled: tuple[str, ...]
-    jitted: bool = False
     grouped: tuple[str, ...] = ()

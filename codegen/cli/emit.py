@@ -12,10 +12,14 @@ from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.manifest import SUPPORT
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
+
+NAMED = 4
+"""So many files that are removed are named, more only counted."""
 
 Bundles = Sequence[tuple[Description, dict[str, str]]]
 Groups = Sequence[tuple[Group, dict[str, str]]]
@@ -32,6 +36,22 @@ class EmitCommand(Flags):
         str | None,
         typer.Option(
             help=f"{', '.join(registry.NAMES)}, with commas between (default: the first two)."
+        ),
+    ] = None
+    gradient: Annotated[
+        bool | None,
+        typer.Option(
+            "--gradient",
+            help="With gradients: the reverse reshard, in a module beside each.",
+            show_default=False,
+        ),
+    ] = None
+    single_file: Annotated[
+        bool | None,
+        typer.Option(
+            "--single-file",
+            help="With the support modules in each module, so that it can be copied alone.",
+            show_default=False,
         ),
     ] = None
     output: Annotated[
@@ -52,6 +72,9 @@ class EmitCommand(Flags):
                 show(done, len(descriptions), description.name)
             grouped = [(group, _group_files(self, group, plans)) for group in groups]
             changed = self._written(bundles, grouped)
+        support = [path for path in changed if path.parent == self.output / SUPPORT]
+        if support:
+            print(f"{self.output / SUPPORT}: {_said(support)}")
         for name in (*(d.name for d in descriptions), *(group.name for group in groups)):
             folder = self.output / name
             print(f"{folder}: {_said([path for path in changed if path.parent == folder])}")
@@ -85,7 +108,8 @@ def _said(changed: Sequence[Path]) -> str:
     removed = [path.name for path in changed if not path.exists()]
     written = len(changed) - len(removed)
     parts = [f"{written} file{'' if written == 1 else 's'} written"] if written else []
-    parts += [f"{', '.join(removed)} removed"] if removed else []
+    named = ", ".join(removed) if len(removed) <= NAMED else f"{len(removed)} files"
+    parts += [f"{named} removed"] if removed else []
     return ", ".join(parts) or "unchanged"
 
 

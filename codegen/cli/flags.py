@@ -27,7 +27,7 @@ from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_group_listing, read_listing
 from shardwright.ir.errors import InputError, one_of
 
-_OVERRIDES = ("strategy", "backends", "topology", "memory_limit")
+_OVERRIDES = ("strategy", "backends", "topology", "memory_limit", "gradient", "single_file")
 """What flags may say beside a FILE."""
 
 
@@ -89,10 +89,10 @@ class Flags(ABC):
         """Carry out the command."""
 
     @property
-    def fields(self) -> dict[str, str]:
+    def fields(self) -> dict[str, Any]:
         """What describes a reshard, by the name of the field."""
         given = ((field, getattr(self, field, None)) for field in FIELDS)
-        return {field: text for field, text in given if text is not None}
+        return {field: value for field, value in given if value is not None}
 
     def many(self) -> tuple[Description, ...]:
         """Return all reshards that are described."""
@@ -167,7 +167,8 @@ class Flags(ABC):
         return chosen
 
     def _overridden(self, description: Description) -> Description:
-        changes: dict[str, Any] = {k: v for k, v in self.fields.items() if k == "strategy"}
+        as_given = ("strategy", "gradient", "single_file")
+        changes: dict[str, Any] = {k: v for k, v in self.fields.items() if k in as_given}
         if "backends" in self.fields:
             changes["backends"] = split_backends(self.fields["backends"])
         for key, read in (("topology", read_topology), ("memory_limit", read_limit)):

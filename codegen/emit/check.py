@@ -10,8 +10,10 @@ from pathlib import Path
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.emit import emit_described
+from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.manifest import (
+    SUPPORT,
     Entry,
     GroupEntry,
     Manifest,
@@ -60,6 +62,8 @@ def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, 
     for group in listed.groups:
         if folder in (root, root / group.group.name):
             problems += _group_problems(root, group, listed)
+    emitted = support_files(listed.supported())
+    problems += _folder_problems(root, SUPPORT, emitted, dict(listed.support.hashes))
     if root == folder:
         problems += _root_problems(root, listed)
     return tuple(problems)
@@ -130,7 +134,8 @@ def _file_problems(
 
 def _root_problems(root: Path, listed: Manifest) -> Iterator[Problem]:
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-        if folder.name not in listed.folders() and not _ignored(folder.name):
+        known = folder.name in (SUPPORT, *listed.folders())
+        if not known and not _ignored(folder.name):
             yield Problem(folder.name, f"an orphan: {manifest.FILE} lists no bundle of this name")
 
 

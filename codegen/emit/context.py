@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.emit.docstring import facts, title
-from shardwright.codegen.emit.index_functions import IndexFunction, index_functions
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, exploded, function_lines
+from shardwright.codegen.emit.index_functions import IndexFunction
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, exploded, function_lines, wrapped
 from shardwright.ir.algebra.printers import Printer
 from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import DirectPlan, Plan
+from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
 # Index arithmetic of the kernels is in 32-bit integers.
 MAX_EXTENT = 2**31 - 1
+
+SIDES = ("SOURCE", "TARGET")
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,7 @@ class SideText:
 
 @dataclass(frozen=True)
 class ModuleText:
-    """The parts that the modules of all backends have in common.
-
-    `tested`: what such modules are tested with. `jit`: whether index functions are jitted.
-    """
+    """The parts that the modules of all backends have in common."""
 
     title: str
     facts: tuple[str, ...]
@@ -59,8 +57,27 @@ class ModuleText:
     axes: tuple[int, ...]
     scalar: bool
     same_order: bool
-    tested: str
-    jit: bool
+
+    @property
+    def constant_lines(self) -> list[str]:
+        """The constants that say what is moved, those that are the same for both sides once."""
+        sides = self.source, self.target
+        return [
+            f"SHAPE = {self.shape}",
+            f'DTYPE = "{self.dtype}"',
+            *both_lines("{}_MESH", [side.mesh for side in sides]),
+            *(f"{name} = {side.sharding}" for name, side in zip(SIDES, sides, strict=True)),
+            *both_lines("LOCAL_{}_SHAPE", [side.local_shape for side in sides]),
+            *self._id_lines,
+        ]
+
+    @property
+    def _id_lines(self) -> list[str]:
+        about, (source, *more) = "by mesh position", self.id_lines
+        if self.same_order and len(more) == 1:
+            line = f"SOURCE_IDS = {more[0]}  # {about}"
+            return [line] if len(line) <= WIDTH else [line.removesuffix(f"  # {about}")]
+        return [f"# Device ids {about}.", source, *more]
 
     @property
     def calls(self) -> frozenset[str]:
@@ -74,34 +91,12 @@ class ModuleText:
         return is_floating(self.dtype)
 
 
-def module_text(
-    plan: DirectPlan,
-    command: str,
-    printer: Printer,
-    tested: str,
-    *,
-    functions: tuple[IndexFunction, ...] | None = None,
-    more: tuple[str, ...] = (),
-    jit: bool = False,
-) -> ModuleText:
-    """Return the common parts of a module, printed for a target.
-
-    `functions`: its index functions, where they are not those of all modules. `more`: facts of its
-    own.
-    """
-    if functions is None:
-        functions = as_vectors(plan.exchange).once(index_functions)
-    said = Said(title(plan), (*plan.once(facts), *more), tested)
-    return text_of(plan, command, printer, functions, said, plan.exchange, jit=jit)
-
-
 @dataclass(frozen=True)
 class Said:
     """What a module's docstring says."""
 
     title: str
     facts: tuple[str, ...]
-    tested: str
 
 
 def text_of(
@@ -111,13 +106,11 @@ def text_of(
     functions: tuple[IndexFunction, ...],
     said: Said,
     ends: Exchange,
-    *,
-    jit: bool = False,
 ) -> ModuleText:
     """Return the common parts of a module of these index functions; `ends`: both sides' layouts."""
     reshard = plan.reshard
     return ModuleText(
-        title=said.title,
+        title="\n".join(wrapped('"""' + said.title))[3:],
         facts=said.facts,
         command=command,
         shape=repr(reshard.shape),
@@ -138,8 +131,6 @@ def text_of(
         axes=tuple(range(max(len(ends.target.dims), 1))),
         scalar=not reshard.shape,
         same_order=ends.same_order,
-        tested=said.tested,
-        jit=jit,
     )
 
 
@@ -177,6 +168,15 @@ def _ids(name: str, mesh: Mesh) -> list[str]:
         start = f"{ids.start}, " if ids.start else ""
         return [f"{name} = range({start}{ids.stop})"]
     return constant_lines(name, [str(device_id) for device_id in ids])
+
+
+def both_lines(pattern: str, values: list[str]) -> list[str]:
+    """Return a constant of both sides, once where it is the same; `pattern`: its name, with {} for
+    the side."""
+    source, target = (pattern.format(side) for side in SIDES)
+    if values[0] == values[1]:
+        return [f"{source} = {target} = {values[0]}"]
+    return [f"{source} = {values[0]}", f"{target} = {values[1]}"]
 
 
 def constant_lines(name: str, items: list[str]) -> list[str]:

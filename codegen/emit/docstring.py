@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Literal, assert_never
+
+import numpy as np
+
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import AxisRef, Mesh
-from shardwright.ir.plan import DirectPlan, Plan
+from shardwright.ir.plan import Plan
 from shardwright.ir.tiles import DimTiles
 
 # Up to this many devices, the ranges of every device stand in the docstring.
 TABLE_DEVICES = 16
 
+Stored = Literal["dense", "padded"]
+"""How shards that are smaller than others lie in memory."""
+
 
 def title(plan: Plan) -> str:
     """Return one line: what is moved, over how many devices, from which sharding to which."""
-    reshard = plan.reshard
-    shape = ", ".join(map(str, reshard.shape))
-    moved = f"{reshard.dtype}[{shape}] over {plan.devices} devices"
-    return f"Reshards {moved}: {reshard.source} -> {reshard.target}."
+    return f"{what_moves(plan)}: {plan.reshard.source} -> {plan.reshard.target}."
 
 
-def facts(plan: DirectPlan) -> tuple[str, ...]:
-    """Return lines that state layouts, tiles, traffic, the choice of senders and the devices'
-    ranges."""
-    exchange = plan.exchange
+def what_moves(plan: Plan) -> str:
+    """Return the first words of that line: what is moved, over how many devices."""
+    shape = ", ".join(map(str, plan.reshard.shape))
+    return f"Reshards {plan.reshard.dtype}[{shape}] over {plan.devices} devices"
+
+
+def tile_lines(exchange: Exchange) -> list[str]:
+    """Return where tiles begin and end along each dimension of the tensor that is split."""
+    visible = exchange.dims[exchange.source.hidden :]
     lines = [
-        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source),
-        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target),
-        "",
-        "Tiles are the intersections of source and target shards. Along dimension",
-        *(f"    {axis}: {_cuts(tiles)}" for axis, tiles in enumerate(exchange.dims)),
-        *senders(exchange),
-        "",
-        *traffic_lines(plan),
-        *range_table(exchange),
+        f"    {axis}: {_cuts(tiles)}"
+        for axis, tiles in enumerate(visible)
+        if max(tiles.source.parts, tiles.target.parts) > 1
     ]
-    return tuple(line for line in lines)
+    said = "Tiles are the intersections of source and target shards. Along dimension"
+    return [said, *lines] if lines else []
 
 
 def mesh_text(mesh: Mesh) -> str:
@@ -57,18 +61,21 @@ def coordinates(mesh: Mesh) -> Value:
     return position
 
 
-def side_lines(side: str, device: str, sharding: str, layout: Layout) -> list[str]:
-    """Return one side: its sharding, its shards, and which element of the tensor a device has
-    where."""
+def side_lines(
+    side: str, device: str, sharding: str, layout: Layout, stored: Stored | None = None
+) -> list[str]:
+    """Return one side: its sharding, its shards, which element of the tensor a device has where,
+    and how short shards are stored, where that is the same for all who read this."""
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
     names = ", ".join(name for name, _ in layout.mesh.axes)
-    local = ", ".join(f"k{axis}" for axis in range(len(layout.dims)))
-    ranges = [_start(dim, position, axis) for axis, dim in enumerate(layout.dims)]
+    dims = layout.dims[layout.hidden :]
+    local = ", ".join(f"k{axis}" for axis in range(len(dims)))
+    ranges = [_start(dim, position, axis) for axis, dim in enumerate(dims)]
     return [
         f"{side}: {sharding} on {mesh_text(layout.mesh)}, shards of {shape}.",
         f"    {device}({names})[{local}] -> t[{', '.join(ranges)}]",
-        *_uneven(layout),
+        *_uneven(layout, stored),
     ]
 
 
@@ -78,18 +85,41 @@ def _start(dim: DimLayout, position: Value, axis: int) -> str:
     return PYTHON.text(low + Index(f"k{axis}", dim.size))
 
 
-def _uneven(layout: Layout) -> list[str]:
-    cut = [str(axis) for axis, dim in enumerate(layout.dims) if not dim.is_even]
-    return (
-        [f"    The last shards are short or empty along dimension {', '.join(cut)}."] if cut else []
-    )
+def _uneven(layout: Layout, stored: Stored | None) -> list[str]:
+    dims = layout.dims[layout.hidden :]
+    cut = [str(axis) for axis, dim in enumerate(dims) if not dim.is_even]
+    if not cut:
+        return []
+    said = f"    The last shards are short or empty along dimension {', '.join(cut)}"
+    match stored:
+        case None:
+            return [f"{said}."]
+        case "dense":
+            return [f"{said}, and dense{_shortest(layout)}."]
+        case "padded":
+            whole = " x ".join(map(str, layout.local_shape))
+            return [f"{said}, padded at the end to {whole}."]
+        case _:
+            assert_never(stored)
+
+
+def _shortest(layout: Layout) -> str:
+    """Return a device with the smallest shard that is not empty, and its extents, if others are
+    larger."""
+    boxes = layout.boxes()[:, layout.hidden :]
+    extents = boxes[:, :, 1] - boxes[:, :, 0]
+    elements = np.where(extents.min(axis=1) > 0, extents.prod(axis=1), extents.prod(axis=1).max())
+    place = int(elements.argmin())
+    if elements[place] == elements.max():
+        return ""
+    shape = " x ".join(map(str, extents[place].tolist()))
+    return f": device {layout.mesh.device_ids[place]} has {shape}"
 
 
 def _cuts(tiles: DimTiles) -> str:
-    sizes = f"shards of {tiles.source.size} meet shards of {tiles.target.size}"
-    if tiles.period is None:
-        return f"{sizes} (nested split), starts are multiples of {tiles.grain}"
-    return f"{sizes}, the cuts repeat every {tiles.period}, starts are multiples of {tiles.grain}"
+    sizes = f"shards of {tiles.source.size} and {tiles.target.size}"
+    period = "nested" if tiles.period is None else f"cuts repeat every {tiles.period}"
+    return f"{sizes}, {period}, at multiples of {tiles.grain}"
 
 
 def senders(exchange: Exchange) -> list[str]:
@@ -115,10 +145,16 @@ def senders(exchange: Exchange) -> list[str]:
 def traffic_lines(plan: Plan) -> list[str]:
     """Return bytes received and sent beside the least possible, in words."""
     traffic = plan.traffic
+    received, sent = traffic.received_max, traffic.sent_max
+    if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):
+        return [
+            f"Bytes of the busiest device: {received} in, {sent} out, the least possible; "
+            f"{traffic.received_total} in all."
+        ]
     return [
-        f"Bytes received: {traffic.received_max} by the busiest device (the least possible is "
+        f"Bytes received: {received} by the busiest device (the least possible is "
         f"{traffic.bound_received_max}), {traffic.received_total} in all.",
-        f"Bytes sent: {traffic.sent_max} by the busiest device (the least possible is "
+        f"Bytes sent: {sent} by the busiest device (the least possible is "
         f"{traffic.bound_sent_max}).",
     ]
 

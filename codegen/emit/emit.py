@@ -20,8 +20,15 @@ def emit(
     strategy: str = "auto",
     topology: str | None = None,
     memory_limit: int | None = None,
+    *,
+    gradient: bool = False,
+    single_file: bool = False,
 ) -> Bundle:
     """Return the bundle of a reshard, or of a plan of it.
+
+    `gradient`: with the reverse reshard beside each module that needs to be asked for it, which
+    otherwise raises for a tensor that requires a gradient. `single_file`: with support modules in
+    each module that has any, so that it can be copied alone.
 
     Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
     what it is chosen by are for a reshard, of which only strategies count that every backend
@@ -44,7 +51,7 @@ def emit(
         )
     for backend in backends:
         registry.backend(backend).refuse(plan)
-    return Bundle(plan, backends, strategy, topology, memory_limit)
+    return Bundle(plan, backends, strategy, topology, memory_limit, gradient, single_file)
 
 
 def emit_described(description: Description) -> Bundle:
@@ -55,6 +62,8 @@ def emit_described(description: Description) -> Bundle:
         description.strategy,
         description.topology,
         description.memory_limit,
+        gradient=description.gradient,
+        single_file=description.single_file,
     )
 
 

@@ -11,9 +11,12 @@ module has none and says so.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.base import Request
+from shardwright.codegen.emit.single_file import single_file as joined
+from shardwright.codegen.emit.support import support_text
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
@@ -30,21 +33,41 @@ class Part:
     text: str
 
 
-def parts(plan: Plan, backend: str, command: str, like: tuple[Part, ...] = ()) -> tuple[Part, ...]:
+def parts(
+    plan: Plan,
+    backend: str,
+    command: str,
+    like: tuple[Part, ...] = (),
+    *,
+    gradient: bool = False,
+    single_file: bool = False,
+) -> tuple[Part, ...]:
     """Return the module of a backend and its backward, if it has one; `command` emits both.
 
     `like`: the modules of another plan whose forms to take, where the backend has several.
+    `gradient`, `single_file`: as in a description.
     """
+    found = _rendered(plan, backend, command, like, gradient)
+    if not single_file:
+        return found
+    read = partial(support_text, (backend,))
+    return tuple(replace(part, text=joined(part.text, read)) for part in found)
+
+
+def _rendered(
+    plan: Plan, backend: str, command: str, like: tuple[Part, ...], gradient: bool
+) -> tuple[Part, ...]:
     forms = {part.file: part.plan for part in like}
     file = f"{backend}.py"
     renders = registry.backend(backend)
-    own = Part(file, plan, renders.render(Request(plan, command, forms.get(file))))
-    back = backward_of(plan, backend)
+    back = backward_of(plan, backend, gradient=gradient)
+    asked = Request(plan, command, forms.get(file), derivative=back is not None)
+    own = Part(file, plan, renders.render(asked))
     if back is None:
         return (own,)
     file = backward_file(backend)
     by = f"{command}  # {file}, the backward"
-    asked = Request(back, by, forms.get(file), backward=True)
+    asked = Request(back, by, forms.get(file), backward=True, derivative=True)
     return own, Part(file, back, renders.render(asked))
 
 
@@ -53,11 +76,14 @@ def backward_file(backend: str) -> str:
     return f"{backend}_backward.py"
 
 
-def backward_of(plan: Plan, backend: str) -> Plan | None:
+def backward_of(plan: Plan, backend: str, *, gradient: bool = False) -> Plan | None:
     """Return what moves cotangents back, a plan of the reverse reshard; None where there is no
-    derivative, or where the backend, which takes the plan, refuses the reverse."""
-    reshard = plan.reshard
-    if not registry.backend(backend).differentiable or not is_floating(reshard.dtype):
+    derivative or none is asked for, or where the backend, which takes the plan, refuses the
+    reverse."""
+    reshard, renders = plan.reshard, registry.backend(backend)
+    if not renders.differentiable or not is_floating(reshard.dtype):
+        return None
+    if renders.gradient_on_request and not gradient:
         return None
     if reshard.extremum:
         return None

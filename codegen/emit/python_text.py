@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import sympy
 
 from shardwright.codegen.emit.index_functions import IndexFunction
@@ -11,12 +13,33 @@ WIDTH = 100
 INDENT = "    "
 
 
+def wrapped(line: str, width: int = WIDTH) -> list[str]:
+    """Return a line of prose as lines that fit, the others indented deeper."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip())) + INDENT
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") -> list[str]:
     """Return `prefix(a, b)suffix` on one line where it fits, else one item a line."""
     line = f"{prefix}{ends[0]}{', '.join(items)}{ends[1]}{suffix}"
     if len(line) <= WIDTH:
         return [line]
     return [prefix + ends[0], *(f"{INDENT}{item}," for item in items), ends[1] + suffix]
+
+
+def called(function: str, arguments: list[str], suffix: str = "", indents: int = 0) -> list[str]:
+    """Return `function(arguments)suffix` as a formatter breaks it, for so many indentations."""
+    room = WIDTH - indents * len(INDENT)
+    joined = ", ".join(arguments)
+    if len(f"{function}({joined}){suffix}") <= room:
+        return [f"{function}({joined}){suffix}"]
+    if len(INDENT + joined) <= room:
+        return [f"{function}(", INDENT + joined, f"){suffix}"]
+    return [f"{function}(", *(f"{INDENT}{argument}," for argument in arguments), f"){suffix}"]
 
 
 def unpacked(names: list[str], call: str) -> tuple[str, ...]:

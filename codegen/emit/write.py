@@ -5,14 +5,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import keyword
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from shardwright.codegen.emit.support import support_files, versions
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
-from shardwright.codegen.spec.manifest import Entry, GroupEntry, Manifest, read_manifest
+from shardwright.codegen.spec.manifest import (
+    SUPPORT,
+    Entry,
+    GroupEntry,
+    Manifest,
+    SupportEntry,
+    read_manifest,
+)
 from shardwright.ir.errors import InputError
 
 
@@ -25,10 +35,12 @@ def write_bundles(
 
     Returns the files that changed, among them those removed because their bundle no longer has
     them. Texts go to temporary names first and are moved when all are on disk, the manifest last;
-    bundles of `root` that are not given stay as they are. Raises InputError, with nothing changed,
-    for a folder that cannot be written or holds other things, and for names that differ only in
-    case.
+    bundles of `root` that are not given stay as they are. Support modules that any of them uses are
+    written beside them. Raises InputError, with nothing changed, for a folder that cannot be
+    written, holds other things or is no package by its name, for names that differ only in case,
+    and for support modules of another version that other bundles use.
     """
+    _check_package(Path(os.path.abspath(root)))
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _locked(root):
@@ -62,25 +74,63 @@ def _write(
     before = read_manifest(root)
     folders = {description.name: files for description, files in bundles}
     folders |= {group.name: files for group, files in groups}
-    for name, files in folders.items():
-        _check_ours(root / name, files, before)
     after = before.updated(
         tuple(Entry.of(description, files) for description, files in bundles),
         tuple(GroupEntry.of(group, files) for group, files in groups),
     )
     for name in folders:
         _check_case(name, after)
+    _check_versions(before, after, set(folders))
+    used = after.supported()
+    support = support_files(used)
+    after = replace(after, support=SupportEntry.of(versions(used), support))
+    folders |= {SUPPORT: support} if support else {}
+    for name, files in folders.items():
+        _check_ours(root / name, files, before)
     texts = {root / f / name: text for f, files in folders.items() for name, text in files.items()}
     changed = {path: text for path, text in texts.items() if _differs(path, text)}
     _replace(changed)
     removed = tuple(path for path in _stale(root, before, after) if os.path.lexists(path))
     for path in removed:
         path.unlink()
+    if not support:
+        with contextlib.suppress(OSError):
+            (root / SUPPORT).rmdir()
     listing, listed = root / manifest.FILE, after.to_json()
     if _differs(listing, listed):
         changed[listing] = listed
         _replace({listing: listed})
     return (*changed, *removed)
+
+
+def _check_package(root: Path) -> None:
+    """Raise InputError for a folder that cannot be the package of its bundles, by its name."""
+    if not root.name.isidentifier() or keyword.iskeyword(root.name):
+        raise InputError(
+            "the folder of bundles is a Python package, whose name is an identifier",
+            argument="output",
+            got=root.name or str(root),
+            expected="letters, digits and underscores, not starting with a digit, no keyword",
+        )
+
+
+def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
+    """Raise InputError where other bundles of the folder use support modules of another version."""
+    for backend, version in versions(after.supported()).items():
+        found = dict(before.support.versions).get(backend, version)
+        others = [
+            entry.description.name
+            for entry in after.entries
+            if entry.description.name not in given and backend in entry.description.supported
+        ]
+        if found != version and others:
+            raise InputError(
+                f"the support modules of {backend} beside are of another version, "
+                f"which other bundles use: {', '.join(others[:8])}",
+                argument="output",
+                got=found,
+                expected=f"{version}, which `shardwright emit` of {manifest.FILE} writes for all",
+            )
 
 
 def _check_case(name: str, after: Manifest) -> None:

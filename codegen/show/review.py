@@ -1,19 +1,29 @@
-"""The review page of a bundle: what a reader needs to judge the modules beside it."""
+"""The review page of a bundle: what a reader needs to judge the modules beside it.
+
+It opens with what a reviewer asks: what moves, how much, and who sends what to whom. A fact stands
+there once; derivation, proof and pictures in text are what `shardwright show` prints.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 
-from shardwright.codegen.emit.docstring import device_ranges, title
-from shardwright.codegen.show.derivation import derivation_lines
-from shardwright.codegen.show.pictures import pictures
+from shardwright.codegen.emit.docstring import senders, side_lines, tile_lines, what_moves
+from shardwright.codegen.emit.python_text import wrapped
+from shardwright.codegen.emit.table import along_text, are_some, cut_dims, permutation
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
-from shardwright.codegen.show.tables import HEADINGS, Row, more_text, not_enumerated, tile_rows
+from shardwright.codegen.show.tables import (
+    DEVICE_HEADINGS,
+    Row,
+    device_rows,
+    more_text,
+    not_enumerated,
+)
 from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, SteppedPlan
 
-# Devices and transfers that are listed; the others are counted.
-LISTED_DEVICES = 64
-LISTED_TRANSFERS = 64
+WIDTH = 80
+"""Characters of a line, but for commands and tables."""
 
 Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 
@@ -34,35 +44,55 @@ def review_page(
     """
     sections = (
         f"# {name}",
-        title(plan),
-        f"Strategy `{plan.strategy}`. Made, and made again, by",
-        _block([command], "sh"),
-        *(_BACKWARD.format(file) for file in backward),
-        *(_steps(plan) if isinstance(plan, SteppedPlan) else ()),
-        "## Bytes against the bound",
+        f"{what_moves(plan)}.",
+        _block(_form(plan)),
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
-        *(("## What modules take", "\n".join(f"- {line}" for line in takes)) if takes else ()),
-        *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
-        "## Picture",
+        *(("\n".join(map(_item, takes)),) if takes else ()),
+        *_cost(plan),
+        *(_steps(plan) if isinstance(plan, SteppedPlan) else _exchanged(plan)),
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
-        "## What each device holds",
-        *_devices(plan),
-        *(_exchanged(plan) if isinstance(plan, DirectPlan) else ()),
-        "## How to verify",
-        _VERIFY,
-        _block([f"shardwright verify {name}", "shardwright check ."], "sh"),
+        *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
+        "## To make and to check it",
+        *_backward(backward),
+        _block([command, *(line.format(name) for line in _COMMANDS)], "sh"),
     )
     return "\n\n".join(sections) + "\n"
 
 
-_BACKWARD = """\
-`{}` is the reverse reshard, from the target to the source: the module beside it loads it when a
-derivative is asked for, to move cotangents back."""
+_COMMANDS = (
+    "shardwright verify generated/{}  # against an oracle",
+    "shardwright check generated  # against what would be emitted now",
+)
 
-_VERIFY = """\
-In the folder that holds this one: `verify` runs the modules here, without an accelerator, and
-compares every target shard with a naive oracle bit by bit; `check` tells whether these files are
-what would be emitted now."""
+
+def _backward(files: Sequence[str]) -> tuple[str, ...]:
+    """Return what is said of the modules of the reverse reshard, if there are any."""
+    if not files:
+        return ()
+    named = ", ".join(f"`{file}`" for file in files)
+    said = f"The reverse reshard, with which derivatives move cotangents back, is in {named}."
+    return (_paragraph(said),)
+
+
+def _form(plan: Plan) -> list[str]:
+    """Return lines that say how the tensor is cut before and after, and how these cuts meet."""
+    before, after = plan.outline.source, plan.outline.target
+    lines = [
+        *side_lines("Source", "d1", str(plan.reshard.source), before),
+        *side_lines("Target", "d2", str(plan.reshard.target), after),
+    ]
+    if isinstance(plan, DirectPlan):
+        lines += tile_lines(plan.outline)
+    return [part for line in lines for part in wrapped(line, WIDTH)]
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _item(text: str) -> str:
+    """Return an item of a list."""
+    return textwrap.indent(_paragraph(text), "  ").replace("  ", "- ", 1)
 
 
 def _traffic_rows(plan: Plan) -> tuple[Row, ...]:
@@ -81,45 +111,44 @@ def _traffic_row(what: str, moved: int, bound: int) -> Row:
     return what, f"{moved:,}", f"{bound:,}", ratio
 
 
-def _devices(plan: Plan) -> tuple[str, ...]:
-    """Return the range of the tensor on every device, before and after, where they are few."""
-    if plan.devices > LISTED_DEVICES:
-        return (f"{plan.devices:,} devices: the derivation has their ranges in closed form.",)
-    return (_markdown(("device", "before", "after"), device_ranges(plan.outline)),)
-
-
-def _steps(plan: SteppedPlan) -> tuple[str, ...]:
-    """Return every step, and what it is chosen by."""
-    rows = _markdown(STEP_HEADINGS, step_rows(plan))
-    return "## Steps", rows if plan.steps else "None.", " ".join(choice_lines(plan))
-
-
-def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
-    """Return what an exchange is predicted to take, its tiles, and how they follow from the
-    shardings."""
+def _cost(plan: Plan) -> tuple[str, ...]:
+    """Return what the plan is predicted to take, if its topology is known."""
+    if isinstance(plan, SteppedPlan):
+        return (_paragraph(" ".join(choice_lines(plan))),)
     predicted = plan.prediction
-    taken = predicted and (
+    if predicted is None:
+        return ()
+    said = (
         f"Links alone would take {predicted.seconds:.3g} seconds on `{predicted.topology}` if all "
         f"tiles went at once; a device holds at most {predicted.peak_bytes:,} bytes of the tensor "
         "at once."
     )
-    return (
-        *((taken,) if taken else ()),
-        "## Tiles",
-        *_tiles(plan),
-        "## Derivation",
-        _block(derivation_lines(plan)[1:]),
-        "## Pictures in text",
-        _block([pictures(plan)]),
-    )
+    return (_paragraph(said),)
 
 
-def _tiles(plan: DirectPlan) -> tuple[str, ...]:
+def _steps(plan: SteppedPlan) -> tuple[str, ...]:
+    return "## Steps", _markdown(STEP_HEADINGS, step_rows(plan)) if plan.steps else "None."
+
+
+def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
+    """Return what each device receives from whom in an exchange."""
+    exchange, title = plan.exchange, "## Who sends what to whom"
+    said = senders(exchange)
     if plan.devices > ENUMERATED_DEVICES:
-        return (not_enumerated(plan),)
-    rows, count = tile_rows(plan, LISTED_TRANSFERS)
-    table = _markdown(HEADINGS, rows)
-    return (table, more_text(count, len(rows))) if count > len(rows) else (table,)
+        return title, _paragraph(" ".join((*said, not_enumerated(plan))))
+    pairs = permutation(plan)
+    if pairs:
+        return (
+            title,
+            _paragraph(" ".join(said)),
+            _block(line.removeprefix("    ") for line in pairs),
+        )
+    dims = cut_dims(exchange)
+    if are_some(dims, exchange):
+        said.append(f"{along_text(dims)}.")
+    rows, count = device_rows(plan, dims)
+    more = (more_text(count, len(rows), "devices"),) if count > len(rows) else ()
+    return title, _paragraph(" ".join(said)), _markdown(DEVICE_HEADINGS, rows), *more
 
 
 def _markdown(headings: Row, rows: Iterable[Row]) -> str:

@@ -15,6 +15,16 @@ from xml.sax.saxutils import escape
 from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.show.cuts import Band, CutPicture, holders_text
 from shardwright.codegen.show.pictures import axes_text
+from shardwright.codegen.show.svg_text import (
+    CHARACTER,
+    FAINT,
+    INK,
+    Span,
+    box,
+    in_pixels,
+    root,
+    text_lines,
+)
 from shardwright.ir.plan import Plan
 
 DRAWN_BANDS = 16
@@ -23,9 +33,15 @@ MARGIN, GAP, TICKS, HEADING = 24, 44, 34, 64
 WIDTHS, HEIGHTS = (300, 760), (64, 520)
 ROW, COLUMN = 40, 48  # pixels that a band wants
 SIDE_BY_SIDE = 420
-CHARACTER = 0.61  # width of a character of the monospaced font over its size
+PAGE, GREY = "#ffffff", "#f2f3f5"
 Key = Callable[[Band], object]  # what the bands of one box have in common
-INK, FAINT, EDGE = "#1f2430", "#5b6270", "#ffffff"
+Texts = Callable[[tuple[int, ...], tuple[int, ...]], tuple[str, ...]]  # of two shards, a label
+# Of the three panels: source shards, target shards, tiles.
+KEYS: tuple[Key, ...] = (
+    lambda band: band.source,
+    lambda band: band.target,
+    lambda band: (band.source, band.target),
+)
 
 
 @dataclass(frozen=True)
@@ -88,21 +104,38 @@ def svg(plan: Plan) -> str:
     )
     notes = [*picture.notes(), *_scale_note(canvas)]
     width, height = canvas.size(len(notes))
-    body = [
-        _text(MARGIN, 32, title(plan), 15, anchor="start", room=width - 2 * MARGIN),
+    below = height - MARGIN + 4 - 18 * (len(notes) - 1)
+    lines = [
+        root(width, height),
+        f"<title>{escape(title(plan))}</title>",
+        "<defs>",
+        *_shapes(canvas),
+        "</defs>",
+        box(0, 0, width, height, PAGE),
+        *text_lines([_start(MARGIN, 32, title(plan), 15).within(width - 2 * MARGIN)]),
         *_panels(plan, canvas),
-        *(
-            _text(MARGIN, height - MARGIN + 4 - 18 * (len(notes) - 1 - i), note, 12, FAINT, "start")
-            for i, note in enumerate(notes)
+        *text_lines(
+            _start(MARGIN, below + 18 * i, note, 12, FAINT) for i, note in enumerate(notes)
         ),
+        "</svg>",
     ]
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width)}" height="{_n(height)}" '
-        f'viewBox="0 0 {_n(width)} {_n(height)}" '
-        'font-family="ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace">'
-    )
-    page = f'<rect width="{_n(width)}" height="{_n(height)}" fill="#ffffff"/>'
-    return "\n".join([head, f"<title>{escape(title(plan))}</title>", page, *body, "</svg>"]) + "\n"
+    return "\n".join(lines) + "\n"
+
+
+def _shapes(canvas: Canvas) -> Iterator[str]:
+    """Yield what panels draw: a box in its colour for each source shard; of the target shards the
+    outline of all, and the lines between them."""
+    picture = canvas.picture
+    yield '<g id="source">'
+    for y, height, row in _groups(canvas.down, picture.rows, KEYS[0]):
+        for x, width, column in _groups(canvas.across, picture.columns, KEYS[0]):
+            yield box(x, y, width, height, _colour(picture, row, column))
+    yield "</g>"
+    right, bottom = in_pixels(canvas.across.length), in_pixels(canvas.down.length)
+    down = [in_pixels(y) for y, _, _ in _groups(canvas.down, picture.rows, KEYS[1])]
+    across = [in_pixels(x) for x, _, _ in _groups(canvas.across, picture.columns, KEYS[1])]
+    lines = [*(f"M0 {y}H{right}" for y in down[1:]), *(f"M{x} 0V{bottom}" for x in across[1:])]
+    yield f'<path id="target" d="{" ".join((f"M0 0H{right}V{bottom}H0Z", *lines))}"/>'
 
 
 def _scale(bands: Sequence[Band], wanted: int, limits: tuple[int, int]) -> Scale:
@@ -125,18 +158,21 @@ def _scale_note(canvas: Canvas) -> list[str]:
 
 
 def _panels(plan: Plan, canvas: Canvas) -> Iterator[str]:
-    exchange, reshard = plan.outline, plan.reshard
-    sides = (
-        ("Before", reshard.source, exchange.source),
-        ("After", reshard.target, exchange.target),
+    before, after = plan.outline.source, plan.outline.target
+    yield from _headed(canvas, 0, f"Before: {plan.reshard.source}", f"on {axes_text(before.mesh)}")
+    yield _used(canvas, 0, "source", 1.5, INK)
+    yield from _labels(canvas, 0, lambda source, _: (holders_text(before, source),))
+    yield from _headed(canvas, 1, f"After: {plan.reshard.target}", f"on {axes_text(after.mesh)}")
+    yield _used(canvas, 1, "target", 1.5, INK, GREY)
+    yield from _labels(canvas, 1, lambda _, target: (holders_text(after, target),))
+    yield from _headed(canvas, 2, "Tiles: held before → after", _directions(canvas))
+    yield _used(canvas, 2, "source", 1, PAGE)
+    yield _used(canvas, 2, "target", 2, INK, "none")
+    yield from _labels(
+        canvas,
+        2,
+        lambda source, target: (holders_text(before, source), holders_text(after, target)),
     )
-    for number, (word, sharding, layout) in enumerate(sides):
-        yield from _heading(canvas, number, f"{word}: {sharding}", f"on {axes_text(layout.mesh)}")
-        yield from _ticks(canvas, number, _shard_of(number))
-        yield from _shards(canvas, number)
-    yield from _heading(canvas, 2, "Tiles: held before → after", _directions(canvas))
-    yield from _ticks(canvas, 2, lambda band: (band.source, band.target))
-    yield from _tiles(canvas)
 
 
 def _directions(canvas: Canvas) -> str:
@@ -146,26 +182,31 @@ def _directions(canvas: Canvas) -> str:
     return ", ".join(named) or "one element"
 
 
-def _heading(canvas: Canvas, number: int, first: str, second: str) -> Iterator[str]:
+def _headed(canvas: Canvas, number: int, first: str, second: str) -> Iterator[str]:
+    """Yield the heading of a panel, and the tensor index of every cut, above and on the left, where
+    there is room."""
     left, top = canvas.corner(number)
-    room = canvas.across.length
-    yield _text(left, top - 42, first, 13, anchor="start", room=room)
-    yield _text(left, top - 27, second, 11, FAINT, "start", room)
-
-
-def _ticks(canvas: Canvas, number: int, key: Key) -> Iterator[str]:
-    """Yield the tensor index of every cut of a panel, above and on the left, where there is
-    room."""
-    left, top = canvas.corner(number)
-    picture = canvas.picture
+    picture, room = canvas.picture, canvas.across.length
+    lines = _start(left, top - 42, first, 13), _start(left, top - 27, second, 11, FAINT)
+    yield from text_lines(line.within(room) for line in lines)
+    marks: list[Span] = []
     if picture.across is not None:
-        for x, mark in _marks(
-            canvas.across, picture.columns, key, lambda text: 6.2 * len(text) + 4
-        ):
-            yield _text(left + x, top - 6, mark, 10, FAINT)
+        listed = _marks(canvas.across, picture.columns, KEYS[number], _width_of_mark)
+        marks += (Span(left + x, top - 6, mark, 10, FAINT) for x, mark in listed)
     if picture.down is not None:
-        for y, mark in _marks(canvas.down, picture.rows, key, lambda _: 11):
-            yield _text(left - 5, top + y + 3.5, mark, 10, FAINT, "end", TICKS - 3)
+        listed = _marks(canvas.down, picture.rows, KEYS[number], lambda _: 11)
+        down = (Span(left - 5, top + y + 3.5, mark, 10, FAINT, "end") for y, mark in listed)
+        marks += (mark.within(TICKS - 3) for mark in down)
+    yield from text_lines(marks)
+
+
+def _start(x: float, y: float, text: str, size: float, colour: str = INK) -> Span:
+    """Return text that begins at a place."""
+    return Span(x, y, text, size, colour, "start")
+
+
+def _width_of_mark(text: str) -> float:
+    return 6.2 * len(text) + 4
 
 
 def _marks(
@@ -181,21 +222,14 @@ def _marks(
             last = offset
 
 
-def _shards(canvas: Canvas, side: int) -> Iterator[str]:
-    """Yield the shards of the source (0) or the target (1) with their holders."""
-    picture = canvas.picture
-    layout = picture.exchange.target if side else picture.exchange.source
-    left, top = canvas.corner(side)
-    for y, height, row in _groups(canvas.down, picture.rows, _shard_of(side)):
-        for x, width, column in _groups(canvas.across, picture.columns, _shard_of(side)):
-            index = picture.shards(row, column)[side]
-            fill = "#f2f3f5" if side else _colour(picture, row, column)
-            yield _box(left + x, top + y, width, height, fill, INK, 1.5)
-            yield from _label(left + x, top + y, width, height, (holders_text(layout, index),))
-
-
-def _shard_of(side: int) -> Key:
-    return (lambda band: band.target) if side else (lambda band: band.source)
+def _used(
+    canvas: Canvas, number: int, shape: str, line: float, stroke: str, fill: str | None = None
+) -> str:
+    """Return one of the shapes in a panel; `fill`: None where it has colours of its own."""
+    left, top = canvas.corner(number)
+    filled = "" if fill is None else f' fill="{fill}"'
+    lined = f'stroke="{stroke}" stroke-width="{in_pixels(line)}"'
+    return f'<use href="#{shape}" x="{in_pixels(left)}" y="{in_pixels(top)}"{filled} {lined}/>'
 
 
 def _groups(scale: Scale, bands: Sequence[Band], key: Key) -> Iterator[tuple[float, float, Band]]:
@@ -205,21 +239,18 @@ def _groups(scale: Scale, bands: Sequence[Band], key: Key) -> Iterator[tuple[flo
         yield *scale.span(run[0][0], run[-1][0]), run[0][1]
 
 
-def _tiles(canvas: Canvas) -> Iterator[str]:
-    picture, exchange = canvas.picture, canvas.picture.exchange
-    left, top = canvas.corner(2)
-    for r, row in enumerate(picture.rows):
-        y, height = canvas.down.span(r, r)
-        for c, column in enumerate(picture.columns):
-            x, width = canvas.across.span(c, c)
-            source, target = picture.shards(row, column)
-            texts = holders_text(exchange.source, source), holders_text(exchange.target, target)
-            fill = _colour(picture, row, column)
-            yield _box(left + x, top + y, width, height, fill, EDGE, 1)
-            yield from _label(left + x, top + y, width, height, texts)
-    for y, height, _ in _groups(canvas.down, picture.rows, _shard_of(1)):
-        for x, width, _ in _groups(canvas.across, picture.columns, _shard_of(1)):
-            yield _box(left + x, top + y, width, height, "none", INK, 2)
+def _labels(canvas: Canvas, number: int, texts: Texts) -> Iterator[str]:
+    """Yield the labels of each row of boxes of a panel, of the source and target shard there."""
+    left, top = canvas.corner(number)
+    picture = canvas.picture
+    for y, height, row in _groups(canvas.down, picture.rows, KEYS[number]):
+        yield from text_lines(
+            span
+            for x, width, column in _groups(canvas.across, picture.columns, KEYS[number])
+            for span in _label(
+                left + x, top + y, width, height, texts(*picture.shards(row, column))
+            )
+        )
 
 
 def _colour(picture: CutPicture, row: Band, column: Band) -> str:
@@ -241,7 +272,7 @@ def _firsts(bands: Sequence[Band]) -> list[Band]:
 
 def _label(
     x: float, y: float, width: float, height: float, texts: tuple[str, ...]
-) -> Iterator[str]:
+) -> Iterator[Span]:
     """Yield the texts in the middle of a box, joined by an arrow, on two lines where one is
     small."""
     one: tuple[str, ...] = (" → ".join(texts),)
@@ -254,45 +285,10 @@ def _label(
         return
     middle = y + height / 2 - (len(lines) - 1) * size * 0.6
     for i, line in enumerate(lines):
-        yield _text(x + width / 2, middle + i * size * 1.2 + size * 0.35, line, size)
+        yield Span(x + width / 2, middle + i * size * 1.2 + size * 0.35, line, size)
 
 
 def _fitting(lines: tuple[str, ...], width: float, height: float) -> float:
     """Return the font size, at most 14, at which lines fit a box."""
     longest = max(map(len, lines))
     return min(14.0, (width - 6) / (CHARACTER * longest), (height - 4) / (1.2 * len(lines)))
-
-
-def _box(
-    x: float, y: float, width: float, height: float, fill: str, stroke: str, line: float
-) -> str:
-    return (
-        f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" '
-        f'fill="{fill}" stroke="{stroke}" stroke-width="{_n(line)}"/>'
-    )
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    size: float,
-    colour: str = INK,
-    anchor: str = "middle",
-    room: float | None = None,
-) -> str:
-    """Return a line of text, smaller where it would not fit its room, cut short below a legible
-    size."""
-    if room is not None:
-        size = max(min(size, room / (CHARACTER * max(len(text), 1))), 8)
-        most = int(room / (CHARACTER * size) + 1e-6)
-        text = text if len(text) <= most else text[: most - 1] + "…"
-    return (
-        f'<text x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}" fill="{colour}" '
-        f'text-anchor="{anchor}">{escape(text)}</text>'
-    )
-
-
-def _n(value: float) -> str:
-    """Return a number of pixels, to a tenth."""
-    return f"{value:.1f}".removesuffix(".0")

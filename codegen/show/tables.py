@@ -1,10 +1,12 @@
-"""The tile table: every transfer with its ranges and bytes."""
+"""Tables of what moves: every transfer with its ranges and bytes, or what each device receives."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from shardwright.codegen.emit.docstring import box_text
+from shardwright.codegen.emit.table import box_along, held
 from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, direct_of
 
 Row = tuple[str, ...]
@@ -12,6 +14,41 @@ Row = tuple[str, ...]
 HEADINGS: Row = ("from", "to", "tensor", "source-local", "target-local", "bytes")
 # Rows that a reader is shown; the others are counted.
 LISTED_TRANSFERS = 64
+
+DEVICE_HEADINGS: Row = ("device", "before", "after", "receives", "bytes")
+# Devices that a reader is shown, and for each the pieces that it receives; the others are counted.
+LISTED_DEVICES, LISTED_PIECES = 16, 8
+
+
+def device_rows(plan: DirectPlan, dims: list[int]) -> tuple[tuple[Row, ...], int]:
+    """Return a row of text for each of the first devices, by id, and how many there are: what it
+    holds before and after, what it receives from whom, and bytes. Ranges are along `dims`."""
+    exchange, moved = plan.exchange, plan.transfers()
+    before, after = held(exchange.source, dims), held(exchange.target, dims)
+    pieces: dict[int, list[str]] = defaultdict(list)
+    elements: dict[int, int] = defaultdict(int)
+    columns = moved.sender.tolist(), moved.receiver.tolist(), moved.tensor, moved.elements.tolist()
+    for sender, receiver, box, count in zip(*columns, strict=True):
+        if sender != receiver:
+            pieces[receiver].append(f"{box_along(box, dims)} from {sender}")
+            elements[receiver] += count
+    rows = tuple(
+        (
+            str(device),
+            before.get(device, "-"),
+            after.get(device, "-"),
+            _listed(pieces[device]),
+            f"{elements[device] * plan.reshard.itemsize:,}",
+        )
+        for device in exchange.ranks.tolist()[:LISTED_DEVICES]
+    )
+    return rows, int(exchange.ranks.size)
+
+
+def _listed(pieces: list[str]) -> str:
+    rest = len(pieces) - LISTED_PIECES
+    more = [f"… and {rest:,} more"] if rest > 0 else []
+    return ", ".join([*pieces[:LISTED_PIECES], *more]) or "nothing"
 
 
 def tile_rows(
@@ -52,7 +89,7 @@ def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
     rows, count = tile_rows(direct_of(plan), limit)
     lines = list(_aligned((HEADINGS, *rows)))
     if count > len(rows):
-        lines.append(more_text(count, len(rows)))
+        lines.append(more_text(count, len(rows), "transfers"))
     return "\n".join(lines)
 
 
@@ -64,9 +101,9 @@ def not_enumerated(plan: Plan) -> str:
     )
 
 
-def more_text(count: int, shown: int) -> str:
+def more_text(count: int, shown: int, what: str) -> str:
     """Return what a limited table leaves out."""
-    return f"… and {count - shown:,} more of {count:,} transfers."
+    return f"… and {count - shown:,} more of {count:,} {what}."
 
 
 def _aligned(rows: tuple[Row, ...]) -> Iterator[str]:

@@ -36,7 +36,8 @@ class Description:
     """A named reshard and how it is to be emitted. Texts are canonical: equal means equal text.
 
     `strategy` is what was asked for ("auto" stays "auto"), not what was chosen. `topology` and
-    `memory_limit` (bytes) are what it is chosen by.
+    `memory_limit` (bytes) are what it is chosen by. `gradient`: whether modules have derivatives,
+    where a backend asks. `single_file`: whether each module has its support modules in it.
     """
 
     name: str
@@ -52,6 +53,8 @@ class Description:
     strategy: str = "auto"
     topology: str | None = None
     memory_limit: int | None = None
+    gradient: bool = False
+    single_file: bool = False
 
     @staticmethod
     def of(
@@ -61,6 +64,9 @@ class Description:
         strategy: str = "auto",
         topology: str | None = None,
         memory_limit: int | None = None,
+        *,
+        gradient: bool = False,
+        single_file: bool = False,
     ) -> Description:
         """Return the description of a reshard; `describe` gives an equal one for any text of it."""
         source, target = reshard.source, reshard.target
@@ -78,20 +84,27 @@ class Description:
             strategy=strategy,
             topology=read_topology(topology),
             memory_limit=memory_limit,
+            gradient=gradient,
+            single_file=single_file,
         )
 
     def reshard(self) -> Reshard:
         """Return the reshard that is described."""
         return _reshard(self.to_dict())
 
+    @property
+    def supported(self) -> tuple[str, ...]:
+        """The backends whose modules import what support modules they have."""
+        return () if self.single_file else self.backends
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, those that are None left out; `describe` reads
-        them."""
+        """Return the fields as JSON has them, without those that are None or False; `describe`
+        reads them."""
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in fields
-            if value is not None
+            if value is not None and value is not False
         }
 
     def command(self, out: str = "generated") -> str:
@@ -114,12 +127,13 @@ class Description:
         texts |= {"shape": "x".join(map(str, self.shape)) or "()"}
         texts |= {"backends": ",".join(self.backends), "memory_limit": str(self.memory_limit)}
         fields = [*dataclasses.fields(self)[1:], dataclasses.fields(self)[0]]
-        pairs = [
-            ("--" + field.name.replace("_", "-"), texts.get(field.name, getattr(self, field.name)))
-            for field in fields
-            if getattr(self, field.name) != field.default
-        ]
-        return [word for pair in pairs for word in pair]
+        words: list[str] = []
+        for field in fields:
+            value = getattr(self, field.name)
+            if value != field.default:
+                words.append("--" + field.name.replace("_", "-"))
+                words += [] if value is True else [texts.get(field.name) or value]
+        return words
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Description))
@@ -145,6 +159,8 @@ def describe(given: Mapping[str, object]) -> Description:
         _text("strategy", given.get("strategy", "auto")),
         read_topology(given.get("topology")),
         read_limit(given.get("memory_limit")),
+        gradient=_switch("gradient", given.get("gradient", False)),
+        single_file=_switch("single_file", given.get("single_file", False)),
     )
 
 
@@ -256,6 +272,12 @@ def _text(key: str, value: object) -> str:
     if isinstance(value, str):
         return value
     raise InputError(f"{key} is a text", argument=key, got=value, expected="a text in quotes")
+
+
+def _switch(key: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise InputError(f"{key} is true or false", argument=key, got=value, expected="true or false")
 
 
 _SHORT_MESH = re.compile(r'<\[("[A-Za-z_]\w*"=\d+(, "[A-Za-z_]\w*"=\d+)*)\]>', re.ASCII)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.spec.config import read_text
 from shardwright.codegen.spec.description import Description, describe
 from shardwright.codegen.spec.group import Group, read_groups
@@ -18,6 +19,8 @@ from shardwright.ir.errors import InputError
 FILE = "manifest.json"
 PLAN = "plan.json"
 """A file that every bundle has."""
+SUPPORT = "_support"
+"""The folder of the support modules, beside those of the bundles."""
 VERSION = 1
 
 
@@ -48,16 +51,50 @@ class GroupEntry:
 
 
 @dataclass(frozen=True)
+class SupportEntry:
+    """The support modules: the version of those of each backend, the sha256 of each file."""
+
+    versions: tuple[tuple[str, str], ...] = ()
+    hashes: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def of(versions: Mapping[str, str], files: Mapping[str, str]) -> SupportEntry:
+        """Return the entry of support modules with these texts."""
+        hashes = tuple((name, sha256(files[name])) for name in sorted(files))
+        return SupportEntry(tuple(sorted(versions.items())), hashes)
+
+    def fault(self, root: Path) -> str:
+        """Return what is wrong with the files below a root, or the empty string."""
+        for name, recorded in self.hashes:
+            path = root / SUPPORT / name
+            if not path.is_file():
+                return f"{SUPPORT}/{name} is missing: `shardwright emit` writes it again"
+            if sha256(path.read_bytes().decode(errors="replace")) != recorded:
+                return f"{SUPPORT}/{name} is edited by hand: `shardwright check` says how"
+        return ""
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """The bundles of a folder and their groups, both sorted by name."""
+    """The bundles of a folder and their groups, both sorted by name, and the support modules."""
 
     entries: tuple[Entry, ...] = ()
     groups: tuple[GroupEntry, ...] = ()
+    support: SupportEntry = SupportEntry()
+
+    def supported(self) -> tuple[str, ...]:
+        """Return the backends whose support modules some module imports."""
+        found = {backend for entry in self.entries for backend in entry.description.supported}
+        if self.groups:
+            found.add(registry.grouping().name)
+        return tuple(sorted(found))
 
     def folders(self) -> dict[str, tuple[str, ...]]:
-        """Return the files of every folder, by name: those of the bundles and of the groups."""
+        """Return the files of every folder, by name: those of the bundles, of the groups, and the
+        support modules."""
         pairs = [(entry.description.name, entry.hashes) for entry in self.entries]
         pairs += [(entry.group.name, entry.hashes) for entry in self.groups]
+        pairs += [(SUPPORT, self.support.hashes)] if self.support.hashes else []
         return {name: tuple(file for file, _ in hashes) for name, hashes in pairs}
 
     def names(self) -> tuple[str, ...]:
@@ -77,13 +114,14 @@ class Manifest:
         return Manifest(
             tuple(sorted((*kept, *entries), key=lambda entry: entry.description.name)),
             tuple(sorted((*old, *groups), key=lambda entry: entry.group.name)),
+            self.support,
         )
 
     def to_json(self) -> str:
-        """Return the text of the file."""
+        """Return the text of the file: a line for each description, and for each hash."""
         bundles = {
             entry.description.name: {
-                "description": _without_name(entry.description.to_dict()),
+                "description": _Line(_without_name(entry.description.to_dict())),
                 "files": dict(entry.hashes),
             }
             for entry in self.entries
@@ -94,7 +132,32 @@ class Manifest:
                 entry.group.name: {**entry.group.to_dict(), "files": dict(entry.hashes)}
                 for entry in self.groups
             }
-        return json.dumps(document, indent=2) + "\n"
+        if self.support.hashes:
+            document["support"] = {
+                "versions": dict(self.support.versions),
+                "files": dict(self.support.hashes),
+            }
+        return _json(document) + "\n"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """An object of JSON that takes one line."""
+
+    fields: dict[str, Any]
+
+
+def _json(value: object, indent: str = "") -> str:
+    """Return JSON in which objects have an entry a line, and lists take one."""
+    match value:
+        case _Line():
+            return json.dumps(value.fields)
+        case dict() if value:
+            further = f"{indent}  "
+            entries = (f"{further}{json.dumps(k)}: {_json(v, further)}" for k, v in value.items())
+            return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+        case _:
+            return json.dumps(value)
 
 
 def sha256(text: str) -> str:
@@ -132,6 +195,7 @@ def _read(path: Path) -> Manifest:
         return Manifest(
             tuple(_entry(path, name, data) for name, data in sorted(document["bundles"].items())),
             tuple(_group_entry(path, name, data) for name, data in groups),
+            SupportEntry(*map(_pairs, _support(document))),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
@@ -177,17 +241,25 @@ def _refuse_without_manifest(folder: Path, path: str) -> None:
 
 
 def _entry(path: Path, name: str, data: dict[str, Any]) -> Entry:
-    hashes = tuple((str(file), str(value)) for file, value in data["files"].items())
+    hashes = _pairs(data["files"])
     try:
         return Entry(describe({"name": name, **data["description"]}), hashes)
     except InputError as error:
         raise error.named(f"{path}, bundle {name!r}, {error.argument}") from None
 
 
+def _support(document: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    listed = document.get("support", {"versions": {}, "files": {}})
+    return listed["versions"], listed["files"]
+
+
+def _pairs(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(name), str(value)) for name, value in given.items())
+
+
 def _group_entry(path: Path, name: str, data: dict[str, Any]) -> GroupEntry:
     (group,) = read_groups([{"name": name, "members": data["members"]}], path)
-    hashes = tuple((str(file), str(value)) for file, value in data["files"].items())
-    return GroupEntry(group, hashes)
+    return GroupEntry(group, _pairs(data["files"]))
 
 
 def _without_name(fields: dict[str, Any]) -> dict[str, Any]:

@@ -65,17 +65,10 @@ def names(module: ModuleType, wanted: Iterable[str]) -> None:
         named(module, name)
 
 
-def plain(module: ModuleType, name: str, jitted: bool) -> Callable[..., Any]:
-    """Return an index function; that beneath a function of a kernel if they are `jitted`."""
-    function: Any = named(module, name)
-    found: Callable[..., Any] = function.fn if jitted else function
-    return found
-
-
-def index_functions(module: ModuleType, case: Case, jitted: bool) -> None:
+def index_functions(module: ModuleType, case: Case) -> None:
     """Compare source_box and target_box at every position of their meshes with the oracle."""
     for side, placement, array in _sides(case):
-        box: Callable[[int], Sequence[int]] = plain(module, f"{side}_box", jitted)
+        box: Callable[[int], Sequence[int]] = named(module, f"{side}_box")
         held = oracle.holdings(placement, array)
         for position, device in enumerate(placement.device_ids):
             bounds = tuple(int(bound) for bound in box(position))

@@ -12,10 +12,11 @@ from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.manifest import read_manifest
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report
-from shardwright.codegen.verify.single import emitted_now, twin_of
+from shardwright.codegen.verify.single import emitted_now, twin_of, write_support
 from shardwright.codegen.verify.twin import is_too_large
 from shardwright.ir.errors import InputError
 from shardwright.ir.reshard import Reshard
@@ -27,6 +28,9 @@ def report_group(
     """Return the verdict on the module of a group in `root`; twins may be written into `folder`."""
     reshards = {each.name: each.reshard() for each in descriptions}
     case = _case(group, reshards, root)
+    fault = read_manifest(root).support.fault(root)
+    if fault:
+        return failure(case, fault)
     too_many = len(case.devices()) > MAX_DEVICES
     if not too_many and not any(is_too_large(each.shape) for each in reshards.values()):
         return runner.run(case)
@@ -67,6 +71,7 @@ def _not_as_it_is(
         twins[member.name], parts = found
         _write(root / member.name, {part.file: part.text for part in parts})
     plans = {name: plan(each) for name, each in twins.items()}
+    write_support(root, [case.backend])
     _write(root / group.name, registry.grouping().group_files(group, plans))
     result = runner.run(_case(group, twins, root))
     detail = f"{result.detail}; twins of its tensors; at full size: text".removeprefix("; ")

@@ -12,7 +12,9 @@ from pathlib import Path
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.emit.modules import Part, backward_file, backward_of, parts
+from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.manifest import SUPPORT, read_manifest
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, Transfer
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report
@@ -34,6 +36,9 @@ def report(description: Description, module: Path, runner: Runner, folder: Path)
     except InputError as error:
         case = Case.of(description.reshard(), description.name, module.stem, module)
         return failure(case, f"would not be emitted now: {str(error).splitlines()[0]}")
+    fault = support_fault(description, module.parent.parent)
+    if fault:
+        return failure(cases[0], fault)
     if not is_too_large(cases[0].shape) and len(cases[0].devices()) <= MAX_DEVICES:
         return _all(cases, runner.run)
     start = time.perf_counter()
@@ -47,7 +52,7 @@ def _cases(description: Description, module: Path) -> tuple[Case, ...]:
     backend, name = module.stem, description.name
     made = planned(description)
     case = Case.of(made.reshard, name, backend, module)
-    back = backward_of(made, backend)
+    back = backward_of(made, backend, gradient=description.gradient)
     if back is None:
         return (case,)
     path = module.with_name(backward_file(backend))
@@ -150,6 +155,7 @@ def _twin_cases(
     """Return the cases of a twin, whose modules are written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
+    write_support(folder / case.backend, small.supported)
     for part in emitted:
         (home / part.file).write_text(part.text, encoding="utf-8")
     return _cases(small, home / case.module.name)
@@ -160,5 +166,25 @@ def emitted_now(
 ) -> tuple[Part, ...]:
     """Return a backend's modules as they would be emitted now; `like`: in the form of these,
     where the backend has several and chooses by size."""
-    plan = emit_described(description).plan
-    return parts(plan, backend, description.command(), tuple(like))
+    plan, command = emit_described(description).plan, description.command()
+    return parts(
+        plan,
+        backend,
+        command,
+        tuple(like),
+        gradient=description.gradient,
+        single_file=description.single_file,
+    )
+
+
+def support_fault(description: Description, root: Path) -> str:
+    """Return what is wrong with the support modules of a bundle below a root, if anything."""
+    return read_manifest(root).support.fault(root) if description.supported else ""
+
+
+def write_support(root: Path, backends: Sequence[str]) -> None:
+    """Write the support modules of these backends below a root."""
+    home = root / SUPPORT
+    for name, text in support_files(backends).items():
+        home.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text, encoding="utf-8")

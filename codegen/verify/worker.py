@@ -18,7 +18,7 @@ from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.report import BY_DEFINITION
-from shardwright.codegen.verify.routes import routes
+from shardwright.codegen.verify.routes import exchanged, routes, says_what_moves
 from shardwright.codegen.workers.serve import Answer, serve
 
 
@@ -82,10 +82,10 @@ def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ..
     contract = registry.contract(case.backend)
     compare.names(module, (*NAMES, *contract.verified))
     compare.constants(module, case)
-    compare.index_functions(module, case, contract.jitted)
+    compare.index_functions(module, case)
     checks: tuple[str, ...] = ("constants", "index functions")
-    if case.transfers:
-        routes(module, case, contract.jitted)
+    if says_what_moves(module) and (case.transfers or case.execute):
+        (routes if case.transfers else exchanged)(module, case)
         checks += ("transfers",)
     moved: tuple[str, ...] = (runner.run if case.execute else runner.inspect)(module, case)
     return checks + moved

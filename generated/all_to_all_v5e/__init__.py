@@ -1,6 +1,8 @@
-"""The reshard `all_to_all_v5e`. README.md says what it moves, plan.json lists every transfer.
+"""One reshard: README.md says what it moves, plan.json lists every transfer."""
 
-`reshard` is in the module of each backend: pallas_tpu, triton_gpu.
+import pathlib
 
-The derivative finds the reverse reshard in pallas_tpu_backward.py, triton_gpu_backward.py.
-"""
+if "." not in __name__:
+    raise ImportError(f"part of a package: above FOLDER, import FOLDER.{__name__}")
+if not pathlib.Path(__file__).parent.with_name("_support").is_dir():
+    raise ImportError(f"{__name__} needs _support beside it: copy that, or emit with --single-file")

@@ -5,19 +5,13 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=2]>, shards of 4 x 3.
 Target: [{"x"}, {"y"}] on <["x"=2, "y"=2]> (device ids below), shards of 4 x 3.
     d2(x, y)[k0, k1] -> t[x * 4 + k0, y * 3 + k1]
 
-Tiles are the intersections of source and target shards. Along dimension
-    0: shards of 4 meet shards of 4, the cuts repeat every 4, starts are multiples of 4
-    1: shards of 3 meet shards of 3, the cuts repeat every 3, starts are multiples of 3
-Each tile has one holder, which sends it.
+Bytes of the busiest device: 24 in, 24 out, the least possible; 96 in all.
 
-Bytes received: 24 by the busiest device (the least possible is 24), 96 in all.
-Bytes sent: 24 by the busiest device (the least possible is 24).
+A permutation: every shard goes whole to one device.
 
-    device  source           target
-    0       [0, 4) x [0, 3)  [4, 8) x [3, 6)
-    1       [0, 4) x [3, 6)  [4, 8) x [0, 3)
-    2       [4, 8) x [0, 3)  [0, 4) x [3, 6)
-    3       [4, 8) x [3, 6)  [0, 4) x [0, 3)
+    device          0  1  2  3
+    sends to        3  2  1  0
+    receives from   3  2  1  0
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
 On the wire 85.333 times the exact bytes, 2,048 into the busiest device.
@@ -26,51 +20,28 @@ Staging 2,048 bytes of HBM, 57,344 of VMEM.
 
 Made by
     shardwright emit --mesh x=2,y=2 --shape 8x6 --dtype bfloat16 --source '[{"x"}, {"y"}]' --target '[{"x"}, {"y"}]' --target-mesh '<["x"=2, "y"=2], device_ids=[3, 2, 1, 0]>' --name reversed_devices -o generated
-
-Tested with jax 0.10.2 in TPU interpret mode; where the tensor is large, a smaller twin.
 """
 
-import contextlib
-import functools
-import importlib.util
-import math
-import operator
 import os
-import warnings
 
-if __name__ == "__main__":
-    # One device more than there are: the interpreter needs a thread that no device holds.
+if not __package__:
+    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+if __name__ == "__main__":  # on one device more than there are, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=5")
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax import lax
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
-from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-__all__ = [
-    "DTYPE",
-    "LOCAL_SOURCE_SHAPE",
-    "LOCAL_TARGET_SHAPE",
-    "SHAPE",
-    "SOURCE",
-    "SOURCE_MESH",
-    "TARGET",
-    "TARGET_MESH",
-    "pad",
-    "reshard",
-    "source_shape",
-    "source_sharding",
-    "target_shape",
-    "target_sharding",
-    "unpad",
-]
+from .._support import require
+from .._support.jax_host import TwoOrders
+from .._support.jax_meshes import Sharded
+from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
+from .._support.pallas_windows import Tiling, Windows
+
+require("pallas_tpu", "dcbdfcb1e5888738", __name__)
+
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (8, 6)
 DTYPE = "bfloat16"
@@ -78,119 +49,37 @@ SOURCE_MESH = '<["x"=2, "y"=2]>'
 TARGET_MESH = '<["x"=2, "y"=2], device_ids=[3, 2, 1, 0]>'
 SOURCE = '[{"x"}, {"y"}]'
 TARGET = '[{"x"}, {"y"}]'
-LOCAL_SOURCE_SHAPE = (4, 3)
-LOCAL_TARGET_SHAPE = (4, 3)
-
+LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (4, 3)
 # Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = (3, 2, 1, 0)
-
-# The meshes with their axes refined into the sub-axes in use, and the shardings on them.
-SOURCE_AXES = (("x", 2), ("y", 2))
-TARGET_AXES = (("x", 2), ("y", 2))
-SOURCE_SPEC = P("x", "y")
-TARGET_SPEC = P("x", "y")
-
-# Shards are padded at their ends to the largest: the shapes of the global arrays.
-PADDED_SOURCE_SHAPE = (8, 6)
-PADDED_TARGET_SHAPE = (8, 6)
-
-# Elements move as integers of their width; around kernels only if those are interpreted, where XLA,
-# on CPU, would pad and select in float32, which changes NaNs.
-BITS = jnp.int16
-
-# Holders of each target shard, and pieces into which a tile is cut to share the sending.
-REPLICAS = 1
-PIECES = 1
-
-# The tensor's dimensions in the order in which the kernels take them; TPU memory is tiled over the
-# last two.
-VIEW = (0, 1)
-
-# Tiles start and end anywhere, but memory is tiled over the last two dimensions: a tile travels in
-# chunks through windows in VMEM, where each is shifted to its place, into a staging area of its
-# receiver. There it starts at a multiple of UNIT; afterwards every block of the target shard is
-# put together from it.
-UNIT = (8, 128)
-# Extents of a chunk, and of a window, which holds the whole units that a chunk reaches into.
-CHUNK = (16, 128)
-WINDOW = (16, 128)
-# Chunks of the largest tile, a dimension.
-CHUNKS = (1, 1)
-# The staging area, and by how much a tile stands further in it than in the target shard for each
-# tile before it.
-STAGE = (8, 128)
-STEP = (0, 0)
-# Blocks of the target shard, of the extents of a chunk, and how many source shards meet one.
-BLOCKS = (1, 1)
-MEET = (1, 1)
-
-# What arrives at the busiest device, padding included, and what the kernels need beside the shards.
-FORM = "windows"
-WIRE_BYTES = 2048
-STAGING_BYTES = 2048
-VMEM_BYTES = 57344
-
-# A device may enter the next kernel while its peers are still in this one. That is safe after the
-# same kernel on the same mesh, and after kernels of other ids. The id is a hash of the description:
-# where a program uses several of these modules, or one on several meshes, see that ids differ.
+SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2))
+PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
+WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
 COLLECTIVE_ID = 25496
-LOGICAL = pl.DeviceIdType.LOGICAL
-
-
-def _numpy(*values):
-    """jax.numpy where a value is traced, else numpy, for which nothing has to be compiled."""
-    return jnp if any(isinstance(value, jax.core.Tracer) for value in values) else np
-
-
-def _minimum(a, b):
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).minimum(a, b)
-
-
-def _maximum(a, b):
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else _numpy(a, b).maximum(a, b)
-
-
-def _div(a, b):
-    """The quotient of integers that are not negative: one operation of a kernel, where `//` is nine
-    to floor those that are."""
-    if isinstance(b, int) and b == 1:
-        return a
-    return lax.div(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a // b
-
-
-def _rem(a, b):
-    """The remainder of integers that are not negative."""
-    if isinstance(b, int) and b == 1:
-        return 0
-    return lax.rem(a, _operand(b)) if isinstance(a, jax.core.Tracer) else a % b
-
-
-def _operand(b):
-    return np.int32(b) if isinstance(b, int) else b
 
 
 def source_shard(position):
     """Index of the source shard, per dimension, at a position of the source mesh."""
-    return _div(position, 2), _rem(position, 2)
+    return div(position, 2), rem(position, 2)
 
 
 def target_shard(position):
     """Index of the target shard, per dimension, at a position of the target mesh."""
-    return _div(position, 2), _rem(position, 2)
+    return div(position, 2), rem(position, 2)
 
 
 def source_box(position):
     """Tensor range (low, high), per dimension, of the source shard at a position."""
-    lo0 = _div(position, 2) * 4
-    lo1 = _rem(position, 2) * 3
+    lo0 = div(position, 2) * 4
+    lo1 = rem(position, 2) * 3
     return lo0, lo0 + 4, lo1, lo1 + 3
 
 
 def target_box(position):
     """Tensor range (low, high), per dimension, of the target shard at a position."""
-    lo0 = _div(position, 2) * 4
-    lo1 = _rem(position, 2) * 3
+    lo0 = div(position, 2) * 4
+    lo1 = rem(position, 2) * 3
     return lo0, lo0 + 4, lo1, lo1 + 3
 
 
@@ -201,24 +90,24 @@ def tile(a0, a1, b0, b1):
     source_lo1 = a1 * 3
     target_lo1 = b1 * 3
     return (
-        _maximum(source_lo0, target_lo0),
-        _minimum(source_lo0 + 4, target_lo0 + 4),
-        _maximum(source_lo1, target_lo1),
-        _minimum(source_lo1 + 3, target_lo1 + 3),
+        maximum(source_lo0, target_lo0),
+        minimum(source_lo0 + 4, target_lo0 + 4),
+        maximum(source_lo1, target_lo1),
+        minimum(source_lo1 + 3, target_lo1 + 3),
     )
 
 
 def senders(position):
     """First and count, per dimension, of the source shards that meet a target shard."""
-    first0 = _div(position, 2)
-    first1 = _rem(position, 2)
+    first0 = div(position, 2)
+    first1 = rem(position, 2)
     return first0, 1, first1, 1
 
 
 def receivers(position):
     """First and count, per dimension, of the target shards that meet a source shard."""
-    first0 = _div(position, 2)
-    first1 = _rem(position, 2)
+    first0 = div(position, 2)
+    first1 = rem(position, 2)
     return first0, 1, first1, 1
 
 
@@ -234,736 +123,35 @@ def holder(a0, a1, receiver):
 
 def source_at(i0, i1):
     """Index of the source shard, per dimension, that holds an element of the tensor."""
-    return _div(i0, 4), _div(i1, 3)
-
-
-# Rank r is the device with the r-th id of the sorted union of both meshes.
-ORDER = (0, 1, 2, 3, 3, 2, 1, 0, 0, 1, 2, 3, 3, 2, 1, 0)
-
-
-def _source_rank(position, order):
-    return order[position]
-
-
-def _target_rank(position, order):
-    return order[4 + position]
-
-
-def _source_position(rank, order):
-    """Position in the source mesh, -1 for a rank outside it."""
-    return order[8 + rank]
-
-
-def _target_position(rank, order):
-    """Position in the target mesh, -1 for a rank outside it."""
-    return order[12 + rank]
-
-
-def _ranges(box):
-    return tuple(zip(box[::2], box[1::2], strict=True))
-
-
-def _viewed(box):
-    """The ranges of a tensor box, in the kernels' order of dimensions."""
-    ranges = _ranges(box)
-    return [ranges[axis] for axis in VIEW]
-
-
-def _is_full(ranges):
-    return functools.reduce(operator.and_, (low < high for low, high in ranges))
-
-
-def _multiple(index, divisor):
-    """The index, known to the compiler to be a multiple of the divisor."""
-    return index if isinstance(index, int) else pl.multiple_of(index, divisor)
-
-
-def _shard_at(number, counted, near):
-    """The shard of a number among (first, count) per dimension; `near`, a shard, says with which of
-    them to begin, so that not all begin with one."""
-    shard = []
-    for (first, count), start in zip(reversed(_ranges(counted)), reversed(near), strict=True):
-        shard.append(first + _rem(number + start, count))
-        number = _div(number, count)
-    return tuple(reversed(shard))
-
-
-def _count(counted):
-    return math.prod(count for _, count in _ranges(counted))
-
-
-def _each(count, visit):
-    """Calls visit(number) for every number below a count."""
-
-    def one(number, carry):
-        visit(number)
-        return carry
-
-    lax.fori_loop(np.int32(0), jnp.int32(count), one, np.int32(0))
-
-
-def _incoming_count(receiver):
-    """How many pieces a target shard consists of, empty ones included."""
-    inside = (receiver >= 0) & (receiver < 4)
-    return jnp.where(inside, jnp.int32(_count(senders(receiver)) * PIECES), np.int32(0))
-
-
-def _incoming(receiver, me, number):
-    """The piece of a number of a target shard: (comes from elsewhere, sender, shard, piece, box).
-
-    `me`: where the receiver stands in the source mesh.
-    """
-    piece = _rem(number, PIECES)
-    shard = _shard_at(_div(number, PIECES), senders(receiver), (0,) * len(VIEW))
-    box = tile(*shard, *target_shard(receiver))
-    sender = holder(*shard, receiver)
-    return _is_full(_ranges(box)), sender, shard, piece, box
-
-
-def _outgoing_count(me):
-    """How many pieces a source position may have to send."""
-    inside = (me >= 0) & (me < 4)
-    count = jnp.int32(_count(receivers(me)) * PIECES * REPLICAS)
-    return _numpy(inside).where(inside, count, np.int32(0))
-
-
-def _outgoing(me, number, order):
-    """The piece of a number that a source position may send: (sends, receiver, shard, piece, box).
-
-    Each device begins at its own place among the receivers, so that they do not all write into
-    one of them at a time.
-    """
-    own = source_shard(me)
-    replica = _rem(number + me, REPLICAS)
-    piece = _rem(_div(number, REPLICAS), PIECES)
-    near = target_shard(me)
-    shard = _shard_at(_div(number, REPLICAS * PIECES), receivers(me), near)
-    receiver = target_position(*shard, replica)
-    box = tile(*own, *shard)
-    sends = _is_full(_ranges(box)) & (holder(*own, receiver) == me)
-    return sends, receiver, shard, piece, box
-
-
-def _meet(me, receiver, order):
-    """Tells every sender that this device has entered the kernel, and hears it of every receiver.
-
-    A peer may be written to from then on. A device tells again only after all data of the call
-    before have arrived, so that a sender never holds two signals of one receiver.
-    """
-    barrier = pltpu.get_barrier_semaphore()
-
-    def tell(number):
-        comes, sender, *_ = _incoming(receiver, me, number)
-
-        @pl.when(comes)
-        def signal():
-            device = jnp.int32(_source_rank(sender, order))
-            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
-
-    _each(_incoming_count(receiver), tell)
-
-    def add(number, expected):
-        sends, *_ = _outgoing(me, number, order)
-        return expected + jnp.int32(sends)
-
-    expected = lax.fori_loop(np.int32(0), jnp.int32(_outgoing_count(me)), add, np.int32(0))
-    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
-
-
-def _check_routes(devices):
-    """Warns of tiles that go farther than a v5e sends directly: a power of two of hops on one axis.
-
-    `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
-    """
-    if not all("v5 lite" in device.device_kind for device in devices):
-        return
-    me = np.arange(4)[:, None]
-    with jax.ensure_compile_time_eval():
-        order = np.array(ORDER)
-        numbers = np.arange(int(np.max(_outgoing_count(me))))
-        sends, receiver, *_ = _outgoing(me, numbers, order)
-        ranks = _source_rank(me, order), _target_rank(receiver, order)
-    sends, sender, receiver = np.broadcast_arrays(sends, *ranks)
-    coords = np.array([device.coords for device in devices])
-    sender, receiver = np.unique([sender[sends], receiver[sends]], axis=1)
-    hops = np.abs(coords[sender] - coords[receiver])
-    # An axis of 16 wraps around.
-    hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
-    direct = ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
-    if not direct.all():
-        warnings.warn(
-            f"{(~direct).sum()} of {direct.size} pairs of devices are at offsets that a v5e does "
-            "not send over directly: emit the module with --topology, as v5e:2x4, and tiles go "
-            "from device to device",
-            stacklevel=2,
-        )
-
-
-def _digits(number, sizes):
-    """The digits of a number in a mixed radix of these sizes, the first one the highest."""
-    digits = []
-    for size in reversed(sizes):
-        digits.append(_rem(number, size))
-        number = _div(number, size)
-    return digits[::-1]
-
-
-def _cut(ranges, number, sizes):
-    """The box of a number among those of the extents of a chunk into which ranges are cut."""
-    digits = _digits(number, sizes)
-    parts = zip(ranges, digits, CHUNK, strict=True)
-    starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
-    return [(start, _minimum(start + step, high)) for start, high, step in starts]
-
-
-def _units(ranges, origin):
-    """The whole units that cover ranges, (start, size) from an origin in the tensor."""
-    units = []
-    for (low, high), start, unit in zip(ranges, origin, UNIT, strict=True):
-        first, end = _floor(low - start, unit), _floor(high - start + unit - 1, unit)
-        units.append((first, _multiple(end - first, unit)))
-    return units
-
-
-def _floor(offset, unit):
-    """An offset rounded down to whole units, which are powers of two."""
-    return _multiple(offset & -unit, unit) if unit > 1 else offset
-
-
-def _at(ref, units):
-    return ref.at[tuple(pl.ds(*unit) for unit in units)]
-
-
-def _slot(ref, slot):
-    """One of the two windows or chunks in VMEM."""
-    return ref.at[slot]
-
-
-def _within(ref, slot, units):
-    """What units take of one of the two windows or chunks, which they fill from its start."""
-    (_, rows), (_, lanes) = units
-    return ref.at[slot, pl.ds(0, rows), pl.ds(0, lanes)]
-
-
-def _shifted(values, by):
-    """The elements of a window moved to higher indices, and cut to a chunk.
-
-    What goes around the end of the window is beyond the chunk, or masked.
-    """
-    values = _words(values)
-    return values[..., : CHUNK[-2], : CHUNK[-1]]
-
-
-def _words(values):
-    """The elements as 32-bit words, which is what can be shifted."""
-    return lax.bitcast_convert_type(values, jnp.int16).astype(jnp.int32)
-
-
-def _elements(words, dtype):
-    """The elements that `_words` took."""
-    return lax.bitcast_convert_type(words.astype(jnp.int16), dtype)
-
-
-def _pass(window, chunk, by):
-    """Fills a chunk from a window whose elements are moved."""
-    chunk[...] = _elements(_shifted(window[...], by), chunk.dtype)
-
-
-def _merge(window, y, by, part, block):
-    """Writes a part of a block from a window whose elements are moved."""
-    words = _shifted(window[...], by)
-    places = [lax.broadcasted_iota(jnp.int32, CHUNK, axis) for axis in range(len(CHUNK))]
-    inside = True
-    for place, (low, high), (at, _) in zip(places, part, block, strict=True):
-        inside = inside & (place >= low - at) & (place < high - at)
-    y[...] = _elements(jnp.where(inside, words, _words(y[...])), y.dtype)
-
-
-def _int32(values):
-    return jax.tree.map(jnp.int32, values)
-
-
-def _start(box):
-    """Where a shard that covers a box begins, in the kernels' order of dimensions."""
-    return [low for low, _ in _viewed(box)]
-
-
-def _staged(receiver, shard, piece, box):
-    """Where a staging area would begin in the tensor if a piece in it went on to its start: what
-    is taken off the piece's coordinates to have its place. Each piece has its own, so that pieces
-    lie apart, every one from a whole unit on."""
-    first, within, starts = senders(receiver)[::2], target_box(receiver), []
-    for axis, unit, step in zip(VIEW, UNIT, STEP, strict=True):
-        low, before = box[2 * axis], shard[axis] - first[axis]
-        place = _floor(low - within[2 * axis], unit) + before * step
-        starts.append(low - place)
-    return starts
-
-
-def _kernel(order, x, stage, windows, chunks, read, sent, received):
-    """Pushes this device's tiles into the staging areas of their receivers.
-
-    x, stage: its source shard and its staging area, in HBM; windows, chunks: two of each in VMEM;
-    read, sent: DMA semaphores for each of the two, received: for all that comes.
-    """
-    rank = lax.axis_index("device")
-    me, receiver = _source_position(rank, order), _target_position(rank, order)
-    _meet(me, receiver, order)
-    own, cuts = _start(source_box(me)), math.prod(CHUNKS)
-    steps = _outgoing_count(me) * cuts
-
-    def chunk_of(step):
-        """What to send at a step: whether there is anything, to whom, its place and its box."""
-        sends, receiver, _, piece, box = _outgoing(me, _div(step, cuts), order)
-        chunk = _cut(_viewed(box), _rem(step, cuts), CHUNKS)
-        sends = sends & (step < steps) & _is_full(chunk)
-        return _int32((sends, receiver, _staged(receiver, source_shard(me), piece, box), chunk))
-
-    def fetch(slot, units):
-        window = _within(windows, slot, units)
-        return pltpu.make_async_copy(_at(x, units), window, read.at[slot])
-
-    def push(slot, receiver, start, chunk):
-        units = _units(chunk, start)
-        device = jnp.int32(_target_rank(receiver, order))
-        return pltpu.make_async_remote_copy(
-            _within(chunks, slot, units),
-            _at(stage, units),
-            sent.at[slot],
-            received,
-            device_id=device,
-            device_id_type=LOGICAL,
-        )
-
-    def one(step, found):
-        # Four chunks, by when they were read: `coming` is read now, meanwhile `now` is shifted and
-        # sent; `old` and `older` were sent before, and `older` has to have left, since `now` takes
-        # its place. Windows and chunks take turns: those of `coming` are `slot`.
-        older, old, now = found
-        coming, slot = chunk_of(step), _rem(step, 2)
-        pl.when(coming[0] > 0)(fetch(slot, _units(coming[-1], own)).start)
-        pl.when(older[0] > 0)(push(1 - slot, *older[1:]).wait_send)
-
-        @pl.when(now[0] > 0)
-        def shift():
-            units = _units(now[-1], own)
-            fetch(1 - slot, units).wait()
-            pairs = zip(own, units, now[-1], strict=True)
-            by = [start + first - low for start, (first, _), (low, _) in pairs]
-            _pass(_slot(windows, 1 - slot), _slot(chunks, 1 - slot), by)
-            push(1 - slot, *now[1:]).start()
-
-        return old, now, coming
-
-    nothing = _int32((0, 0, [0] * len(VIEW), [(0, 0)] * len(VIEW)))
-    lax.fori_loop(np.int32(0), jnp.int32(steps + 3), one, (nothing,) * 3)
-
-    def arrive(number):
-        comes, _, shard, piece, box = _incoming(receiver, me, number)
-        place = _at(stage, _units(_viewed(box), _staged(receiver, shard, piece, box)))
-        pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
-
-    _each(_incoming_count(receiver), arrive)
-
-
-def _unpack_kernel(order, stage, y, windows, read):
-    """Puts a block of the target shard together from the tiles that meet it.
-
-    stage: the staging area, in HBM;
-    y: the block; windows: two in VMEM; read: a DMA semaphore for each.
-    """
-    receiver = _target_position(lax.axis_index("device"), order)
-    visits, number = math.prod(MEET) * PIECES, np.int32(0)
-    for axis, count in enumerate(BLOCKS):
-        number = number * count + pl.program_id(axis)
-    begin = number * visits
-    inside = (receiver >= 0) & (receiver < 4)
-    steps = jnp.where(inside, np.int32(math.prod(BLOCKS) * visits), np.int32(0))
-
-    def part_of(step):
-        """What a step brings: whether anything, if from here, from where, its box, the block."""
-        piece = _rem(step, PIECES)
-        block = _cut(_viewed(target_box(receiver)), _div(step, visits), BLOCKS)
-        first = source_at(*(block[VIEW.index(axis)][0] for axis in range(len(VIEW))))
-        digits = _digits(_div(step, PIECES), MEET)
-        shard = tuple(a + digit for a, digit in zip(first, digits, strict=True))
-        box = tile(*shard, *target_shard(receiver))
-        pairs = zip(_viewed(box), block, strict=True)
-        part = [(_maximum(a, c), _minimum(b, d)) for (a, b), (c, d) in pairs]
-        comes = (step < steps) & _is_full(part)
-        return _int32((comes, False, _staged(receiver, shard, piece, box), part, block))
-
-    def fetches(slot, comes, here, units, part, block):
-        """The copies that may bring a part, each with whether it does."""
-        window = _within(windows, slot, units)
-        copy = pltpu.make_async_copy(_at(stage, units), window, read.at[slot])
-        return ((comes > 0, copy),)
-
-    def one(number, now):
-        step = begin + number
-        coming, slot = part_of(step), _rem(step, 2)
-        comes, here, start, part, block = coming
-        # The block before has begun to read what this one begins with.
-        new = comes * jnp.int32((number > 0) | (begin == 0))
-        for fetched, copy in fetches(slot, new, here, _units(part, start), part, block):
-            pl.when(fetched)(copy.start)
-
-        @pl.when(now[0] > 0)
-        def merge():
-            comes, here, start, part, block = now
-            units = _units(part, start)
-            for fetched, copy in fetches(1 - slot, comes, here, units, part, block):
-                pl.when(fetched)(copy.wait)
-            pairs = zip(start, units, block, strict=True)
-            by = [a + first - low for a, (first, _), (low, _) in pairs]
-            _merge(_slot(windows, 1 - slot), y, by, part, block)
-
-        return coming
-
-    y[...] = jnp.zeros(y.shape, y.dtype)
-    ranges = [(0, 0)] * len(VIEW)
-    nothing = _int32((0, 0, [0] * len(VIEW), ranges, ranges))
-    lax.fori_loop(np.int32(0), jnp.int32(visits + 1), one, nothing)
-
-
-def _moved(order, x, interpret, collective_id):
-    """The target shard of this device from its source shard, padding zero."""
-    # So few rows would be kept in smaller tiles than windows have.
-    x = jnp.pad(x, [(0, 4), (0, 0)])
-    # A block spec tells the kernel alone where an array is; XLA has to be told that it must be in
-    # HBM too, or it may place it elsewhere, and the kernel moves what happens to be in HBM.
-    in_hbm = pl.BlockSpec(memory_space=pltpu.HBM)
-    if interpret:
-        # Memory has room up to whole units at the ends of a shard; the interpreter's has not.
-        x = jnp.pad(x, [(0, 0), (0, 125)])
-        interpret = pltpu.InterpretParams() if interpret is True else interpret
-    else:
-        x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
-    stage = pl.pallas_call(
-        _kernel,
-        out_shape=pltpu.HBM(STAGE, x.dtype),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), in_hbm],
-        out_specs=in_hbm,
-        scratch_shapes=[
-            pltpu.VMEM((2, *WINDOW), x.dtype),
-            pltpu.VMEM((2, *CHUNK), x.dtype),
-            pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA,
-        ],
-        compiler_params=pltpu.CompilerParams(collective_id=collective_id, has_side_effects=True),
-        interpret=interpret,
-    )(order, x)
-    if not interpret:
-        stage = pltpu.with_memory_space_constraint(stage, pltpu.HBM)
-    # Without an index of its own a grid's block has one of 64 bits where JAX has those.
-    in_smem = pl.BlockSpec(order.shape, lambda *_: (np.int32(0),), memory_space=pltpu.SMEM)
-    return pl.pallas_call(
-        _unpack_kernel,
-        grid=BLOCKS,
-        out_shape=jax.ShapeDtypeStruct((4, 3), x.dtype),
-        in_specs=[in_smem, in_hbm],
-        out_specs=pl.BlockSpec(CHUNK, lambda *block: block),
-        scratch_shapes=[pltpu.VMEM((2, *WINDOW), x.dtype), pltpu.SemaphoreType.DMA((2,))],
-        # One block after another: each starts to read what the next one needs.
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",) * len(BLOCKS)),
-        interpret=interpret,
-    )(order, stage)
-
-
-def source_shape(device_id):
-    """Exact shape of the source shard on a device."""
-    return _shape(source_box(_position(SOURCE_IDS, device_id, "source")))
-
-
-def target_shape(device_id):
-    """Exact shape of the target shard on a device."""
-    return _shape(target_box(_position(TARGET_IDS, device_id, "target")))
-
-
-def _shape(box):
-    return tuple(high - low for low, high in _ranges(box))
-
-
-def _position(ids, device_id, side):
-    if device_id not in ids:
-        raise ValueError(f"device {device_id}: expected one of the {side} mesh, {list(ids)}")
-    return ids.index(device_id)
-
-
-def _refined(mesh, axes, side):
-    """The mesh with the axes that shardings name; the given one where it has them already."""
-    names, sizes = zip(*axes, strict=True)
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"{side} mesh: got {type(mesh).__name__}, expected a jax.sharding.Mesh")
-    if mesh.devices.size != math.prod(sizes):
-        raise ValueError(
-            f"{side} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
-        )
-    if tuple(mesh.axis_names) == names and mesh.devices.shape == sizes:
-        return mesh
-    return Mesh(mesh.devices.reshape(sizes), names)
-
-
-def source_sharding(mesh):
-    """How `reshard` takes its argument: logical id SOURCE_IDS[i] is mesh.devices.flat[i]."""
-    return NamedSharding(_refined(mesh, SOURCE_AXES, "source"), SOURCE_SPEC)
-
-
-def target_sharding(mesh):
-    """How `reshard` returns its result: logical id TARGET_IDS[i] is mesh.devices.flat[i]."""
-    return NamedSharding(_refined(mesh, TARGET_AXES, "target"), TARGET_SPEC)
-
-
-def pad(x):
-    """The padded global array of a logical tensor: every source shard in a slot of one size."""
-    _expect(x, SHAPE, "tensor")
-    return x
-
-
-def unpad(y):
-    """The logical tensor of a padded result."""
-    _expect(y, PADDED_TARGET_SHAPE, "padded result")
-    return y
-
-
-def _apart(x):
-    """With no mesh set, unless `x` is traced: an array is moved on its own devices, which need not
-    be those of the mesh that a user has set."""
-    if isinstance(x, jax.core.Tracer):
-        return contextlib.nullcontext()
-    try:
-        return jax.set_mesh(Mesh(np.empty((), object), ()))
-    except ValueError:  # JAX sets none while anything else is traced, as around a constant
-        return contextlib.nullcontext()
-
-
-def _expect(x, shape, what):
-    if not hasattr(x, "dtype"):
-        got = type(x).__name__
-        raise TypeError(f"{what}: got {got}, expected an array of {shape} of {DTYPE}")
-    if tuple(x.shape) != shape or x.dtype != DTYPE:
-        raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {DTYPE}")
-
-
-def _exchange(order, x, interpret, collective_id):
-    """The target shard of this device from its source shard, inside shard_map."""
-    y = _moved(order, x, interpret, collective_id)
-    return y[None]
-
-
-def _mapped(function, mesh, in_specs, out_specs):
-    """The function over the shards of a mesh, whichever mesh is set where it is called."""
-    # Without the types of the mesh's axes, so that it takes arrays with and without them.
-    mesh = Mesh(mesh.devices, mesh.axis_names)
-    mapped = jax.shard_map(
-        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
-    )
-
-    def call(*arrays):
-        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-            return mapped(*arrays)
-
-    return call
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _program(stacked, mesh, interpret, collective_id=None):
-    rows = P("device")
-    collective_id = COLLECTIVE_ID if collective_id is None else collective_id
-    if not interpret:
-        _check_routes(list(mesh.devices.flat))
-
-    def one(order, shards):
-        def exchange(shard):
-            return _exchange(order, shard, interpret, collective_id)[0]
-
-        for _ in range(stacked.ndim - 1 - len(LOCAL_SOURCE_SHAPE)):
-            exchange = functools.partial(lax.map, exchange)
-        y = exchange(lax.bitcast_convert_type(shards[0], BITS) if interpret else shards[0])[None]
-        return lax.bitcast_convert_type(y, DTYPE) if interpret else y
-
-    return _mapped(one, mesh, (P(), rows), rows)(jnp.array(ORDER, jnp.int32), stacked)
-
-
-def reshard(x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
-    """The target array from the source array, both padded. Not usable under `jax.jit`.
-
-    `x`: global array of PADDED_SOURCE_SHAPE, sharded as `source_sharding(mesh)`; its padding is
-    never read. Returns an array of PADDED_TARGET_SHAPE, sharded as `target_sharding(target_mesh)`,
-    its padding zero. `target_mesh`: by default the devices of `mesh` in the target's order, where
-    it has them all. `interpret`: a bool or `pltpu.InterpretParams`. `collective_id`: in place of
-    COLLECTIVE_ID. Raises ValueError for a wrong shape, dtype or mesh, TypeError where a jit around
-    it is compiled: one program of JAX has one order of devices.
-
-    Under `jax.vmap`, outside jit, one exchange follows another.
-
-    Differentiable outside jit, forward and backward: the cotangent of `x` is that of the result,
-    moved back by `_reverse()`, whose collective id is then `collective_id ^ 1`.
-    """
-    _expect(x, PADDED_SOURCE_SHAPE, "source array")
-    source = _refined(mesh, SOURCE_AXES, "source")
-    target = _refined(_target_mesh(mesh, target_mesh), TARGET_AXES, "target")
-    _devices_by_rank(source, target)
-    return _linear(x, source, target, interpret, collective_id)
-
-
-def _eager(x, source, target, interpret, collective_id):
-    with _apart(x):
-        return _moved_to(target, x, source, interpret, collective_id)
-
-
-def _moved_to(target, x, source, interpret, collective_id):
-    devices = _devices_by_rank(source, target)
-    union = Mesh(np.array(devices), ("device",))
-    batch = x.shape[: x.ndim - len(PADDED_SOURCE_SHAPE)]
-    x = jax.device_put(x, NamedSharding(source, _batched(SOURCE_SPEC, len(batch))))
-    held = {shard.device: shard.data for shard in x.addressable_shards}
-    # Each process gives and takes the shards of its own devices; a device outside the source mesh
-    # gives zeros, which are not read.
-    shards = [
-        held[device]
-        if device in held
-        else jnp.zeros((*batch, *LOCAL_SOURCE_SHAPE), DTYPE, device=device)
-        for device in devices
-        if device.process_index == jax.process_index()
-    ]
-    stacked = jax.make_array_from_single_device_arrays(
-        (len(devices), *batch, *LOCAL_SOURCE_SHAPE),
-        NamedSharding(union, P("device")),
-        [shard[None] for shard in shards],
-        dtype=x.dtype,
-    )
-    moved = _program(stacked, union, interpret, collective_id)
-    arrived = {shard.device: shard.data for shard in moved.addressable_shards}
-    return jax.make_array_from_single_device_arrays(
-        (*batch, *PADDED_TARGET_SHAPE),
-        NamedSharding(target, _batched(TARGET_SPEC, len(batch))),
-        [arrived[device][0] for device in target.local_devices],
-        dtype=x.dtype,
-    )
-
-
-def _lowered(x, **static):
-    raise TypeError(
-        "source and target list different devices, or in another order, which one jit does "
-        "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
-    )
-
-
-def _effects(x, **static):
-    return set()  # it runs outside of programs only
-
-
-def _target_mesh(mesh, target_mesh):
-    if target_mesh is not None:
-        return target_mesh
-    if not set(TARGET_IDS) <= set(SOURCE_IDS):
-        raise ValueError("target_mesh: expected a mesh, the target has devices the source lacks")
-    devices = [mesh.devices.flat[SOURCE_IDS.index(device_id)] for device_id in TARGET_IDS]
-    names, sizes = zip(*TARGET_AXES, strict=True)
-    return Mesh(np.array(devices).reshape(sizes), names)
-
-
-def _devices_by_rank(source, target):
-    """The devices of both meshes by logical id; an id in both must be one device."""
-    by_id = dict(zip(SOURCE_IDS, source.devices.flat, strict=True))
-    for device_id, device in zip(TARGET_IDS, target.devices.flat, strict=True):
-        if by_id.setdefault(device_id, device) != device:
-            raise ValueError(
-                f"logical id {device_id}: got {by_id[device_id]} in the source mesh and {device} "
-                "in the target mesh, expected one device"
-            )
-    return [by_id[device_id] for device_id in sorted(by_id)]
-
-
-def _linear(x, source, target, interpret, collective_id):
-    """`reshard` between meshes with the axes that shardings name, as one operation of JAX's."""
-    static = {"interpret": interpret, "collective_id": collective_id}
-    return _reshard.bind(x, source=source, target=target, **static)
-
-
-def _type(x, target, **static):
-    """The type of the result, and what else the operation does."""
-    batch = x.ndim - len(PADDED_SOURCE_SHAPE)
-    sharding = NamedSharding(target.abstract_mesh, _batched(TARGET_SPEC, batch))
-    shape = (*x.shape[:batch], *PADDED_TARGET_SHAPE)
-    y = jax.core.ShapedArray(shape, x.dtype, sharding=sharding)
-    return y, _effects(x, target=target, **static)
-
-
-def _batched(spec, count):
-    """The spec of an array with so many dimensions before those of the spec, split by no axis."""
-    return P(*[None] * count, *spec)
-
-
-def _vectorized(arrays, axes, **static):
-    """`reshard` under `jax.vmap`: the axis of the batch comes first."""
-    (x,), (axis,) = arrays, axes
-    with _apart(x):
-        return _reshard.bind(jnp.moveaxis(x, axis, 0), **static), 0
-
-
-def _transposed(y, x, *, source, target, interpret, collective_id):
-    collective_id = None if collective_id is None else collective_id ^ 1
-    x_bar = _reverse()._linear(y, target, source, interpret, collective_id)
-    if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
-        with _apart(x_bar):
-            x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
-    return [x_bar]
-
-
-@functools.cache
-def _reverse():
-    """The module of the reverse reshard: NAME_backward.py beside NAME.py, and the other way."""
-    folder, file = os.path.split(os.path.abspath(__file__))
-    stem = file.removesuffix(".py").removesuffix("_backward")
-    other = f"{stem}.py" if file == f"{stem}_backward.py" else f"{stem}_backward.py"
-    path = os.path.join(folder, other)
-    if not os.path.isfile(path):
-        raise ImportError(f"the derivative of reshard needs the reverse reshard: no file {path}")
-    spec = importlib.util.spec_from_file_location(other.removesuffix(".py"), path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = (module.TARGET_MESH, module.TARGET, module.SOURCE_MESH, module.SOURCE)
-    ours = (SOURCE_MESH, SOURCE, TARGET_MESH, TARGET)
-    if (module.SHAPE, module.DTYPE, *found) != (SHAPE, DTYPE, *ours):
-        raise ImportError(f"not the reverse of this reshard: {path}")
-    return module
-
-
-_reshard = Primitive("reshard")
-_reshard.def_impl(_eager)
-_reshard.def_effectful_abstract_eval(_type)
-batching.primitive_batchers[_reshard] = _vectorized
-mlir.register_lowering(_reshard, mlir.lower_fun(_lowered, multiple_results=False))
-ad.deflinear2(_reshard, _transposed)
-
-
-def _mesh_of(axes, ids, ranks):
-    names, sizes = zip(*axes, strict=True)
-    devices = [jax.devices()[ranks.index(device_id)] for device_id in ids]
-    return Mesh(np.array(devices).reshape(sizes), names)
-
-
-def _self_check():
-    """Moves numbered elements in interpret mode if they are few, else traces the program."""
-    ranks = sorted({*SOURCE_IDS, *TARGET_IDS})
-    if len(jax.devices()) < len(ranks):
-        raise SystemExit(f"got {len(jax.devices())} devices, expected {len(ranks)}")
-    mesh, target_mesh = (
-        _mesh_of(axes, ids, ranks)
-        for axes, ids in ((SOURCE_AXES, SOURCE_IDS), (TARGET_AXES, TARGET_IDS))
-    )
-    if math.prod(SHAPE) > 2**18:
-        return f"shapes checked ({math.prod(SHAPE)} elements, none moved)"
-    tensor = (jnp.arange(math.prod(SHAPE)) % 5).astype(DTYPE).reshape(SHAPE)
-    x = jax.device_put(pad(tensor), source_sharding(mesh))
-    y = reshard(x, mesh, target_mesh=target_mesh, interpret=True)
-    if not np.array_equal(np.asarray(unpad(y)), np.asarray(tensor)):
-        raise SystemExit("wrong target shards")
-    return f"{math.prod(SHAPE)} elements moved, every target shard right"
-
+    return div(i0, 4), div(i1, 3)
+
+
+_SOURCE = Sharded(SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P("x", "y"))
+_TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("x", "y"))
+PEERS = Peers(
+    _SOURCE,
+    _TARGET,
+    Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
+    kept=False,
+)
+# Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
+# From there every block of the target shard is put together.
+TILING = Tiling(
+    unit=(8, 128),  # as memory is tiled
+    chunk=(16, 128),  # in whole units, of the widest tile, 4 x 3, or a part of it
+    window=(16, 128),  # a unit more where a chunk may begin within one
+    blocks=(1, 1),  # ceil(target shard, 4 x 3 / chunk)
+    meet=(1, 1),  # source shards that a block meets at most
+    chunks=(1, 1),  # ceil(widest tile, 4 x 3 / chunk)
+    stage=(8, 128),  # tiles lie as in the target shard, each from a whole unit on,
+    step=(0, 0),  # and so much further for each tile before it: no two share a unit
+    more_rows=4,  # memory of fewer rows is tiled otherwise
+)
+_PROGRAM = Windows(PEERS, (0, 1), TILING, source_at, collective_id=COLLECTIVE_ID)
+_HOST = TwoOrders(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 
 if __name__ == "__main__":
-    print(f"ok: {_self_check()}")
+    print(f"ok: {_HOST.self_check()}")

@@ -119,4 +119,4 @@ def _rank(term: sympy.Expr) -> tuple[bool, bool, int, str]:
 
 PYTHON = Printer()
 TRITON = Printer()
-PALLAS = Printer("_minimum", "_maximum", quotient="_div", remainder="_rem")
+PALLAS = Printer("minimum", "maximum", quotient="div", remainder="rem")

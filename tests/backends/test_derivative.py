@@ -43,7 +43,7 @@ FEWER = Reshard(
 )
 
 LOADED = """
-import importlib.util, sys
+import importlib, os, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, Mesh
 from shardwright.codegen.verify.oracle import definition as oracle
@@ -51,9 +51,8 @@ from shardwright.codegen.verify.case import Case
 
 path, line = sys.argv[1:]
 case = Case.from_json(line)
-spec = importlib.util.spec_from_file_location("emitted", path)
-m = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(m)
+sys.path.insert(0, os.path.dirname(path))
+m = importlib.import_module(os.path.basename(path).removesuffix(".py"))
 ids = case.devices()
 
 
@@ -137,7 +136,8 @@ for way in (lambda f: f, jax.jit) if same_order else (lambda f: f,):
 
 def emitted(reshard: Reshard, folder: Path) -> Path:
     """The Pallas module of a reshard on disk, its backward beside it if it has one."""
-    for part in parts(plan(reshard), "pallas_tpu", "shardwright emit"):
+    made = parts(plan(reshard), "pallas_tpu", "shardwright emit", gradient=True, single_file=True)
+    for part in made:
         (folder / part.file).write_text(part.text)
     return folder / "pallas_tpu.py"
 
@@ -226,7 +226,7 @@ def test_without_the_reverse_reshard(reshard: Reshard, tmp_path: Path) -> None:
     )
     backward.unlink()
     assert ran(reshard, FAILING, path) == (
-        f"ImportError: the derivative of reshard needs the reverse reshard: no file {backward}\n"
+        f"ImportError: the derivative of reshard needs the reverse reshard: {backward} is missing\n"
     )
 
 
@@ -237,23 +237,31 @@ same(jax.vjp(f, sources())[1](y)[0], backward(y))
 
 
 def test_the_backward_has_the_module_for_its_own(tmp_path: Path) -> None:
-    """Under other names too, as long as they differ in `_backward`."""
     emitted(UNEVEN, tmp_path)
-    for name in ("pallas_tpu", "pallas_tpu_backward"):
-        (tmp_path / f"{name}.py").rename(tmp_path / f"{name.replace('pallas_tpu', 'mine')}.py")
-    assert ran(UNEVEN, PULLED, tmp_path / "mine.py") == ""
-    assert ran(reverse(UNEVEN), PULLED, tmp_path / "mine_backward.py") == ""
+    assert ran(reverse(UNEVEN), PULLED, tmp_path / "pallas_tpu_backward.py") == ""
+
+
+@pytest.mark.parametrize("reshard", [SAME_AXES, REVERSED], ids=["one order", "two orders"])
+def test_without_a_gradient(reshard: Reshard, tmp_path: Path) -> None:
+    """None is asked for: what is differentiated is an error, and never silently constant."""
+    (part,) = parts(plan(reshard), "pallas_tpu", "shardwright emit", single_file=True)
+    (tmp_path / part.file).write_text(part.text)
+    assert ran(reshard, FAILING, tmp_path / part.file) == (
+        "NotImplementedError: the source array is differentiated, and the reverse reshard is not "
+        "here: emit with --gradient, or stop_gradient(x) before reshard\n"
+    )
 
 
 STAGED = """
 used = []
-for module in (m, m._reverse()):
-    kernel = module._exchange
-    module._exchange = lambda *given, kernel=kernel: [used.append(given[-1]), kernel(*given)][1]
+hosts = m._HOST, m._HOST.reverse
+for host in hosts:
+    own = host.program.exchange
+    host.program.exchange = lambda *given, own=own: [used.append(given[-1]), own(*given)][1]
 for given in (None, 8):
     moved = lambda x: m.reshard(x, mesh, interpret=True, collective_id=given)
     jax.jit(lambda x, y: jax.vjp(moved, x)[1](y)[0]).lower(sources(), targets())
-    print(*(number if given else number in (m.COLLECTIVE_ID, m._reverse().COLLECTIVE_ID)
+    print(*(number if given else number in [host.program.collective_id for host in hosts]
             for number in sorted(set(used))))
     used.clear()
 """
@@ -271,7 +279,7 @@ def verified(root: Path) -> Report:
 
 def test_verify_runs_the_backward_and_the_derivative(tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    emit(UNEVEN, ("pallas_tpu",)).write(tmp_path / "a")
+    emit(UNEVEN, ("pallas_tpu",), gradient=True, single_file=True).write(tmp_path / "a")
     report = verified(tmp_path)
     assert (report.verdict, report.detail) == ("ok", "")
     assert {"derivative", "backward"} <= set(report.checks)
@@ -281,13 +289,14 @@ def test_verify_runs_the_backward_and_the_derivative(tmp_path: Path) -> None:
     ("words", "instead", "detail"),
     [
         (
-            "    return y[None]\n",
-            "    return y[None] * 2\n",
+            "reshard, pad, unpad = _HOST.reshard",
+            "made, _PROGRAM.exchange = _PROGRAM.exchange, lambda *given: made(*given) * 2\n"
+            "reshard, pad, unpad = _HOST.reshard",
             r"pallas_tpu_backward\.py: device \d: \d+ of \d+ elements are wrong; .*",
         ),
         (
-            "def source_shape(device_id):\n",
-            "def source_shape(device_id):\n    return ()\n",
+            "source_shape, target_shape = _SOURCE.shape, ",
+            "source_shape, target_shape = lambda device: (), ",
             r"pallas_tpu_backward\.py: source_shape\(0\): got: \(\), expected: \(13, 4\)",
         ),
     ],
@@ -295,7 +304,7 @@ def test_verify_runs_the_backward_and_the_derivative(tmp_path: Path) -> None:
 )
 def test_a_wrong_backward_is_caught(words: str, instead: str, detail: str, tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    emit(UNEVEN, ("pallas_tpu",)).write(tmp_path / "a")
+    emit(UNEVEN, ("pallas_tpu",), gradient=True, single_file=True).write(tmp_path / "a")
     path = tmp_path / "a" / "pallas_tpu_backward.py"
     text = path.read_text()
     assert text.count(words) == 1
@@ -307,12 +316,12 @@ def test_a_wrong_backward_is_caught(words: str, instead: str, detail: str, tmp_p
 
 def test_a_wrong_derivative_is_caught(tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    emit(UNEVEN, ("pallas_tpu",)).write(tmp_path / "a")
+    emit(UNEVEN, ("pallas_tpu",), gradient=True, single_file=True).write(tmp_path / "a")
     path = tmp_path / "a" / "pallas_tpu.py"
-    words = "x_bar = _reverse()._linear("
+    words = "x_bar = host.reverse.bind("
     text = path.read_text()
     assert text.count(words) == 1
-    path.write_text(text.replace(words, "x_bar = 2 * _reverse()._linear("))
+    path.write_text(text.replace(words, "x_bar = 2 * host.reverse.bind("))
     report = verified(tmp_path)
     assert report.verdict == "failed"
     wrong = r"the derivative: device \d: \d+ of \d+ elements are wrong; .*"
@@ -321,7 +330,7 @@ def test_a_wrong_derivative_is_caught(tmp_path: Path) -> None:
 
 def test_a_missing_backward_is_caught(tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    emit(UNEVEN, ("pallas_tpu",)).write(tmp_path / "a")
+    emit(UNEVEN, ("pallas_tpu",), gradient=True, single_file=True).write(tmp_path / "a")
     (tmp_path / "a" / "pallas_tpu_backward.py").unlink()
     report = verified(tmp_path)
     assert report.detail == (
@@ -345,13 +354,10 @@ def test_a_bundle_whose_reverse_is_refused_has_no_backward(
     assert "reverse reshard" not in files["README.md"]
 
 
-def test_the_page_and_the_package_name_the_backward() -> None:
-    files = emit(UNEVEN).files("a")
-    assert "`pallas_tpu_backward.py` is the reverse reshard" in files["README.md"]
-    assert (
-        "reverse reshard in pallas_tpu_backward.py, triton_gpu_backward.py.\n"
-        in files["__init__.py"]
-    )
+def test_the_page_names_the_backward() -> None:
+    files = emit(UNEVEN, gradient=True).files("a")
+    said = "cotangents back, is in `pallas_tpu_backward.py`, `triton_gpu_backward.py`."
+    assert said in " ".join(files["README.md"].split())
     command = re.search(r"Made by\n    (.*)", files["pallas_tpu.py"])
     back = re.search(r"Made by\n    (.*)", files["pallas_tpu_backward.py"])
     assert command

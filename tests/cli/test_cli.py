@@ -19,7 +19,12 @@ from commands import TABLES, described, files, flags, mistake, ok, run
 from places import ROOT
 
 import shardwright as sw
+from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.verify import Report
+
+# Files of support: of both kernel backends, and of Triton's alone.
+SUPPORT = len(support_files(("pallas_tpu", "triton_gpu")))
+TRITON = len(support_files(("triton_gpu",)))
 
 
 @pytest.fixture
@@ -36,7 +41,9 @@ def test_the_version() -> None:
 
 def test_emit_from_flags(tmp_path: Path) -> None:
     said = ok("emit", *flags(name="transpose_2x3"), "-o", tmp_path)
-    assert said == f"{tmp_path}/transpose_2x3: 8 files written\n"
+    assert said == (
+        f"{tmp_path}/_support: {SUPPORT} files written\n{tmp_path}/transpose_2x3: 6 files written\n"
+    )
     from_flags = files(tmp_path / "transpose_2x3")
     assert (
         ok("emit", *flags(name="transpose_2x3"), "--output", tmp_path)
@@ -56,7 +63,10 @@ def test_emit_from_flags(tmp_path: Path) -> None:
 def test_emit_from_a_file(tables: Path, tmp_path: Path) -> None:
     root = tmp_path / "generated"
     said = ok("emit", tables, "-o", root)
-    assert said == f"{root}/first: 8 files written\n{root}/second: 6 files written\n"
+    assert said == (
+        f"{root}/_support: {SUPPORT} files written\n"
+        f"{root}/first: 6 files written\n{root}/second: 6 files written\n"
+    )
     assert set(json.loads((root / "manifest.json").read_text())["bundles"]) == {"first", "second"}
     assert ok("check", root) == f"{root}: as it would be emitted now\n"
 
@@ -64,7 +74,7 @@ def test_emit_from_a_file(tables: Path, tmp_path: Path) -> None:
 def test_emit_one_of_a_file(tables: Path, tmp_path: Path) -> None:
     root = tmp_path / "generated"
     assert ok("emit", tables, "--name", "second", "-o", root, "--backends", "triton_gpu") == (
-        f"{root}/second: 5 files written\n"
+        f"{root}/_support: {TRITON} files written\n{root}/second: 5 files written\n"
     )
     assert not (root / "first").exists()
     assert not (root / "second/pallas_tpu.py").exists()
@@ -73,7 +83,8 @@ def test_emit_one_of_a_file(tables: Path, tmp_path: Path) -> None:
 def test_emit_says_what_it_removes(tmp_path: Path) -> None:
     ok("emit", *flags(name="a"), "-o", tmp_path)
     assert ok("emit", *flags(name="a", backends="triton_gpu"), "-o", tmp_path) == (
-        f"{tmp_path}/a: 4 files written, pallas_tpu.py, pallas_tpu_backward.py removed\n"
+        f"{tmp_path}/_support: 1 file written, {SUPPORT - TRITON} files removed\n"
+        f"{tmp_path}/a: 2 files written, pallas_tpu.py removed\n"
     )
     assert ok("emit", *flags(name="a", backends="triton_gpu"), "-o", tmp_path) == (
         f"{tmp_path}/a: unchanged\n"

@@ -16,12 +16,14 @@ import shardwright as sw
 from shardwright.codegen.emit import write as writing
 from shardwright.codegen.emit.check import check
 from shardwright.codegen.emit.emit import emit_described
+from shardwright.codegen.emit.support import support_files, version
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import sha256
 
-PALLAS = {"pallas_tpu.py", "pallas_tpu_backward.py"}
-TRITON = {"triton_gpu.py", "triton_gpu_backward.py"}
+PALLAS = {"pallas_tpu.py"}
+TRITON = {"triton_gpu.py"}
 FILES = PALLAS | TRITON | {"README.md", "__init__.py", "plan.json", "reshard.svg"}
+SUPPORT = support_files(["triton_gpu"])
 
 
 def reshard(extent: int = 6, **options: str) -> sw.Reshard:
@@ -47,7 +49,9 @@ def test_a_bundle_on_disk(tmp_path: Path) -> None:
     plan = sw.plan(reshard())
     changed = sw.emit(plan).write(tmp_path / "generated" / "transpose")
     root = tmp_path / "generated"
-    assert set(tree(root)) == {"manifest.json", *(f"transpose/{name}" for name in FILES)}
+    support = support_files(["pallas_tpu", "triton_gpu"])
+    written = {f"transpose/{name}" for name in FILES} | {f"_support/{name}" for name in support}
+    assert set(tree(root)) == {"manifest.json", *written}
     assert {str(path.relative_to(root)) for path in changed} == set(tree(root))
     assert json.loads((root / "transpose/plan.json").read_text()) == plan.to_dict()
     for path, content in tree(root).items():
@@ -79,6 +83,10 @@ def test_the_manifest(tmp_path: Path) -> None:
                 },
             }
         },
+        "support": {
+            "versions": {"triton_gpu": version("triton_gpu")},
+            "files": {name: sha256(SUPPORT[name]) for name in sorted(SUPPORT)},
+        },
     }
 
 
@@ -89,10 +97,11 @@ def test_the_way_to_a_bundle_does_not_show_in_it() -> None:
     assert sw.emit(reshard(), strategy="direct").files("a") != from_reshard
 
 
-def test_a_plan_of_one_step_a_line(tmp_path: Path) -> None:
+def test_a_plan_of_a_line_a_sender(tmp_path: Path) -> None:
     text = sw.emit(reshard()).files("a")["plan.json"]
-    transfers = [line for line in text.splitlines() if line.startswith('    {"from"')]
-    assert len(transfers) == len(sw.plan(reshard()).transfers().sender)
+    lines = [line for line in text.splitlines() if line.startswith('    {"from"')]
+    senders = sw.plan(reshard()).transfers().sender.tolist()
+    assert [line.count('"from"') for line in lines] == [senders.count(k) for k in range(6)]
 
 
 def test_the_header_is_the_command_of_the_bundle() -> None:
@@ -294,10 +303,10 @@ def test_check_shows_an_edit(root: Path) -> None:
         "--- a/__init__.py (on disk)",
         "+++ a/__init__.py (emitted)",
         "@@ -1,3 +1,3 @@",
-        '-"""The reshard `a`. README.md says what it moves, plan.json lists some transfers.',
-        '+"""The reshard `a`. README.md says what it moves, plan.json lists every transfer.',
+        '-"""One reshard: README.md says what it moves, plan.json lists some transfers."""',
+        '+"""One reshard: README.md says what it moves, plan.json lists every transfer."""',
         " ",
-        " `reshard` is in the module of each backend: pallas_tpu, triton_gpu.",
+        " import pathlib",
     ]
     assert check(root / "b") == ()
 

@@ -34,7 +34,6 @@ DERIVED = (
     ("ir/exchange.py", "of"),
     ("ir/transfers.py", "enumerate_transfers"),
     ("emit/index_functions.py", "index_functions"),
-    ("emit/docstring.py", "facts"),
     ("backends/int32.py", "widest_index"),
     ("pallas_tpu/strategy.py", "choices"),
     ("pallas_tpu/context.py", "choice_of"),
@@ -49,7 +48,7 @@ STEPS = (
 )
 
 
-def described(**given: str) -> Description:
+def described(**given: str | bool) -> Description:
     return describe({**GIVEN, **given})
 
 
@@ -89,18 +88,19 @@ def derived(given: Description, names: tuple[tuple[str, str], ...]) -> dict[tupl
     return {which: entered(found, *which) for which in names}
 
 
-ALL = described(backends=",".join(registry.NAMES))
+ALL = described(backends=",".join(registry.NAMES), gradient=True)
 LAYOUTS = (("ir/layout.py", "of"),)
 
 
 def test_each_is_derived_once_a_plan() -> None:
-    """A bundle has two plans, of the reshard and of its reverse, and three modules of each."""
+    """A bundle with gradients has two plans, of the reshard and of its reverse, and three modules
+    of each."""
     once = dict.fromkeys(DERIVED, PLANS) | dict.fromkeys(LAYOUTS, 2 * PLANS)  # one a side
     assert derived(ALL, DERIVED + LAYOUTS) == once
 
 
 def test_each_is_derived_once_a_plan_of_steps() -> None:
-    given = described(backends="jax_xla", strategy="basis", topology="switch")
+    given = described(backends="jax_xla", strategy="basis", topology="switch", gradient=True)
     assert derived(given, STEPS) == dict.fromkeys(STEPS, PLANS)
 
 

@@ -47,14 +47,15 @@ def of_form(name: str, planned: Plan) -> str:
     """A TPU module in a form, whether or not another is cheaper."""
     direct = direct_of(planned)
     choice = next(choice for choice in choices(direct) if choice.form.name == name)
-    return pallas_tpu.printed(direct, MADE_BY, choice)
+    return pallas_tpu.printed(Request(planned, MADE_BY), choice)
 
 
 def of_how(name: str, planned: Plan) -> str:
     """An XLA module whose boxes travel so."""
-    request = Request(planned, MADE_BY)
-    assert type(jax_xla.xla_text(request).kernel.how).__name__.lower() == name
-    return jax_xla.render(request)
+    stepwise = jax_xla.is_stepwise(planned)
+    how = "steps" if stepwise else type(jax_xla.how_of(direct_of(planned))).__name__.lower()
+    assert how == name
+    return jax_xla.render(Request(planned, MADE_BY))
 
 
 def of_rows(name: str) -> str:
@@ -82,15 +83,15 @@ XLA = {
 }
 KERNELS: dict[str, tuple[frozenset[str], Callable[[], str]]] = {
     **{
-        f"pallas_tpu_{name}": (frozenset({"_moved"}), partial(of_form, name, planned))
+        f"pallas_tpu_{name}": (frozenset({"_HOST"}), partial(of_form, name, planned))
         for name, planned in PALLAS.items()
     },
     **{
-        f"jax_xla_{name}": (frozenset({"_exchange"}), partial(of_how, name, planned))
+        f"jax_xla_{name}": (frozenset({"_HOST"}), partial(of_how, name, planned))
         for name, planned in XLA.items()
     },
     **{
-        f"triton_gpu_{name}": (frozenset({"pull_kernel", "copy_kernel"}), partial(of_rows, name))
+        f"triton_gpu_{name}": (frozenset({"_HOST"}), partial(of_rows, name))
         for name in get_args(Rows)
     },
 }

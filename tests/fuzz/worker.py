@@ -7,7 +7,6 @@ modules and runtimes print goes to standard error.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import shardwright as sw
+from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.worker import brief
 from shardwright.codegen.workers.serve import Answer, serve
 from shardwright.ir import InputError
@@ -40,7 +40,7 @@ def _answer(runner: ModuleType, job: Job) -> dict[str, Any]:
     """The verdict on a case. `fresh`: this process's state is unknown afterwards."""
     try:
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-            runner.run(_load(_emitted(job, Path(folder))), job.case)
+            runner.run(load(_emitted(job, Path(folder))), job.case)
     except (WrongError, InputError) as error:
         kind = "wrong" if isinstance(error, WrongError) else "failed"
         detail = " | ".join(str(error).splitlines())
@@ -54,7 +54,9 @@ def _answer(runner: ModuleType, job: Job) -> dict[str, Any]:
 def _emitted(job: Job, folder: Path) -> Path:
     """The file of the case's module, its backward beside it, with the job's fault planted."""
     case = job.case
-    bundle = sw.emit(_reshard(case), (case.backend,), case.strategy, case.topology)
+    gradient = getattr(case.use, "gradient", True)
+    asked = {"gradient": gradient, "single_file": True}
+    bundle = sw.emit(_reshard(case), (case.backend,), case.strategy, case.topology, **asked)
     planted = False
     for part in bundle.modules(case.command()):
         text = part.text
@@ -79,16 +81,6 @@ def _reshard(case: Case) -> sw.Reshard:
         source_split=case.source.split,
         target_split=case.target.split,
     )
-
-
-def _load(path: Path) -> ModuleType:
-    """Import a module by its path."""
-    spec = importlib.util.spec_from_file_location(f"emitted_{path.parent.name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """A pull kernel for one fixed reshard: 5x4 float32, rows over two devices to columns."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -16,13 +18,11 @@ LOCAL_SOURCE_SHAPE = (3, 4)
 LOCAL_TARGET_SHAPE = (5, 2)
 
 
-@triton.jit
 def source_box(position):
     """Tensor ranges of the source shard."""
     return position * 3, min(position * 3 + 3, 5), 0, 4
 
 
-@triton.jit
 def target_box(position):
     """Tensor ranges of the target shard."""
     return 0, 5, position * 2, position * 2 + 2
@@ -38,12 +38,43 @@ def target_shape(device):
     return (5, 2)
 
 
+class Piece(NamedTuple):
+    """What a device sends to another: their positions, and the tensor ranges."""
+
+    sender: int
+    receiver: int
+    box: tuple
+
+
+class Exchange:
+    """What moves, as each end knows it."""
+
+    def incoming(self, receiver):
+        """The pieces of a target shard."""
+        _, _, low, high = target_box(receiver)
+        return [Piece(s, receiver, (*source_box(s)[:2], low, high)) for s in range(2)]
+
+    def outgoing(self, sender):
+        """The pieces of a source shard."""
+        low, high, _, _ = source_box(sender)
+        return [Piece(sender, r, (low, high, *target_box(r)[2:])) for r in range(2)]
+
+
+class Host:
+    """What knows what moves."""
+
+    exchange = Exchange()
+
+
+_HOST = Host()
+
+
 @triton.jit
 def pull(peers, out, position):
     """Copy the tile that peer `program_id` holds of this device's columns."""
     peer = tl.program_id(0)
-    row, row_end, _, _ = source_box(peer)
-    _, _, column, _ = target_box(position)
+    row, row_end = peer * 3, min(peer * 3 + 3, 5)
+    column = position * 2
     shard = tl.load(peers + peer).to(tl.pointer_type(tl.float32))
     rows = tl.arange(0, 4)[:, None]
     columns = tl.arange(0, 2)[None, :]

@@ -119,7 +119,8 @@ def test_origins() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_origins_in_every_model_and_strategy(model: str) -> None:
-    assert same(run("origins", *(f"{model}:{strategy}" for strategy in STRATEGIES))) > 100
+    least = {"mlp": 59}.get(model, 100)  # the smallest has 60 axes in all
+    assert same(run("origins", *(f"{model}:{strategy}" for strategy in STRATEGIES))) > least
 
 
 def test_origins_in_loops_branches_and_manual_computations() -> None:

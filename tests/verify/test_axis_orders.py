@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from lone import alone
 
-from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.ir import Mesh, Reshard
@@ -21,7 +21,7 @@ def test_orders_of_the_same_axes(tmp_path: Path) -> None:
         sides = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y", "z"}, {}]')
         reshard = Reshard((8, 8), "int32", *sides)
         path = tmp_path / f"{names}.py"
-        path.write_text(parts(plan(reshard), "pallas_tpu", "shardwright emit")[0].text)
+        path.write_text(alone(plan(reshard), "pallas_tpu"))
         cases.append(Case.of(reshard, names, "pallas_tpu", path))
     reports = run_batch("pallas_tpu", cases)
     assert [(each.verdict, each.detail) for each in reports] == [("ok", "")] * 2

@@ -120,6 +120,14 @@ TRITON: Faults = {
         (("return outputs", "__import__('os').abort()"),),
         "the process that ran it ended with SIGABRT",
     ),
+    "a receiver that its sender does not know": (
+        (("for r in range(2)", "for r in range(1)"),),
+        r"only the receivers know of \([01], 1, .*\)",
+    ),
+    "pieces that leave a gap, as both ends know them": (
+        (("*source_box(s)[:2]", "s * 3, s * 3 + 1"), ("(low, high, *", "(low, low + 1, *")),
+        "device 0: what it is sent is not its shard, once",
+    ),
     "right after that": ((), RIGHT),
 }
 
@@ -200,23 +208,23 @@ PALLAS: Faults = {
         r"got: bits 0x00000000, expected: t\[0, 0\]",
     ),
     "a kernel of another name": (
-        (("_kernel", "_kern"),),
-        "the module has no _kernel",
+        (("kernel=_kernel", "kern=_kernel"),),
+        "the module has no kernel",
     ),
     "no form": (
-        (('FORM = "direct"', 'FROM = "direct"'),),
-        "the module has no FORM",
+        (('form="direct", ', ""),),
+        "the module has no form",
     ),
     "an unknown form": (
-        (('FORM = "direct"', 'FORM = "other"'),),
-        "FORM: got: 'other', expected: one of direct, windows, slots, routed, spread",
+        (('form="direct"', 'form="other"'),),
+        "form: got: 'other', expected: one of direct, windows, slots, routed, spread",
     ),
     "a form whose names it has not": (
-        (('FORM = "direct"', 'FORM = "slots"'),),
-        "the module has no SLOT",
+        (('form="direct"', 'form="slots"'),),
+        "the module has no buffers",
     ),
     "another kernel than the one that is checked": (
-        (("_kernel", "_other"), ("def _other(", "def _kernel(x, y):\n    pass\n\n\ndef _other(")),
+        (("kernel=_kernel", "kernel=lambda x, y: None"),),
         "the kernel's events bring device 0 0 elements, expected: the 4 that it lacks, or more",
     ),
     "a kernel that cannot be read": (
@@ -225,7 +233,7 @@ PALLAS: Faults = {
     ),
     "a division that is not checked": (
         (("def source_box", "def halved(n):\n    return lax.div(n, 2)\n\n\ndef source_box"),),
-        r"halved divides by lax\.div, of which dividends are not checked: expected in _div only",
+        r"halved divides by lax\.div, of which dividends are not checked: expected in div only",
     ),
     "unpad that drops a row": (
         (("    return y\n", "    return y[:4]\n"),),

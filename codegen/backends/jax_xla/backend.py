@@ -18,6 +18,16 @@ class JaxXla(Backend):
     portable = True
     runtime = RUNTIME
     contract = CONTRACT
+    support = (
+        "boxes",
+        "jax_host",
+        "jax_meshes",
+        "jax_operation",
+        "jax_program",
+        "xla_program",
+        "xla_steps",
+    )
+    gradient_on_request = True
 
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)

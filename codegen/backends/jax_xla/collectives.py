@@ -36,11 +36,12 @@ class AxisChange:
 
 @dataclass(frozen=True)
 class Collectives:
-    """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds.
-    `asked`: the collectives among them."""
+    """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds;
+    `libraries`: those that they use; `asked`: the collectives among them."""
 
     lines: tuple[str, ...]
     wire: tuple[int, int]
+    libraries: frozenset[str] = frozenset()
     asked: tuple[Collective, ...] = ()
 
 
@@ -76,7 +77,8 @@ def collectives_of(
     program.cut(exchange.target.local_shape)
     *first, last = program.lines or ["x = x"]
     wire = program.wire, program.wire * reshard.source.mesh.size
-    return Collectives((*first, last.replace("x = ", "y = ", 1)), wire, tuple(program.asked))
+    lines, asked = (*first, last.replace("x = ", "y = ", 1)), tuple(program.asked)
+    return Collectives(lines, wire, frozenset(program.libraries), asked)
 
 
 def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
@@ -134,6 +136,7 @@ class _Statements:
     lines: list[str] = field(default_factory=list)
     wire: int = 0
     asked: list[Collective] = field(default_factory=list)
+    libraries: set[str] = field(default_factory=set)
 
     def _size(self, refs: Refs) -> int:
         return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
@@ -147,13 +150,13 @@ class _Statements:
             ends.append((0, size - self.shape[axis]))
             self.shape[axis] = size
         if any(end for _, end in ends):
-            self.lines.append(f"x = jnp.pad(x, {tuple(ends)})")
+            self._add("jnp", f"pad(x, {tuple(ends)})")
 
     def slice(self, axis: int, refs: Refs) -> None:
         """Keep on every device its part of a dimension."""
         size = self.shape[axis] = self.shape[axis] // self._size(refs)
         start = f"lax.axis_index({self.named(refs)}) * {size}"
-        self.lines.append(f"x = lax.dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
+        self._add("lax", f"dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
 
     def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
         """Move axes from one dimension to another."""
@@ -162,7 +165,7 @@ class _Statements:
         self.shape[split] //= count
         self._reshape([*self.shape[:split], count, *self.shape[split:]])
         how = f"split_axis={split}, concat_axis={concat}"
-        self.lines.append(f"x = lax.all_to_all(x, {self.named(refs)}, {how})")
+        self._add("lax", f"all_to_all(x, {self.named(refs)}, {how})")
         self.shape[concat] *= count
         self._reshape(self.shape)
         self._ask("all-to-all", refs)
@@ -174,11 +177,16 @@ class _Statements:
         self.wire += math.prod(self.shape) * (count - 1)
         is_outermost = math.prod(self.shape[:axis]) == 1
         how = f"axis={axis}" + ", tiled=True" * is_outermost
-        self.lines.append(f"x = lax.all_gather(x, {self.named(refs)}, {how})")
+        self._add("lax", f"all_gather(x, {self.named(refs)}, {how})")
         self.shape[axis] *= count
         if not is_outermost:
             self._reshape(self.shape)
         self._ask("all-gather", refs)
+
+    def _add(self, library: str, call: str) -> None:
+        """Call a function of a library for the next `x`."""
+        self.libraries.add(library)
+        self.lines.append(f"x = {library}.{call}")
 
     def _ask(self, op: str, refs: Refs) -> None:
         mesh, nbytes = self.reshard.source.mesh, math.prod(self.shape) * self.reshard.itemsize
@@ -192,4 +200,4 @@ class _Statements:
         """Drop what lies beyond the tensor's end."""
         for axis, size in enumerate(shape):
             if self.shape[axis] > size:
-                self.lines.append(f"x = lax.slice_in_dim(x, 0, {size}, axis={axis})")
+                self._add("lax", f"slice_in_dim(x, 0, {size}, axis={axis})")

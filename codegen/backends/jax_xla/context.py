@@ -21,7 +21,10 @@ from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.jax_host import (
     HostText,
     axis_names,
+    facts_of,
     host_text,
+    imports_of,
+    library_lines,
     quoted_names,
     short_dims,
 )
@@ -33,19 +36,29 @@ from shardwright.codegen.backends.jax_xla.ragged import Ragged, ragged_of
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
 from shardwright.codegen.backends.jax_xla.steps.plan import (
     Steps,
-    StepsText,
     is_stepwise,
     refuse_steps,
     steps_text,
 )
+from shardwright.codegen.backends.jax_xla.transport import (
+    MOVES,
+    Function,
+    How,
+    Transport,
+    transport_of,
+)
 from shardwright.codegen.emit.context import (
     ModuleText,
+    Said,
     as_vectors,
     check_ascii,
     check_extents,
-    constant_lines,
-    module_text,
+    text_of,
 )
+from shardwright.codegen.emit.docstring import title
+from shardwright.codegen.emit.index_functions import box_functions
+from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.algebra.printers import PYTHON
@@ -60,121 +73,30 @@ NAME = "jax_xla"
 MOST_PADDING_AT_ONCE = 0.15
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
-TESTED = "Tested with jax 0.10.2 on CPU devices."
-RAGGED_TESTED = f"{TESTED[:-1]}, which go in rounds, and with ragged_all_to_all by its definition."
-How = Collectives | Groups | Fetches | Rounds | Ragged | Steps
-
-
-@dataclass(frozen=True)
-class ProgramText:
-    """What is done within `shard_map`, in the place of a kernel."""
-
-    module: ModuleText
-    host: HostText
-    how: How
-    target_short: tuple[int, ...]
-    program_axes: str
-    vector_target_shape: str
-    wire_bytes: int
-    table_lines: tuple[str, ...]
-    round_lines: tuple[str, ...]
-    is_kernel: bool = False
-    settings: str = ""
-    as_bits_interpreted: bool = False
-
-    @property
-    def as_bits(self) -> bool:
-        """Whether elements move as integers of their width."""
-        return self.host.as_bits
-
-    @property
-    def names_axes(self) -> bool:
-        """Whether the program is among axes that its shardings alone do not name."""
-        return isinstance(self.how, Steps)
-
-    @property
-    def exchange_template(self) -> str:
-        """The template that prints `_exchange`."""
-        return f"jax_xla/{type(self.how).__name__.lower()}.py.jinja"
-
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """The modules of Python that a module needs."""
-        counts = ("collections",) if self.is_rounds and not self.has_rounds_table else ()
-        loads_backward = ("importlib.util",) if self.host.differentiable else ()
-        goes_through = ("itertools",) if self.has_boxes or self.has_step_boxes else ()
-        return (*counts, "contextlib", "functools", *loads_backward, *goes_through, "math", "os")
-
-    @property
-    def interpreters(self) -> tuple[str, ...]:
-        """What a module registers its operation with."""
-        derivative = self.host.differentiable or self.host.refuses_derivative
-        return (*(("ad",) if derivative else ()), "batching", "mlir")
-
-    @property
-    def box_templates(self) -> tuple[str, ...]:
-        """The templates of what goes through boxes, by tables or by index functions."""
-        listed = ("jax_xla/listed.py.jinja",) if self.has_rounds_table else ()
-        counted = ("jax_xla/boxes.py.jinja",) if self.has_boxes else ()
-        placed = ("jax_xla/places.py.jinja",) if listed or counted else ()
-        return (*listed, *counted, *placed)
-
-    @property
-    def has_boxes(self) -> bool:
-        """Whether the module goes through the boxes of the plan's holders."""
-        return bool(self.round_lines)
-
-    @property
-    def has_step_boxes(self) -> bool:
-        """Whether the module goes through the boxes of some of its steps."""
-        return isinstance(self.how, Steps) and self.how.boxes
-
-    @property
-    def picks_by_rank(self) -> bool:
-        """Whether the module looks up rows of tables by rank."""
-        match self.how:
-            case Groups() | Rounds() | Ragged():
-                return True
-            case Fetches(is_whole=is_whole):
-                return not is_whole or bool(self.target_short)
-            case Collectives():
-                return bool(self.target_short)
-            case Steps(boxes=boxes):
-                return boxes or bool(self.target_short)
-
-    @property
-    def is_rounds(self) -> bool:
-        """Whether boxes travel in rounds."""
-        return isinstance(self.how, Rounds)
-
-    @property
-    def has_rounds_table(self) -> bool:
-        """Whether a table says who sends to whom in which round."""
-        return isinstance(self.how, Rounds) and bool(self.how.table)
-
-    @property
-    def me(self) -> str:
-        """Where the receiver stands in the source mesh."""
-        return "receiver" if self.module.same_order else "me"
-
-    @property
-    def needs_of_sender(self) -> bool:
-        """Whether rounds go by the number of a box among those of its sender."""
-        return isinstance(self.how, Rounds) and self.how.kind in ("tiles", "turns")
-
-    @property
-    def needs_of_receiver(self) -> bool:
-        """Whether rounds go by the number of a box among those of its receiver."""
-        return isinstance(self.how, Rounds) and self.how.kind in ("shards", "turns")
 
 
 @dataclass(frozen=True)
 class XlaText:
-    """Everything the template prints."""
+    """Everything the template prints. `moves`: the constants that are what moves; `kernels`: the
+    functions after them."""
 
+    backend: str
+    support: str
     module: ModuleText
     host: HostText
-    kernel: ProgramText
+    libraries: tuple[str, ...]
+    support_lines: tuple[str, ...]
+    wire_bytes: int
+    constants: tuple[str, ...]
+    functions: tuple[Function, ...]
+    moves: tuple[str, ...]
+    kernels: tuple[Function, ...]
+    host_lines: tuple[str, ...]
+
+    @property
+    def threads(self) -> int:
+        """The devices that a self-check forces a CPU to have."""
+        return self.host.devices
 
 
 def refuse(plan: Plan) -> None:
@@ -198,7 +120,7 @@ def refuse(plan: Plan) -> None:
 
 def render(request: Request) -> str:
     """Return the text of a module."""
-    return render_template("jax_xla/module.py.jinja", xla_text(request))
+    return render_template("common/jax_module.py.jinja", xla_text(request))
 
 
 def how_of(plan: DirectPlan) -> How:
@@ -260,118 +182,89 @@ def _transfers(exchange: Exchange) -> int:
 
 def xla_text(request: Request) -> XlaText:
     """Return the template's context."""
-    plan, command = request.plan, request.command
+    plan = request.plan
     if is_stepwise(plan):
-        return _of_steps(steps_text(plan, command, TESTED))
+        text = steps_text(plan, request.command)
+        transport = transport_of(text.how, text.ends, some_local=False)
+        return _text(request, text.host, transport, text.how.wire[0], text.target_short)
     direct = direct_of(plan)
     exchange, how = as_vectors(direct.exchange), direct.once(how_of)
-    tested = RAGGED_TESTED if isinstance(how, Ragged) else TESTED
-    module = module_text(direct, command, PYTHON, tested, more=("", *how_facts(how, plan)))
+    said = Said(title(plan), (*facts_of(direct), "", *how_facts(how, plan)))
+    functions = exchange.once(box_functions)
+    module = text_of(plan, request.command, PYTHON, functions, said, direct.exchange)
     host = host_text(plan, module)
-    program = ProgramText(
-        module=module,
-        host=host,
-        how=how,
-        target_short=() if _is_exact(how) else short_dims(exchange.target),
-        program_axes=host.kernel_axes if exchange.same_order else '"device"',
-        vector_target_shape=repr(exchange.target.local_shape),
-        wire_bytes=how.wire[0] * DTYPES[plan.reshard.dtype],
-        table_lines=_table_lines(how),
-        round_lines=_round_lines(how, exchange),
-    )
-    return XlaText(module, host, program)
+    transport = transport_of(how, exchange, host.some_local)
+    if module.scalar and not isinstance(how, Collectives):
+        transport = replace(transport, lines=("x = x.reshape(1)", *transport.lines))
+    short = () if _is_exact(how) else short_dims(exchange.target)
+    return _text(request, host, transport, how.wire[0] * DTYPES[plan.reshard.dtype], short)
 
 
-def _of_steps(text: StepsText) -> XlaText:
-    """Return the context of a basis plan's module."""
-    host = replace(text.host, pieces=0)
-    program = ProgramText(
-        module=text.module,
+def _text(
+    request: Request,
+    host: HostText,
+    transport: Transport,
+    wire: int,
+    short: tuple[int, ...],
+) -> XlaText:
+    """Return the template's context of a transport of `wire` bytes to the busiest device; `short`:
+    the dimensions along which it leaves padding that is not zero."""
+    calls = {name: list(names) for name, names in transport.calls.items()}
+    program = ["_exchange", "AXES", *([f"short={short!r}"] if short else [])]
+    program += ["reduces=True"] if host.reduces else []
+    names = ["XlaProgram"]
+    if any(host.terms):
+        program.append(f"terms={_terms(request.plan)}")
+        names.insert(0, "Terms")
+    calls |= {
+        "jax_host": [host.class_name],
+        "jax_meshes": ["Sharded"],
+        "xla_program": [*names, *calls.get("xla_program", [])],
+    }
+    if transport.moves:
+        program.append(f"moves={MOVES}")
+    return XlaText(
+        backend=NAME,
+        support=version(NAME),
+        module=host.module,
         host=host,
-        how=text.how,
-        target_short=text.target_short,
-        program_axes=host.kernel_axes if text.module.same_order else '"device"',
-        vector_target_shape="",
-        wire_bytes=text.how.wire[0],
-        table_lines=(),
-        round_lines=(),
+        libraries=library_lines(transport.libraries),
+        support_lines=imports_of(calls),
+        wire_bytes=wire,
+        constants=(
+            f"AXES = {host.program_axes}  # over which devices are ranked",
+            *transport.constants,
+        ),
+        functions=transport.functions,
+        moves=(*host.side_lines, *transport.moves),
+        kernels=(_exchange_lines(transport),),
+        host_lines=(
+            *called("_PROGRAM = XlaProgram", program),
+            *host.host_lines(request, NAME),
+        ),
     )
-    return XlaText(text.module, host, program)
+
+
+def _exchange_lines(transport: Transport) -> Function:
+    """Return the function that makes a target shard."""
+    doc = "Return the target shard of a device from its source shard, inside shard_map."
+    body = (f"    {line}" for line in transport.lines)
+    return ("def _exchange(x):", f'    """{doc}"""', *body, "    return y")
+
+
+def _terms(plan: Plan) -> str:
+    """Return what is said of the terms of both sides, as a Python expression."""
+    reshard = plan.reshard
+    operators = reshard.source.operator, reshard.target.operator
+    given = [f'"{operator}"' for operator in operators]
+    given += ["transposed=True"] if reshard.transposed else []
+    return f"Terms({', '.join(given)})"
 
 
 def _is_exact(how: How) -> bool:
     """Return whether windows hold nothing but boxes, so that no padding of the result is
     written."""
     return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
-
-
-def _table_lines(how: How) -> tuple[str, ...]:
-    """Return whom every rank sends to, as a comment and constants."""
-    match how:
-        case Rounds(table=table) if table:
-            return (
-                "# For each round the rank that every rank sends a whole tile to, -1 for none.",
-                *_rows("ROUNDS", table),
-            )
-        case Fetches(senders=senders, groups=groups):
-            return (
-                "# The rank whose box every rank fetches, and who then gather one another's.",
-                *constant_lines("FETCHES", [str(rank) for rank in senders]),
-                *(_rows("GROUPS", groups) if how.members > 1 else ()),
-                *_grid(how),
-            )
-        case _:
-            return ()
-
-
-def _grid(how: Fetches) -> tuple[str, ...]:
-    """Return how many boxes of a group follow one another along each dimension, if along
-    several."""
-    if len(how.dimensions) < 2:
-        return ()
-    return (
-        "# How many boxes of a group stand along each dimension; its ranks are row-major in these.",
-        f"GRID = {how.join.grid!r}",
-    )
-
-
-def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
-    rows = [f"({', '.join(map(str, row))}{',' * (len(row) == 1)})" for row in table]
-    return constant_lines(name, rows)
-
-
-def _round_lines(how: How, exchange: Exchange) -> tuple[str, ...]:
-    """Return what a module does with a box of the plan's holders: its round, who sends it, its
-    place."""
-    if isinstance(how, Collectives | Fetches) or (isinstance(how, Rounds) and how.table):
-        return ()
-    pieces = exchange.rule.pieces
-    box, giver = "part" if pieces > 1 else "box", "sender"
-    lines, number = [], []
-    if not exchange.same_order:
-        giver = "giver"
-        lines.append("giver = ranks[SOURCE_IDS[sender]]")
-    if isinstance(how, Rounds):
-        lines.append(f"number = {_number_text(how, giver, pieces)}")
-        number = [f"*_shape_of({box})"] * how.exact + ["number"]
-    joined = ", ".join(number) + "," * (len(number) == 1)
-    lines.append(f"yield ({joined}), {giver}, taker, *_placed({box}, shard, receiver)")
-    indent = "    " * (pieces > 1)
-    return tuple(indent + line for line in lines)
-
-
-def _number_text(how: Rounds, giver: str, pieces: int) -> str:
-    """Return the round of a box from `giver` to `taker`, as a Python expression."""
-    tiles = "_number(wanted, receivers(sender))"
-    shards = "shard_number * PIECES + piece" if pieces > 1 else "shard_number"
-    closed = {
-        "tiles": tiles,
-        "shards": shards,
-        "turns": f"({tiles} + {shards}) % {how.modulus}",
-        "rotation": f"(taker - {giver}) % DEVICES",
-        "mirror": f"taker ^ {giver}",
-    }
-    return closed[how.kind]
 
 
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
@@ -388,6 +281,8 @@ def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
             first = f"Transport: {', then '.join(steps)}, senders as FETCHES has them."
         case Ragged():
             first = "Transport: one lax.ragged_all_to_all; on CPU, rounds of lax.ppermute."
+        case Steps():
+            return ()
         case Rounds():
             shapes = "boxes of one shape in each" if how.exact else "padded to one shape in each"
             table = ", senders as ROUNDS has them" * (how.kind == "table")

@@ -59,11 +59,16 @@ class Fetches:
         return self.permutes + len(self.dimensions)
 
     @property
+    def libraries(self) -> frozenset[str]:
+        """What the statements use."""
+        return frozenset(("lax",) if self.dimensions else ())
+
+    @property
     def gathers(self) -> tuple[str, ...]:
         """Statements that make the shard `y` of the own box `y`."""
         lines, shape = [], list(self.join.window)
         for dim in self.dimensions:
-            among = "GROUPS" if len(self.dimensions) == 1 else f"_along({dim})"
+            among = "GROUPS" if len(self.dimensions) == 1 else f"along(GROUPS, GRID, {dim})"
             is_outermost = math.prod(shape[:dim]) == 1
             how = f"axis={dim}, " + "tiled=True, " * is_outermost + f"axis_index_groups={among}"
             lines.append(f"y = lax.all_gather(y, AXES, {how})")

@@ -42,6 +42,11 @@ class Ragged:
         return self._rows(self.target)
 
     @property
+    def libraries(self) -> frozenset[str]:
+        """What the statements use."""
+        return frozenset(("jnp",) if self.axis else ())
+
+    @property
     def lines_before(self) -> tuple[str, ...]:
         """Statements that make rows of the source shard `x`."""
         first = f"x = jnp.moveaxis(x, {self.axis}, 0)" if self.axis else "x = x"

@@ -16,12 +16,13 @@ import numpy as np
 
 from shardwright.codegen.backends.jax_xla.boxes import Boxes
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
-from shardwright.codegen.backends.jax_xla.context import How, how_of
+from shardwright.codegen.backends.jax_xla.context import how_of
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, permutes_of
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps, is_stepwise, steps_of
+from shardwright.codegen.backends.jax_xla.transport import How
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner.basis.boxed import rounds_of
 from shardwright.codegen.planner.network.links import Flows

@@ -49,6 +49,21 @@ class PallasTpu(Backend):
         is_xla=True,
     )
 
+    support = (
+        "boxes",
+        "jax_host",
+        "jax_meshes",
+        "jax_operation",
+        "jax_program",
+        "pallas_peers",
+        "pallas_program",
+        "pallas_routed",
+        "pallas_shifts",
+        "pallas_slots",
+        "pallas_windows",
+    )
+    gradient_on_request = True
+
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)

@@ -6,30 +6,24 @@ from dataclasses import dataclass
 
 from shardwright.codegen.backends.contract import JAX, JAX_PROGRAMS, Contract
 
-CONTRACT = Contract(
-    verified=(*JAX, "FORM", "SOURCE_IDS", "TARGET_IDS", "VIEW", "jnp", "lax", "pl", "pltpu"),
-    compiled=(*JAX, *JAX_PROGRAMS, "STAGING_BYTES"),
-)
+CONTRACT = Contract(verified=(*JAX, "SOURCE_IDS", "TARGET_IDS"), compiled=(*JAX, *JAX_PROGRAMS))
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """`kernels` and `constants` that a module of a form has; `sending`: those that it has besides
-    where anything is sent."""
+    """`kernels` and `tables` that the program of a form has; `sending`: the kernels that run
+    besides where anything is sent."""
 
     kernels: tuple[str, ...]
-    constants: tuple[str, ...]
+    tables: tuple[str, ...]
     sending: tuple[str, ...] = ()
 
 
-_FORWARDED = ("SLOT", "SLOTS", "MOVES", "OFFSETS", "ARRIVES", "DIGITS")
 KERNELS = {
-    "direct": Kernels(("_kernel",), ()),
-    "windows": Kernels(
-        ("_unpack_kernel",), ("UNIT", "CHUNK", "WINDOW", "BLOCKS"), ("_kernel", "STAGE")
-    ),
-    "slots": Kernels(("_kernel",), ("SLOT", "OUT_SLOTS", "IN_SLOTS")),
-    "routed": Kernels(("_kernel",), _FORWARDED),
-    "spread": Kernels(("_kernel",), (*_FORWARDED, "HELD")),
+    "direct": Kernels(("kernel",), ()),
+    "windows": Kernels(("unpack_kernel",), ("tiling",), ("push_kernel",)),
+    "slots": Kernels(("kernel",), ("buffers",)),
+    "routed": Kernels(("kernel",), ("schedule", "slot")),
+    "spread": Kernels(("kernel",), ("schedule", "slot")),
 }
-"""By the form that a module states."""
+"""By the form that the program of a module states."""

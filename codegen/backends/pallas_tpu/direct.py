@@ -41,8 +41,6 @@ class Direct:
     divisors: tuple[int, ...]
     short: bool
     name: str = "direct"
-    template: str = "pallas_tpu/direct"
-    leaves_padding: bool = True
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int, view: View) -> Direct | None:

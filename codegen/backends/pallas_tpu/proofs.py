@@ -121,7 +121,7 @@ def _check_meetings(dim: WindowDim, tiles: DimTiles, about: str) -> None:
 
 def _check_slots(form: Slots | Routed, axis: int, pieces: Pieces, about: str) -> None:
     _expect(int(pieces.width.max()) <= form.window[axis], f"{about}: a tile is wider than a slot")
-    room = form.unpack_shape[axis]
+    room = form.target_reach[axis]
     widest = np.full_like(pieces.low, form.window[axis])
     _inside(pieces.low - pieces.target_low, widest, room, f"{about}, unpacking")
 

@@ -28,8 +28,8 @@ class Slots:
 
     Granules stand along a dimension that is not tiled, so that a slot takes no more than it must.
 
-    `outgoing`, `incoming`: slots of a device; `pack_padding`: what windows need beyond the source
-    shard; `unpack_shape`: what they reach of the target shard.
+    `outgoing`, `incoming`: slots of a device, the most along each dimension; `source_reach`,
+    `target_reach`: how far windows reach into shards, at least to their ends.
     """
 
     view: View
@@ -37,24 +37,20 @@ class Slots:
     window: tuple[int, ...]
     packed: int
     granules: int
-    outgoing: int
-    incoming: int
-    pack_padding: str
-    unpack_shape: tuple[int, ...]
+    outgoing: tuple[int, ...]
+    incoming: tuple[int, ...]
+    source_reach: tuple[int, ...]
+    target_reach: tuple[int, ...]
+    pads: bool
     name: str = "slots"
-    template: str = "pallas_tpu/slots"
-    leaves_padding: bool = True
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int) -> Slots:
         """Return the form of an exchange."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
-        pieces = exchange.rule.pieces
-        ends = [reach(exchange, axis, window[axis]) for axis in axes]
-        over = [
-            max(end - dim.size, 0) for (end, _), dim in zip(ends, exchange.source.dims, strict=True)
-        ]
+        source_reach, target_reach = reaches(exchange, window)
+        pieces = [exchange.rule.pieces if _is_cut(exchange, axis) else 1 for axis in axes]
         packed = 4 // min(itemsize, 4)
         return Slots(
             view=tuple(axes),
@@ -62,12 +58,11 @@ class Slots:
             window=window,
             packed=packed,
             granules=-(-math.prod(window) // (packed * LANES)),
-            outgoing=math.prod(tiles.max_peers_of_source for tiles in exchange.dims) * pieces,
-            incoming=math.prod(tiles.max_peers_of_target for tiles in exchange.dims) * pieces,
-            pack_padding=f"[{', '.join(f'(0, {more})' for more in over)}]" if any(over) else "",
-            unpack_shape=tuple(
-                max(end, dim.size) for (_, end), dim in zip(ends, exchange.target.dims, strict=True)
-            ),
+            outgoing=tuple(exchange.dims[a].max_peers_of_source * pieces[a] for a in axes),
+            incoming=tuple(exchange.dims[a].max_peers_of_target * pieces[a] for a in axes),
+            source_reach=source_reach,
+            target_reach=target_reach,
+            pads=source_reach != exchange.source.local_shape,
         )
 
     @property
@@ -83,10 +78,10 @@ class Slots:
         """Return bytes of HBM over all devices: to pack, while slots travel, to unpack."""
         slot, window = self.granules * self.packed * LANES, self._padded(self.window)
         source, target = sums.exchange.source, sums.exchange.target
-        packed = self.outgoing * (window + 2 * slot) * source.mesh.size
-        packed += self._padded(source.local_shape) * source.mesh.size if self.pack_padding else 0
-        unpacked = self.incoming * (slot + 2 * window) * target.mesh.size
-        unpacked += 2 * self._padded(self.unpack_shape) * target.mesh.size
+        packed = math.prod(self.outgoing) * (window + 2 * slot) * source.mesh.size
+        packed += self._padded(source.local_shape) * source.mesh.size if self.pads else 0
+        unpacked = math.prod(self.incoming) * (slot + 2 * window) * target.mesh.size
+        unpacked += 2 * self._padded(self.target_reach) * target.mesh.size
         sent = 2 * (sums.remote(self._sent) + sums.local(self._sent))
         return self.itemsize * packed, self.itemsize * sent, self.itemsize * unpacked
 
@@ -97,14 +92,15 @@ class Slots:
         into = sums.received(self._sent)
         slot = self.granules * self.packed * LANES
         source, target = exchange.source, exchange.target
+        outgoing, incoming = math.prod(self.outgoing), math.prod(self.incoming)
         return Figures(
             wire_bytes=itemsize * int(into.sum()),
             wire_max=itemsize * int(into.max()),
             exact_bytes=itemsize * sums.remote(width),
             hbm_bytes=sum(self.traffic(sums)),
             hbm_least=least_traffic(sums, itemsize),
-            staging_bytes=itemsize * slot * (self.outgoing + self.incoming),
-            chunks=2 * (self.outgoing * source.mesh.size + self.incoming * target.mesh.size),
+            staging_bytes=itemsize * slot * (outgoing + incoming),
+            chunks=2 * (outgoing * source.mesh.size + incoming * target.mesh.size),
         )
 
     def _sent(self, pieces: Pieces, axis: int) -> Integers:
@@ -133,7 +129,19 @@ def widest(exchange: Exchange, axis: int) -> int:
     return int(end)
 
 
-def reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
+def reaches(exchange: Exchange, window: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how far windows reach into the source shard and into the target shard, at least to
+    their ends."""
+    ends = [_reach(exchange, axis, extent) for axis, extent in enumerate(window)]
+    shapes = exchange.source.local_shape, exchange.target.local_shape
+    source, target = (
+        tuple(map(max, far, shape))
+        for far, shape in zip(zip(*ends, strict=True), shapes, strict=True)
+    )
+    return source, target
+
+
+def _reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
     """Return how far windows reach from the start of the source and of the target shard."""
     tiles = exchange.dims[axis]
     pairs = tiles.pairs

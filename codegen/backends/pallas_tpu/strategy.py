@@ -93,7 +93,7 @@ def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormCho
 def _kind(form: Form) -> tuple[object, ...]:
     if not isinstance(form, Routed):
         return form.name, form.view
-    return form.name, form.view, form.slot.order, form.slot.dense, form.part, form.is_padded
+    return form.name, form.view, form.slot.order, form.slot.dense, form.slot.sized, form.is_padded
 
 
 def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[FormChoice]:

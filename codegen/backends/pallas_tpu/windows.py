@@ -149,13 +149,6 @@ class Windows:
     dims: tuple[WindowDim, ...]
     few_rows: int
     name: str = "windows"
-    template: str = "pallas_tpu/windows"
-    leaves_padding: bool = False
-
-    @property
-    def tiling(self) -> str:
-        """The template of what depends on how memory is tiled."""
-        return f"{self.template}_{'flat' if len(self.view) == 1 else 'rows'}"
 
     @staticmethod
     def of(sums: Sums, itemsize: int, view: View) -> Windows:
@@ -204,6 +197,11 @@ class Windows:
         return tuple(dim.chunk for dim in self.dims)
 
     @property
+    def tile(self) -> tuple[int, ...]:
+        """Extents of the widest tile."""
+        return tuple(int(dim.pieces.width.max()) for dim in self.dims)
+
+    @property
     def window(self) -> tuple[int, ...]:
         """Extents of a window."""
         return tuple(dim.window for dim in self.dims)
@@ -242,32 +240,6 @@ class Windows:
         """Of rows and lanes, the dimensions along which anything is shifted."""
         axes = range(max(len(self.dims) - 2, 0), len(self.dims))
         return tuple(axis for axis in axes if self.dims[axis].rolled)
-
-    @property
-    def pad_rows(self) -> str:
-        """What `jnp.pad` adds to an array of few rows, empty if nothing."""
-        more = [0] * len(self.dims)
-        if self.few_rows:
-            more[-2] = self.few_rows
-        return _padding(more)
-
-    @property
-    def pad_units(self) -> str:
-        """What an array has at its ends in memory, empty if nothing."""
-        more = [dim.pad for dim in self.dims]
-        if self.few_rows:
-            more[-2] = 0
-        return _padding(more)
-
-    @property
-    def two_windows(self) -> str:
-        """The shape of two windows; those of a vector lie one after the other."""
-        return "(2 * WINDOW[0],)" if len(self.dims) == 1 else "(2, *WINDOW)"
-
-    @property
-    def two_chunks(self) -> str:
-        """The shape of two chunks."""
-        return self.two_windows.replace("WINDOW", "CHUNK")
 
     @property
     def vmem_bytes(self) -> int:
@@ -322,7 +294,3 @@ class Windows:
         more = tuple(s + self.few_rows * (axis == rows) for axis, s in enumerate(shape))
         copied = sum(padded_elements(s, self.view, self.itemsize) for s in (shape, more))
         return self.itemsize * copied * layout.mesh.size
-
-
-def _padding(more: list[int]) -> str:
-    return f"[{', '.join(f'(0, {size})' for size in more)}]" if any(more) else ""

@@ -46,6 +46,19 @@ class TritonGpu(Backend):
         is_xla=False,
     )
     has_groups = True
+    support = (
+        "boxes",
+        "torch_check",
+        "torch_dtensor",
+        "torch_gpu",
+        "torch_group",
+        "torch_processes",
+        "torch_tensors",
+        "triton_check",
+        "triton_listed",
+        "triton_rows",
+    )
+    gradient_on_request = True
 
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)

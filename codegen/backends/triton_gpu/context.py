@@ -1,4 +1,4 @@
-"""The Triton module: kernels that copy tiles, a program a block, and the code around them."""
+"""The Triton module: what is particular to one reshard; the support modules have the rest."""
 
 from __future__ import annotations
 
@@ -6,138 +6,73 @@ import hashlib
 import math
 from dataclasses import dataclass
 
-import sympy
-
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
-from shardwright.codegen.backends.triton_gpu.dtensor import Placements, placements
-from shardwright.codegen.backends.triton_gpu.row_text import FIELDS, Rows
+from shardwright.codegen.backends.peers import Peers
+from shardwright.codegen.backends.triton_gpu.dtensor import placements
+from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.rows import Moves
-from shardwright.codegen.emit.context import ModuleText, as_vectors, module_text, refuse_common
-from shardwright.codegen.emit.index_functions import index_functions
-from shardwright.codegen.emit.python_text import unpacked
+from shardwright.codegen.emit.context import (
+    ModuleText,
+    Said,
+    as_vectors,
+    refuse_common,
+    text_of,
+)
+from shardwright.codegen.emit.docstring import senders, side_lines, title, traffic_lines
+from shardwright.codegen.emit.index_functions import box_functions
+from shardwright.codegen.emit.python_text import called, wrapped
+from shardwright.codegen.emit.support import version
+from shardwright.codegen.emit.table import transfer_table
 from shardwright.codegen.emit.templates import render as render_template
-from shardwright.ir.algebra.printers import TRITON
+from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 NAME = "triton_gpu"
-TESTED = "Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0."
-TURNS = (
-    "# The source shard to read: the device's own first, and on from there, so that devices that",
-    "# start together do not all read from one.",
-)
+# The self-check moves no more elements than these: FEW in templates/support/torch_check.py.
+MOST_MOVED = 2**18
 # From this many bytes in a shard, offsets are computed in 64 bits.
 WIDE_BYTES = 2**31
 
 
 @dataclass(frozen=True)
-class DimText:
-    """One tensor dimension as the kernel's text needs it."""
+class DTensorText:
+    """A reshard in the words of DTensor: placements of both sides, the shapes of both meshes."""
 
-    axis: int
-    split: bool
-
-
-@dataclass(frozen=True)
-class GroupText:
-    """Neighbouring dimensions that are contiguous on both sides, named by the first."""
-
-    axis: int
-    axes: str
-
-
-@dataclass(frozen=True)
-class Unpackings:
-    """Lines that take apart what index functions return, named by these."""
-
-    senders: tuple[str, ...]
-    target: tuple[str, ...]
-    tile: tuple[str, ...]
-    source_range: tuple[str, ...]
-    target_box: tuple[str, ...]
-
-    @staticmethod
-    def of(rank: int) -> Unpackings:
-        """Return the lines for a tensor of so many dimensions."""
-        axes = range(rank)
-
-        def ends(low: str, high: str, call: str) -> tuple[str, ...]:
-            return unpacked([f"{name}{k}" for k in axes for name in (low, high)], call)
-
-        source = ", ".join(f"a{k}" for k in axes)
-        target = ", ".join(f"b{k}" for k in axes)
-        return Unpackings(
-            senders=ends("first", "count", "senders(receiver)"),
-            target=unpacked([f"b{k}" for k in axes], "target_shard(receiver)"),
-            tile=ends("lo", "hi", f"tile({source}, {target})"),
-            source_range=ends("from", "from_end", f"source_range({source})"),
-            target_box=ends("to", "to_end", "target_box(receiver)"),
-        )
-
-
-@dataclass(frozen=True)
-class TritonKernel:
-    """The kernels, and the host's functions that know of tiles."""
-
-    dims: tuple[DimText, ...]
-    groups: tuple[GroupText, ...]
-    groups_text: str
-    moves: Moves
-    rows: Rows
-    block: str
-    aligned: str
-    unaligned: str
-    pieces: int
-    cut_axis: int
-    replicas: int
-    some_local: bool
-    entry: int
-    unpack_pull_program: tuple[str, ...]
-    choose_comment: tuple[str, ...]
-    unpack: Unpackings
-    unpack_own: tuple[str, ...]
-    choose_shard: tuple[str, ...]
-    shard_args: str
-    source_multiple: str
-
-    @property
-    def piece_arg(self) -> str:
-        """How a call names the piece, where tiles are cut."""
-        return ", piece" if self.pieces > 1 else ""
-
-
-@dataclass(frozen=True)
-class TorchHost:
-    """What host functions know of the plan as a whole, its reverse, and DTensor's words for it."""
-
-    plan: str
-    reverse: str
-    source_placements: Placements | None
-    target_placements: Placements | None
-    source_mesh_shape: str
-    target_mesh_shape: str
-
-    @property
-    def placement_names(self) -> str:
-        """What a module imports to name placements."""
-        sides = (self.source_placements, self.target_placements)
-        names = {name for side in sides if side is not None for name in side.names}
-        return ", ".join(sorted({"DTensor", *names}))
-
-    @property
-    def has_placements(self) -> bool:
-        """Whether both sides can be said as placements of a DTensor."""
-        return self.source_placements is not None and self.target_placements is not None
+    before: str
+    after: str
+    shapes: str
+    source: str
+    target: str
 
 
 @dataclass(frozen=True)
 class TritonText:
     """Everything the template prints."""
 
+    support: str
     module: ModuleText
-    kernel: TritonKernel
-    host: TorchHost
+    plan: str
+    peers: Peers
+    kernel: Kernel
+    host: tuple[str, ...]
+    dtensor: DTensorText | None
+    elements: int
+
+    @property
+    def self_check(self) -> str:
+        """What the self-check of the module sees of it."""
+        if self.elements > MOST_MOVED:
+            return "of boxes, peers, copies; the tensor is too large for more"
+        return "of boxes, peers, copies; then moved"
+
+    @property
+    def box_names(self) -> str:
+        """What the module imports of boxes."""
+        names = ["Exchange", "Side"]
+        return ", ".join(["Cut", *names] if self.kernel.exchange.rule.pieces > 1 else names)
 
 
 def refuse(plan: Plan) -> None:
@@ -148,54 +83,101 @@ def refuse(plan: Plan) -> None:
 
 def render(request: Request) -> str:
     """Return the text of a module; it and its backward name each other."""
-    context = triton_text(direct_of(request.plan), request.command, backward=request.backward)
-    return render_template("triton_gpu/module.py.jinja", context)
+    return render_template("triton_gpu/module.py.jinja", _module(request))
 
 
-def triton_text(plan: DirectPlan, command: str, *, backward: bool = False) -> TritonText:
-    """Return the template's context."""
-    reshard = plan.reshard
-    host = TorchHost(
+def _module(request: Request) -> TritonText:
+    plan, reshard = direct_of(request.plan), request.plan.reshard
+    exchange, itemsize = as_vectors(plan.exchange), DTYPES[reshard.dtype]
+    kernel = Kernel(
+        moves=Moves(exchange, itemsize),
+        some_local=plan.traffic.received_total < plan.target_bytes,
+        wide=_widest_shard(exchange) * itemsize >= WIDE_BYTES,
+    )
+    said = Said(title(plan), tuple(_facts(plan, kernel)))
+    functions = exchange.once(box_functions)
+    module = text_of(plan, request.command, PYTHON, functions, said, plan.exchange)
+    return TritonText(
+        support=version(NAME),
+        module=module,
         plan=plan_hash(plan),
-        reverse=f"{NAME}.py" if backward else f"{NAME}_backward.py",
-        source_placements=placements(reshard.source, plan.exchange.source),
-        target_placements=placements(reshard.target, plan.exchange.target),
-        source_mesh_shape=repr(tuple(size for _, size in reshard.source.mesh.axes)),
-        target_mesh_shape=repr(tuple(size for _, size in reshard.target.mesh.axes)),
+        peers=Peers(kernel),
+        kernel=kernel,
+        host=_host(request, kernel),
+        dtensor=_dtensor(plan),
+        elements=math.prod(reshard.shape),
     )
-    module = module_text(plan, command, TRITON, TESTED, jit=True)
-    return TritonText(module, _kernel_text(plan, module), host)
 
 
-def _kernel_text(plan: DirectPlan, module: ModuleText) -> TritonKernel:
-    exchange, itemsize = as_vectors(plan.exchange), module.itemsize
-    axes = range(len(module.axes))
-    moves = Moves(exchange, itemsize)
-    rows = Rows(moves, _widest_shard(exchange) * itemsize >= WIDE_BYTES)
-    counted = any(count != 1 for _, count in _met(exchange))
-    numbered = counted or exchange.rule.pieces > 1
-    return TritonKernel(
-        dims=tuple(DimText(axis, exchange.dims[axis].source.parts > 1) for axis in axes),
-        groups=tuple(GroupText(group[0], repr(group)) for group in moves.groups),
-        groups_text=repr(moves.groups),
-        moves=moves,
-        rows=rows,
-        block=repr(moves.block),
-        aligned=repr((moves.unit_elements, moves.lanes, *moves.blocks(moves.unit_elements))),
-        unaligned=repr((1, 1, *moves.blocks(1))),
-        pieces=exchange.rule.pieces,
-        cut_axis=exchange.rule.cut,
-        replicas=exchange.target.replicas,
-        some_local=_some_local(plan),
-        entry=FIELDS + 3 * len(rows.outer),
-        unpack_pull_program=rows.program if numbered else rows.program[:1],
-        choose_comment=TURNS if counted else ("# The one source shard that it meets.",),
-        unpack=Unpackings.of(len(axes)),
-        unpack_own=_unpack_own(exchange, _some_local(plan)),
-        choose_shard=_choose_shard(exchange),
-        shard_args=", ".join(f"a{k}" for k in axes),
-        source_multiple="LANES * UNIT" + (f" * {itemsize}" if itemsize > 1 else ""),
+def _facts(plan: DirectPlan, kernel: Kernel) -> list[str]:
+    """Return lines that state layouts, tiles, traffic and who sends what to whom."""
+    exchange = plan.exchange
+    met = [_met(axis, kernel) for axis in range(len(exchange.dims))]
+    said = [
+        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source, "dense"),
+        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target, "dense"),
+        "",
+        *(line for line in met if line),
+        *senders(exchange),
+        *traffic_lines(plan),
+    ]
+    return [*(part for line in said for part in wrapped(line)), *transfer_table(plan)]
+
+
+def _met(axis: int, kernel: Kernel) -> str:
+    """Return how shards meet along a dimension, empty where neither side splits it."""
+    dim = kernel.exchange.dims[axis]
+    if max(dim.source.parts, dim.target.parts) == 1:
+        return ""
+    sizes = f"shards of {dim.source.size} meet shards of {dim.target.size}"
+    met = f"{kernel.meets(axis)} of the source for one of the target"
+    return f"Along dimension {axis}, {sizes}: {met}."
+
+
+def _host(request: Request, kernel: Kernel) -> tuple[str, ...]:
+    """Return the lines that make the object that moves shards."""
+    moves, exchange = kernel.moves, kernel.exchange
+    rule = exchange.rule
+    ends = ["Side(SOURCE_IDS, source_box)", "Side(TARGET_IDS, target_box)", "senders", "receivers"]
+    cut = [f"Cut({rule.pieces}, {rule.cut}, {rule.unit})"] if rule.pieces > 1 else []
+    rows, columns = moves.block
+    tiles = [
+        f"number={kernel.tiles}",
+        f"width={moves.unit_elements}",
+        f"lanes={moves.lanes}",
+        f"rows={rows}",
+        f"columns={columns}",
+        f"largest={_largest(moves)!r}",
+        *(["ends=True"] if moves.form == "mixed" else []),
+    ]
+    back = NAME if request.backward else f"{NAME}_backward"
+    host = ["__package__", "SHAPE", "DTYPE", "PLAN", 'f"{SOURCE} -> {TARGET}"']
+    host += ["EXCHANGE", "pull_kernel", "TILES"]
+    host += ["knows_me=True"] if kernel.knows_me else []
+    host += [f'backward="{back}"'] if request.derivative else []
+    return (
+        *called("EXCHANGE = Exchange", [*ends, *cut]),
+        *called("TILES = Tiles", tiles),
+        *called("_HOST = Reshard", host),
     )
+
+
+def _largest(moves: Moves) -> tuple[int, ...]:
+    """Return the extents of the largest tile along each group of dimensions, with rows."""
+    return moves.widest if len(moves.widest) > 1 else (1, *moves.widest)
+
+
+def _dtensor(plan: DirectPlan) -> DTensorText | None:
+    """Return both sides as placements, where DTensor has words for both."""
+    reshard, exchange = plan.reshard, plan.exchange
+    before = placements(reshard.source, exchange.source)
+    after = placements(reshard.target, exchange.target)
+    if before is None or after is None:
+        return None
+    shapes = tuple(
+        tuple(size for _, size in side.mesh.axes) for side in (reshard.source, reshard.target)
+    )
+    return DTensorText(repr(before.dims), repr(after.dims), repr(shapes), str(before), str(after))
 
 
 def plan_hash(plan: DirectPlan) -> str:
@@ -204,46 +186,6 @@ def plan_hash(plan: DirectPlan) -> str:
     ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
     said = repr((reshard, ids, plan.strategy, plan.exchange.rule))
     return hashlib.sha256(said.encode()).hexdigest()[:16]
-
-
-def _unpack_own(exchange: Exchange, some_local: bool) -> tuple[str, ...]:
-    """Return lines that find the source shard of this device; none where nothing needs it."""
-    counted = any(count != 1 for _, count in _met(exchange))
-    if not counted and not some_local:
-        return ()
-    names = [f"own{axis}" for axis in range(len(exchange.dims))]
-    return unpacked(names, "source_shard(tl.where(me >= 0, me, receiver))")
-
-
-def _choose_shard(exchange: Exchange) -> tuple[str, ...]:
-    """Return lines that take the index of the source shard off the number of a tile, minor to
-    major.
-
-    Along each dimension the first of `count` is the own one, modulo `count`: the remainder of
-    `own - first`, with `first * (count - 1)` for `-first` so that nothing is negative.
-    """
-    lines = []
-    for axis, (first, count) in reversed(tuple(enumerate(_met(exchange)))):
-        if count == 1:
-            lines.append(f"a{axis} = first{axis}")
-            continue
-        turn = f"number % count{axis} + own{axis}" if axis else "number + own0"
-        turn += "" if first == 0 else f" + first{axis} * (count{axis} - 1)"
-        lines.append(f"a{axis} = first{axis} + ({turn}) % count{axis}")
-        if axis:
-            lines.append(f"number = number // count{axis}")
-    return tuple(lines)
-
-
-def _met(exchange: Exchange) -> tuple[tuple[sympy.Expr, sympy.Expr], ...]:
-    """Return, for each dimension, the first and the count that `senders` returns."""
-    (senders,) = (f for f in exchange.once(index_functions) if f.name == "senders")
-    return tuple(zip(senders.results[::2], senders.results[1::2], strict=True))
-
-
-def _some_local(plan: DirectPlan) -> bool:
-    """Return whether any device holds part of its own target shard."""
-    return plan.traffic.received_total < plan.target_bytes
 
 
 def _widest_shard(exchange: Exchange) -> int:

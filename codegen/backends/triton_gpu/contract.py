@@ -4,17 +4,6 @@ from shardwright.codegen.backends.contract import Contract
 
 CONTRACT = Contract(
     verified=("reshard_local",),
-    compiled=("ALIGNED", "BLOCK", "PIECES", "SOURCE_IDS", "TARGET_IDS", "pull_kernel", "senders"),
-    jitted=True,
-    grouped=(
-        "COLUMNS",
-        "MEMBERS",
-        "ROWS",
-        "SOURCE_IDS",
-        "TARGET_IDS",
-        "UNIT",
-        "_pulled",
-        "copy_kernel",
-        "reshard_local",
-    ),
+    compiled=("SOURCE_IDS", "TARGET_IDS", "_HOST", "pull_kernel"),
+    grouped=("MEMBERS", "_HOST", "reshard_local"),
 )

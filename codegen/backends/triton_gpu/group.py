@@ -9,17 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen.backends.triton_gpu.context import TESTED, plan_hash
-from shardwright.codegen.backends.triton_gpu.rows import Moves
-from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.backends.triton_gpu.context import NAME, plan_hash
+from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.spec.group import Group
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
-
-# A block of a group's kernel: four rows of 2 KiB, as many bytes as that of a bundle's.
-ROWS, COLUMNS = 4, 2048
 
 
 def group_files(group: Group, plans: Mapping[str, Plan]) -> dict[str, str]:
@@ -47,17 +43,12 @@ class GroupModule:
     received: int
     received_total: int
     command: str
-    unit: int
-    triton_unit: str
-    rows: int
-    columns: int
-    tested: str
+    support: str
 
 
 def _text(group: Group, plans: Mapping[str, DirectPlan]) -> GroupModule:
     _check_devices(plans)
     hashes = tuple((name, plan_hash(plan)) for name, plan in plans.items())
-    unit = min(Moves(as_vectors(p.exchange), DTYPES[p.reshard.dtype]).unit for p in plans.values())
     return GroupModule(
         name=group.name,
         plan=hashlib.sha256(repr(hashes).encode()).hexdigest()[:16],
@@ -67,11 +58,7 @@ def _text(group: Group, plans: Mapping[str, DirectPlan]) -> GroupModule:
         received=_received_max(plans),
         received_total=sum(plan.traffic.received_total for plan in plans.values()),
         command=group.command(),
-        unit=unit,
-        triton_unit="tl.uint8" if unit == 1 else f"tl.int{8 * unit}",
-        rows=ROWS,
-        columns=COLUMNS,
-        tested=TESTED,
+        support=version(NAME),
     )
 
 

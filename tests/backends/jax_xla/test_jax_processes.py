@@ -48,7 +48,7 @@ RESHARDS = (
 )
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes(processes: int, tmp_path: Path) -> None:
     """Values, gradients and padding of every way in which boxes travel; three devices idle last."""
     cases = [written(reshard, tmp_path / f"case{n}") for n, (_, reshard) in enumerate(RESHARDS)]
@@ -62,7 +62,7 @@ def test_processes(processes: int, tmp_path: Path) -> None:
 def written(reshard: Reshard, folder: Path) -> Case:
     """The modules of a reshard, on disk, as what is asked of the processes."""
     folder.mkdir()
-    emitted = parts(plan(reshard), "jax_xla", "shardwright emit")
+    emitted = parts(plan(reshard), "jax_xla", "shardwright emit", gradient=True, single_file=True)
     for part in emitted:
         (folder / part.file).write_text(part.text)
     case = Case.of(reshard, folder.name, "jax_xla", folder / "jax_xla.py")

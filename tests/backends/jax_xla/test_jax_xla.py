@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import all_pairs, describe, random_reshard
+from lone import alone
 from places import TESTS
 
 import shardwright as sw
@@ -74,7 +76,7 @@ def programs(plans: list[sw.Plan], folder: Path) -> list[dict[str, Any]]:
     for number, made in enumerate(plans):
         home = folder / f"case{number}"
         home.mkdir()
-        for part in parts(made, "jax_xla", "shardwright emit"):
+        for part in parts(made, "jax_xla", "shardwright emit", gradient=True, single_file=True):
             (home / part.file).write_text(part.text)
         lines.append(f"{home}\n")
     forced = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -180,17 +182,12 @@ def check_pairs(reshard: Reshard, boxes: Boxes, pairs: list[tuple[int, int]]) ->
 
 def rounds_by_text(made: sw.Plan) -> list[tuple[list[tuple[int, int]], int]]:
     """The pairs and the window's elements of each round, by the module's own code."""
-    text = jax_xla.render(Request(made, "shardwright emit"))
-    start, end = text.index("# Device ids by mesh position."), text.index("def _exchange(x):")
-    lines = [
-        line
-        for line in text[start:end].splitlines()
-        if not line.startswith(("SOURCE_SPEC", "TARGET_SPEC", "BITS"))
-    ]
-    names: dict[str, Any] = {"np": np}
-    exec("import collections, functools, itertools\n" + "\n".join(lines), names)
-    found = names["_rounds"]()
-    return [(pairs, int(np.prod(window))) for pairs, window, *_ in found]
+    text = alone(made, "jax_xla")
+    call = re.search(r"rounds = ((?:rounds_of|listed_rounds)\([^)]*\))", text)
+    assert call is not None
+    names: dict[str, Any] = {"__name__": "emitted"}
+    exec(text, names)
+    return [(each.pairs, int(np.prod(each.window))) for each in eval(call[1], names)]
 
 
 @pytest.mark.parametrize(
@@ -226,25 +223,25 @@ def test_holders_of_its_own_take_fewer_rounds() -> None:
 
 
 FAULTS = {
-    "other places": ("reads[sender], writes[receiver]", "writes[receiver], reads[sender]"),
+    "other places": ("= box.read, box.write", "= box.write, box.read"),
     "other shapes": ("window = tuple(map(max,", "window = tuple(map(min,"),
-    "backwards": ("for sender, receiver, *_ in boxes]", "for receiver, sender, *_ in boxes]"),
-    "a round less": ("for number in sorted(rounds)]", "for number in sorted(rounds)[:-1]]"),
-    "padding": ("along < extent[0]", "along <= extent[0]"),
-    "another sender": ("else holder(", "else 7 - holder("),
+    "backwards": ("(b.sender, b.receiver) for b", "(b.receiver, b.sender) for b"),
+    "a round less": ("for key in sorted(rounds)]", "for key in sorted(rounds)[:-1]]"),
+    "padding": ("along < extent[axis]", "along <= extent[axis]"),
+    "another sender": ("_TARGET.side, senders,", "_TARGET.side, lambda p: senders(7 - p),"),
 }
 
 
-ALL_TAKE = {"all take": ("if not takes.all():", "if False:")}
+ALL_TAKE = {"all take": ("if reduce is not None or not self.takes.all():", "if False:")}
 FETCH_FAULTS = {
-    "from others": ("enumerate(FETCHES)]", "enumerate(FETCHES[::-1])]"),
+    "from others": ("AXES, FETCHES)", "AXES, FETCHES[::-1])"),
     "another order": ("axis_index_groups=GROUPS", "axis_index_groups=[g[::-1] for g in GROUPS]"),
-    "of the receiver": ("starts[sender] = ", "starts[receiver] = "),
+    "of the receiver": ("reads[sender] = np", "reads[receiver] = np"),
 }
 GRID_FAULTS = {
     "along others": ("dim + 1, -1)", "2 - dim, -1)"),
     "lying": ("GRID = (2, 3)", "GRID = (3, 2)"),
-    "rows first": ("axis_index_groups=_along(1)", "axis_index_groups=_along(0)"),
+    "rows first": ("along(GROUPS, GRID, 1)", "along(GROUPS, GRID, 0)"),
 }
 GROUP_FAULTS = {
     "unsorted": ("in sorted(each)", "in sorted(each, reverse=True)"),
@@ -264,7 +261,7 @@ def test_planted_faults(tmp_path: Path) -> None:
     )
     cases = []
     for number, (reshard, faults) in enumerate(planted):
-        text = jax_xla.render(Request(plan(reshard), "shardwright emit"))
+        text = alone(plan(reshard), "jax_xla")
         for name, (old, new) in {f"right {number}": ("", ""), **faults}.items():
             assert old in text, name
             path = tmp_path / f"{name.replace(' ', '_')}.py"
@@ -278,7 +275,7 @@ def test_planted_faults(tmp_path: Path) -> None:
 def test_a_bundle_is_verified_with_its_derivative(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     reshard = make({"x": 2, "y": 2}, (6, 5), '[{"x"}, {}]', '[{}, {"x", "y"}]')
-    sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / "one")
+    sw.emit(reshard, backends=("jax_xla",), gradient=True).write(tmp_path / "one")
     (report,) = verify(tmp_path)
     assert (report.verdict, report.detail) == ("ok", "")
     assert {"values", "padding", "derivative", "backward"} <= set(report.checks)
@@ -307,7 +304,7 @@ def test_the_tpu_compiler_takes_it(tmp_path: Path) -> None:
         "gather": make({"x": 2, "y": 4}, (1024, 512), '[{"x", "y"}, {}]', "[{}, {}]"),
     }
     for name, reshard in reshards.items():
-        sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / name)
+        sw.emit(reshard, backends=("jax_xla",), gradient=True).write(tmp_path / name)
     reports = compile_bundles([tmp_path], ["v5e:2x4"])
     assert [(report.verdict, report.detail) for report in reports] == [("ok", "")] * len(reshards)
     for report in reports:

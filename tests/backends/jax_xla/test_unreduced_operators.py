@@ -144,7 +144,7 @@ def test_json_says_the_operator() -> None:
         assert {row["reduce"] for row in step["transfers"]} == {operator}
 
 
-@pytest.mark.parametrize("seed", [*range(32), *slow(200, 400)])
+@pytest.mark.parametrize("seed", [*range(12), *slow(12, 32), *slow(200, 280)])
 def test_extrema_of_random_reshards(seed: int, tmp_path: Path) -> None:
     """Any axes unreduced, extents that divide and that do not, scalars, every dtype."""
     check(of_steps([extremum(seed)], seed), tmp_path)
@@ -157,7 +157,7 @@ def test_extrema_that_stay(seed: int, tmp_path: Path) -> None:
     check(direct(reshards) + of_steps(reshards, seed), tmp_path)
 
 
-@pytest.mark.parametrize("operator", EXTREMA)
+@pytest.mark.parametrize("operator", ["max", pytest.param("min", marks=pytest.mark.slow)])
 def test_extrema_of_every_dtype(operator: str, tmp_path: Path) -> None:
     """An all-to-all and a maximum of what arrives, an all-reduce, and by boxes, where rows do not
     divide."""
@@ -178,7 +178,7 @@ def test_lines_of_extrema() -> None:
         ("boxes", '[{"y"}, {"x"}]', 5),
     ):
         made = plan(make('[{}, {"x"}], unreduced=max{"y"}', target, (rows, 6)), "basis")
-        (part,) = parts(made, "jax_xla", "c")
+        (part,) = parts(made, "jax_xla", "c", gradient=True, single_file=True)
         texts[name] = part.text
     assert 'x = lax.all_to_all(x, "y", split_axis=0, concat_axis=0)' in texts["scatter"]
     assert "y = jnp.max(x, axis=0)" in texts["scatter"]
@@ -213,13 +213,13 @@ def test_values_of_extrema() -> None:
 def test_a_wrong_extremum_is_found(tmp_path: Path) -> None:
     """Planted: the other operator, zero to start from, a term that is left out."""
     made = plan(make('[{}, {"x"}], unreduced=max{"y"}', '[{"y"}, {"x"}]', (5, 6)), "basis")
-    (part,) = parts(made, "jax_xla", "c")
+    (part,) = parts(made, "jax_xla", "c", gradient=True, single_file=True)
     from shardwright.codegen.verify import Case, run_batch
 
     faults = {
         "jnp.maximum": "jnp.minimum",
         "empty=-jnp.inf": "empty=0",
-        "own, box)": "own, jnp.where(me == 1, own, box))",
+        "reduce(own, box)": "reduce(own, jnp.where(me == 1, own, box))",
     }
     cases = []
     for number, (right, wrong) in enumerate(faults.items()):
@@ -233,7 +233,7 @@ def test_a_wrong_extremum_is_found(tmp_path: Path) -> None:
 def test_a_bundle_of_a_maximum(tmp_path: Path) -> None:
     """Emitted, verified, without a backward."""
     reshard = make('[{}, {"x"}], unreduced=max{"y"}', '[{"y"}, {"x"}]')
-    sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / "extremum")
+    sw.emit(reshard, backends=("jax_xla",), gradient=True).write(tmp_path / "extremum")
     assert not (tmp_path / "extremum" / "jax_xla_backward.py").exists()
     (report,) = verify(tmp_path)
     assert (report.verdict, report.detail) == ("ok", "")
@@ -243,7 +243,7 @@ def test_a_bundle_of_a_maximum(tmp_path: Path) -> None:
 def test_a_maximum_of_kept_terms_has_a_derivative() -> None:
     """Nothing is reduced, so that terms only move."""
     reshard = make('[{}, {"x"}], unreduced=max{"y"}', '[{"x"}, {}], unreduced=max{"y"}')
-    _, back = parts(plan(reshard), "jax_xla", "c")
+    _, back = parts(plan(reshard), "jax_xla", "c", gradient=True, single_file=True)
     assert back.file == "jax_xla_backward.py"
 
 
@@ -263,7 +263,7 @@ except NotImplementedError as error:
     print(error)
 stopped = jax.grad(lambda x: (x.sum() + m.reshard(jax.lax.stop_gradient(x), mesh).sum()))(x)
 np.testing.assert_array_equal(stopped, np.ones(x.shape))
-print(m._self_check())
+print(m._HOST.self_check())
 """
 
 
@@ -271,11 +271,11 @@ def test_a_maximum_has_no_derivative(tmp_path: Path) -> None:
     """JAX says why; what `stop_gradient` takes out has none."""
     pytest.importorskip("jax")
     made = plan(make('[{}, {"x"}], unreduced=max{"y"}', '[{"y"}, {"x"}]'))
-    for part in parts(made, "jax_xla", "shardwright emit"):
+    for part in parts(made, "jax_xla", "shardwright emit", gradient=True, single_file=True):
         (tmp_path / part.file).write_text(part.text)
     said = output(started(GRADIENT, 8, tmp_path / "jax_xla.py"))
     assert said.splitlines() == [
-        "the max of terms has no derivative where terms are equal: stop_gradient(x) before "
-        "reshard, or use a function of your own that has one",
-        "128 elements moved, every target shard right",
+        "the maximum or minimum of terms has no derivative where terms are equal: "
+        "stop_gradient(x) before reshard, or use a function of your own that has one",
+        "shards tile the tensor; 128 elements moved, every target shard right",
     ]

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import running
 from cases import all_pairs, describe, random_reshard
+from lone import alone
 from strategies import exactly, message
 from style import FORMATTED, LINTED
 from sums import reduction
 from test_jax_xla import programs
 
 import shardwright as sw
-from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.steps.plan import steps_of
 from shardwright.codegen.compile import compile_bundles
@@ -87,12 +87,12 @@ def test_steps_of_matrices(number: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(40 * len(MATRICES)))
+@pytest.mark.parametrize("number", range(24 * len(MATRICES)))
 def test_steps_of_more_matrices(number: int, tmp_path: Path) -> None:
-    check(of_steps([pairs(40)[number]], number), tmp_path)
+    check(of_steps([pairs(24)[number]], number), tmp_path)
 
 
-@pytest.mark.parametrize("seed", [*range(24), *slow(200, 320)])
+@pytest.mark.parametrize("seed", [*range(12), *slow(12, 24), *slow(200, 260)])
 def test_steps_of_random_reshards(seed: int, tmp_path: Path) -> None:
     """Ranks 0 to 3, sub-axes, both splits, other axes and other orders of the same devices."""
     check(of_steps([random_reshard(seed)], seed), tmp_path)
@@ -137,7 +137,7 @@ def test_derivatives(tmp_path: Path) -> None:
     reshards += [random_reshard(seed) for seed in (3, 8)] + [SEED[1]]
     dtypes = ("float32", "bfloat16", "float8_e5m2", "float64", "float16", "float32", "float32")
     for number, (reshard, dtype) in enumerate(zip(reshards, dtypes, strict=True)):
-        bundle = sw.emit(replace(reshard, dtype=dtype), ("jax_xla",), "basis")
+        bundle = sw.emit(replace(reshard, dtype=dtype), ("jax_xla",), "basis", gradient=True)
         bundle.write(tmp_path / f"bundle{number}")
     for report in verify(tmp_path):
         assert (report.verdict, report.detail) == ("ok", ""), report.name
@@ -154,8 +154,8 @@ THREE = plan(
 FAULTS = {
     "a wrong order": ('all_gather(x, "x", axis=1', 'all_gather(x, "x", axis=0'),
     "another axis": ('all_to_all(x, "y:(2)2"', 'all_to_all(x, "x"'),
-    "another receiver": ("zip(senders, receivers,", "zip(senders, receivers[::-1],"),
-    "a pair less": ("receivers, strict=True)]", "receivers, strict=True)][1:]"),
+    "another receiver": ("return list(zip(*ends,", "return list(zip(*map(reversed, ends),"),
+    "backwards": ("for number in (have, want)", "for number in (want, have)"),
 }
 SUM_FAULTS = {
     "a maximum": ("lax.psum(x,", "lax.pmax(x,"),
@@ -165,12 +165,11 @@ SUM_FAULTS = {
     "twice": ("lax.psum(x,", "2 * lax.psum(x,"),
 }
 BOX_FAULTS = {
-    "places swapped": ("reads[sender], writes[receiver]", "writes[receiver], reads[sender]"),
+    "places swapped": ("= box.read, box.write", "= box.write, box.read"),
     "no sum": ("reduce=jnp.add", "reduce=jnp.maximum"),
-    "overwritten": ("reduce(own, box) if reduces else box", "box"),
-    "another sum": ("else sender, receiver,", "else sender, DEVICES - 1 - receiver,"),
-    "a box less": ("return list(sent.items())", "return list(sent.items())[1:]"),
-    "padding": ("low = min(low + _number(digits, position) * width, high)", "low += 1"),
+    "overwritten": ("box if reduce is None else reduce(own, box)", "box"),
+    "another sum": ("yield sender, piece", "yield sender // 2 * 2, piece"),
+    "padding": ("low = min(low + number_of(digits, position) * width, high)", "low += 1"),
 }
 
 
@@ -183,7 +182,7 @@ def test_planted_faults(tmp_path: Path) -> None:
         (plan(make('[{}, {"x"}], unreduced={"y"}', '[{}, {"x"}]', mesh=SIX)), SUM_FAULTS),
         (plan(make(*BOXED, (7, 6), mesh=SIX)), BOX_FAULTS),
     ):
-        text = jax_xla.render(Request(made, "shardwright emit"))
+        text = alone(made, "jax_xla")
         for name, (old, new) in {f"none of {next(iter(faults))}": ("", ""), **faults}.items():
             assert old in text, name
             path = tmp_path / f"{name.replace(' ', '_')}.py"
@@ -196,9 +195,9 @@ def test_planted_faults(tmp_path: Path) -> None:
 
 
 def exchange_of(made: Plan) -> str:
-    text = jax_xla.render(Request(made, "shardwright emit"))
+    text = alone(made, "jax_xla")
     start = text.index("def _exchange(x):")
-    return text[start : text.index("def ", start + 1)].strip()
+    return text[start : text.index("_PROGRAM", start)].strip()
 
 
 def test_the_statements_of_a_plan() -> None:
@@ -206,14 +205,14 @@ def test_the_statements_of_a_plan() -> None:
     assert exchange_of(THREE) == exactly(
         '''
         def _exchange(x):
-            """The target shard of this device from its source shard, inside shard_map."""
+            """Return the target shard of a device from its source shard, inside shard_map."""
             # 1. permute over "x", "y": [{"x"}, {"y"}] -> [{"y":(1)2}, {"x", "y":(2)2}]
-            x = lax.ppermute(x, AXES, _permuted(((4, 2), (1, 4)), ((2, 2), (4, 2), (1, 2))))
+            x = lax.ppermute(x, AXES, sends_along(8, ((4, 2), (1, 4)), ((2, 2), (4, 2), (1, 2))))
             # 2. all_to_all over "y":(2)2: [{"y":(1)2}, {"x", "y":(2)2}] -> [{"y"}, {"x"}]
             x = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=1, tiled=True)
             # 3. all_gather over "x": [{"y"}, {"x"}] -> [{"y"}, {}]
             y = lax.all_gather(x, "x", axis=1, tiled=True)
-            return y[None]
+            return y
         '''
     )
 
@@ -221,7 +220,7 @@ def test_the_statements_of_a_plan() -> None:
 def test_sub_axes_that_cannot_coexist_go_by_groups(tmp_path: Path) -> None:
     """`"x":(1)2 -> "x":(1)3`: no array of the devices has both as axes."""
     made = plan(make('[{"x":(1)2}]', '[{"x":(1)3}]', (12,), "int32", Mesh({"x": 6})), "basis")
-    assert "all_gather(x, AXES, axis=0, tiled=True, axis_index_groups=_groups((1, 2)))" in (
+    assert "all_gather(x, AXES, axis=0, tiled=True, axis_index_groups=groups_along(6, (1, 2)))" in (
         exchange_of(made)
     )
     check([made], tmp_path)
@@ -299,7 +298,7 @@ def test_texts_are_formatted(tmp_path: Path) -> None:
     reshards = [random_reshard(seed) for seed in range(12)] + [reduction(s) for s in range(12)]
     reshards.append(make('[{"x"}, {}]', '[{"x"}, {}]'))
     for number, made in enumerate(of_steps(reshards)):
-        for part in parts(made, "jax_xla", "shardwright emit"):
+        for part in parts(made, "jax_xla", "shardwright emit", gradient=True, single_file=True):
             (tmp_path / f"case{number}_{part.file}").write_text(part.text)
     for command in (FORMATTED, LINTED):
         line = [sys.executable, "-m", *command, str(tmp_path)]
@@ -330,7 +329,7 @@ def test_shards_that_fit_padded(
     made = plan(make(source, target, shape), "basis", topology="switch,latency=1e-12")
     assert made.ops == op
     assert statement in exchange_of(made)
-    assert "_moved" not in exchange_of(made)
+    assert "moved_by_boxes" not in exchange_of(made)
     check([made], tmp_path)
 
 
@@ -351,6 +350,6 @@ def test_several_dimensions_at_once(source: str, target: str, op: str, tmp_path:
     reshard = make(source, target, (8, 16, 24, 32)[:rank])
     made = plan(reshard, "basis", topology="switch,latency=1e-12")
     assert made.ops == op
-    text = jax_xla.render(Request(made, "shardwright emit"))
+    text = exchange_of(made)
     assert text.count(f"lax.{op}(") == 1
     check([made], tmp_path)

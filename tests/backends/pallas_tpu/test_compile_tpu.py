@@ -313,6 +313,7 @@ SHAPES = (
 )
 
 
+@pytest.mark.slow
 def test_the_compiler_lays_arrays_out_as_the_forms_assume(tmp_path: Path) -> None:
     """Which dimensions are rows and lanes by default, and how many rows a tile of memory has."""
     skip_without_the_compiler()

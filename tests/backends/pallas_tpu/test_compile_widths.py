@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from cases import describe, random_reshard
+from lone import alone_in_form
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED, printed
+from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED
 from shardwright.codegen.backends.pallas_tpu.strategy import candidates, grid_of
 from shardwright.codegen.compile import compile_bundles, targets
 from shardwright.codegen.compile.job import Job, What
@@ -45,7 +46,7 @@ def texts(made: Plan) -> Iterator[tuple[str, str]]:
     """The name and the text of a plan's module in every form that it may have."""
     exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
     for number, choice in enumerate(candidates(exchange, itemsize, grid_of(made))):
-        yield f"{choice.form.name}{number}", printed(made, "shardwright emit", choice)
+        yield f"{choice.form.name}{number}", alone_in_form(made, choice)
 
 
 def check_compile(plans: list[Plan], folder: Path) -> set[str]:
@@ -99,12 +100,12 @@ def test_random_reshards_compile_in_both_widths(seed: int, tmp_path: Path) -> No
 
 def test_a_module_that_compiles_in_one_width_only_fails(tmp_path: Path) -> None:
     skip_without_the_compiler()
-    sw.emit(between(OTHERS[0], "bfloat16"), ("pallas_tpu",)).write(tmp_path / "a")
+    sw.emit(between(OTHERS[0], "bfloat16"), ("pallas_tpu",), single_file=True).write(tmp_path / "a")
     path = tmp_path / "a" / "pallas_tpu.py"
     text = path.read_text()
-    call = "def _moved(order, x, interpret, collective_id):\n"
+    call = "        x, dtype = shard if shard.shape else shard.reshape(1), shard.dtype\n"
     assert text.count(call) == 1
-    planted = "    assert not jax.config.jax_enable_x64, 'no room for 64 bits'\n"
+    planted = "        assert not jax.config.jax_enable_x64, 'no room for 64 bits'\n"
     path.write_text(text.replace(call, f"{call}{planted}"))
     (report,) = compile_bundles(tmp_path / "a", (TOPOLOGY,), xla=False)
     assert (report.verdict, report.detail) == (

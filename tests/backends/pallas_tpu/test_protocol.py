@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from cases import describe, random_reshard
+from lone import alone
 
-from shardwright.codegen.backends.base import Request
-from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Copy,
@@ -50,7 +49,7 @@ def events(
     """The events of the module of a reshard, after edits of its text, each of which must apply."""
     pytest.importorskip("jax")
     made = plan(reshard)
-    text = pallas_tpu.render(Request(made, "shardwright emit"))
+    text = alone(made, "pallas_tpu")
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
@@ -118,34 +117,39 @@ def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
 
 
 def test_a_signal_to_a_wrong_peer_is_found(tmp_path: Path) -> None:
-    wrong = ("device = jnp.int32(sender)", "device = (sender + 1) % 8")
+    wrong = ("return peer != me, peer\n", "return peer != me, (peer + 1) % 8\n")
     assert "which has not told it that it may" in fault(ALIGNED, tmp_path, wrong)
 
 
 @in_every_form
 def test_missing_waits_are_found(reshard: Reshard, tmp_path: Path) -> None:
-    sends = fault(reshard, tmp_path, (".wait_send)", ".__repr__)"))
+    direct = reshard is ALIGNED
+    waits = "push(peer).wait()"
+    edit = (waits, "push(peer).wait_recv()") if direct else (".wait_send)", ".__repr__)")
+    sends = fault(reshard, tmp_path, edit)
     assert sends.startswith("semaphore 'sent")
     assert " of rank 0: gets " in sends
-    receives = fault(reshard, tmp_path, ("_each(_incoming_count(receiver), arrive)", "pass"))
+    arrives = "each(peers.incoming_count(receiver), arrive)"
+    edit = (waits, "push(peer).wait_send()") if direct else (arrives, "pass")
+    receives = fault(reshard, tmp_path, edit)
     assert receives.startswith("semaphore 'received' of rank ")
 
 
 def test_overlapping_writes_are_found(tmp_path: Path) -> None:
-    wrong = ("_number(source_shard(me), senders(receiver), piece)", "0")
+    wrong = ("self._number(own, forms.senders(receiver), piece)", "0")
     assert fault(THIN, tmp_path, wrong).startswith("two copies write one place of 'y' of rank ")
     found = fault(FLAT, tmp_path, ("+ before * step", ""))
     assert found.startswith("two copies write one place of 'stage' of rank ")
 
 
 def test_a_false_hint_is_found(tmp_path: Path) -> None:
-    divisors = "DIVISORS = (256, 512)"
-    assert fault(ALIGNED, tmp_path, (divisors, "DIVISORS = (384, 512)")).startswith("false hint: ")
+    edit = ("pl.multiple_of(", "pl.multiple_of(1 + ")
+    assert fault(ALIGNED, tmp_path, edit).startswith("false hint: ")
 
 
 def test_a_division_of_what_is_negative_is_found(tmp_path: Path) -> None:
     """Kernels truncate."""
-    edit = ("_rem(number + start, count)", "_rem(number - start - 1, count)")
+    edit = ("rem(number + start, count)", "rem(number - start - 1, count)")
     assert fault(UNEVEN, tmp_path, edit) == "a negative number is divided: -1"
 
 

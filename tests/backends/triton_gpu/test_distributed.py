@@ -13,8 +13,7 @@ import pytest
 from cases import all_pairs, describe, devices, random_reshard
 from places import TESTS
 
-from shardwright.codegen.backends.base import Request
-from shardwright.codegen.backends.triton_gpu import context as triton_gpu
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import definition as oracle
@@ -31,7 +30,7 @@ def check_exchange(reshards: list[Reshard], folder: Path) -> None:
     for number, reshard in enumerate(reshards):
         made = plan(reshard)
         path = folder / f"case{number}.py"
-        path.write_text(triton_gpu.render(Request(made, "shardwright emit")))
+        path.write_text(parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text)
         source = placement(reshard.source, reshard.source_split)
         target = placement(reshard.target, reshard.target_split)
         tensor = next(iter(oracle.planes(reshard.shape, reshard.dtype)))

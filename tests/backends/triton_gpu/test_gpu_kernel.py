@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import subprocess
 import sys
@@ -10,16 +9,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
-from cases import random_reshard
-from gpu_cases import CASES, FORMS, make
+from cases import describe, random_reshard
+from gpu_cases import CASES, FORMS, make, moves
 from style import FORMATTED, LINTED
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.base import Request
+from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
 torch = pytest.importorskip("torch")
@@ -30,19 +31,14 @@ def written(reshard: Reshard, folder: Path, name: str = "case") -> Path:
     """The module of a reshard, on disk."""
     path = folder / f"{name}.py"
     path.write_text(
-        registry.backend("triton_gpu").render(Request(plan(reshard), "shardwright emit"))
+        parts(plan(reshard), "triton_gpu", "shardwright emit", single_file=True)[0].text
     )
     return path
 
 
 def loaded(path: Path) -> ModuleType:
     """A module, imported."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(path)
 
 
 def test_every_form_against_the_oracle(tmp_path: Path) -> None:
@@ -70,9 +66,11 @@ def ruff_finds_nothing(folder: Path) -> None:
 
 # Shards one element past a multiple of 16 bytes, then results there: the kernel without hints.
 SHIFTED = """
-import importlib.util, math, sys
+import math, sys
+from pathlib import Path
 import torch
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+from shardwright.codegen.verify.load import load
 
 def shifted(shape, dtype):
     memory = torch.empty(math.prod(shape) + 16, dtype=dtype)
@@ -80,26 +78,26 @@ def shifted(shape, dtype):
     return memory[start : start + math.prod(shape)].view(shape)
 
 for path in sys.argv[1:]:
-    spec = importlib.util.spec_from_file_location("case", path)
-    m = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(m)
-    launches = []
-    launch = m._launch
-    m._launch = lambda *args, **kwargs: (launches.append(args), launch(*args, **kwargs))[1]
+    m = load(Path(path))
+    own, launches = m._HOST, []
+    pull = own.processes.pull
+    own.processes.pull = lambda *given: (launches.append(given), pull(*given))[1]
+    sources, targets = sorted(m.SOURCE_IDS), sorted(m.TARGET_IDS)
     for move_inputs, move_outputs in ((True, False), (False, True)):
-        shards, expected = [], None
-        for device in sorted(m.SOURCE_IDS):
-            held = torch.randint(0, 2, m.source_shape(device)).to(m.TORCH_DTYPE)
+        shards = []
+        for device in sources:
+            held = torch.randint(0, 2, m.source_shape(device)).to(own.dtype)
             here = shifted(held.shape, held.dtype) if move_inputs else torch.empty_like(held)
             shards.append(here.copy_(held))
-        out = [torch.empty(m.target_shape(d), dtype=m.TORCH_DTYPE) for d in sorted(m.TARGET_IDS)]
-        expected = [None] * len(out)
-        for receiver, device in enumerate(m.TARGET_IDS):
-            mine = torch.empty(m.target_shape(device), dtype=m.TORCH_DTYPE)
-            held = dict(zip(sorted(m.SOURCE_IDS), shards))
-            by_position = [held[each] for each in m.SOURCE_IDS]
-            m._pull_slices(by_position, mine, receiver, m._source_position(device))
-            expected[sorted(m.TARGET_IDS).index(device)] = mine
+        out = [torch.empty(m.target_shape(d), dtype=own.dtype) for d in targets]
+        held = dict(zip(sources, shards))
+        by_position = [held[each] for each in m.SOURCE_IDS]
+        expected = []
+        for device in targets:
+            mine = torch.empty(m.target_shape(device), dtype=own.dtype)
+            addresses = [[shard.data_ptr() for shard in by_position]]
+            own.processes.pull_listed(addresses, [mine], device)
+            expected.append(mine)
         if move_outputs:
             out = [shifted(o.shape, o.dtype) for o in out]
         launches.clear()
@@ -107,8 +105,9 @@ for path in sys.argv[1:]:
             got = m.reshard_local(shards, out=out)
         assert all(a is b for a, b in zip(got, out))
         assert all(torch.equal(a, b) for a, b in zip(got, expected))
-        assert len(launches) == sum(o.numel() > 0 for o in out)
-    print(m.ALIGNED[:2], m._is_aligned([shards[0].data_ptr()], out[0]))
+        assert len(launches) == len(out)
+    addresses = shards[0].data_ptr(), out[0].data_ptr()
+    print(own.tiles.constants(True)[:2], all(address % 16 == 0 for address in addresses))
 """
 
 
@@ -132,22 +131,20 @@ def test_shards_that_lie_anywhere(tmp_path: Path) -> None:
     ]
 
 
-def assembly(module: ModuleType, kernel: str, aligned: bool = True) -> str:
-    """A kernel for sm_90, as the module launches it."""
+def assembly(module: ModuleType, aligned: bool = True) -> str:
+    """The kernel for sm_90, as the module launches it."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     from shardwright.codegen.backends.triton_gpu.compile import launch
 
-    made = getattr(module, kernel)
-    names = made.arg_names
-    given = launch.types(module) | {"tiles": "*i64", "sources": "*i64"}
+    made, own = module.pull_kernel, module._HOST
+    names, given = made.arg_names, launch.types(module)
     if not aligned:
-        given["out"] = f"*i{8 * module.ITEMSIZE}"
-    unit, lanes, *blocks = module.ALIGNED if aligned else module.UNALIGNED
+        given["out"] = f"*i{8 * own.itemsize}"
     fixed = [name for name in names if name not in given]
-    values = dict(zip(fixed, (unit, lanes, *module.BLOCK, *blocks), strict=True))
+    values = dict(zip(fixed, own.tiles.constants(aligned), strict=True))
     pointers = [k for k, name in enumerate(names) if given.get(name, "").startswith("*")]
     compiled = triton.compile(
         ASTSource(
@@ -175,22 +172,13 @@ def test_sixteen_bytes_where_they_are_proven(name: str, tmp_path: Path) -> None:
     from shardwright.codegen.backends.triton_gpu.compile import resources
 
     module = loaded(written(CASES[name], tmp_path))
-    text = assembly(module, "pull_kernel")
+    text = assembly(module)
     for found in widths(text):
         wide = [size == 16 for size in found]
         assert {"lines": all(wide), "mixed": any(wide), "units": not any(wide)}[FORMS[name]], found
     assert resources.divisions(text)[0] == 0
-    unhinted = assembly(module, "pull_kernel", aligned=False)
-    assert {size for found in widths(unhinted) for size in found} == {module.ITEMSIZE}
-
-
-@pytest.mark.parametrize("name", ["columns", "outer", "rows", "bytes"])
-def test_packing_is_as_wide(name: str, tmp_path: Path) -> None:
-    module = loaded(written(CASES[name], tmp_path))
-    text = assembly(module, "copy_kernel")
-    # Its first loads are those of the listed tile.
-    for found in (widths(text)[0][-1:], widths(text)[1][:1]):
-        assert (max(found) == 16) == (FORMS[name] == "lines") or FORMS[name] == "mixed"
+    unhinted = assembly(module, aligned=False)
+    assert {size for found in widths(unhinted) for size in found} == {module._HOST.itemsize}
 
 
 def test_offsets_of_large_shards_have_64_bits(tmp_path: Path) -> None:
@@ -199,13 +187,13 @@ def test_offsets_of_large_shards_have_64_bits(tmp_path: Path) -> None:
     for rows in (2**14, 2**17):
         large = make({"x": 2}, (rows, 2**16), *sides, dtype="int8")
         texts.append(written(large, tmp_path, f"rows{rows}").read_text())
-        assert assembly(loaded(tmp_path / f"rows{rows}.py"), "pull_kernel").count(".v2.b64")
-    assert "tl.int64)" not in texts[0].partition("def pull_kernel")[2].partition("def copy_")[0]
-    assert "block = tl.cast(" in texts[1]
+        assert assembly(loaded(tmp_path / f"rows{rows}.py")).count(".v2.b64")
+    kernels = [text.partition("def pull_kernel")[2] for text in texts]
+    assert ["tl.cast(tl.program_id(0), tl.int64)" in kernel for kernel in kernels] == [False, True]
 
 
-def test_peers_are_visited_from_the_own_shard_on(tmp_path: Path) -> None:
-    """By each device in another order, the first tile of a launch being the device's own."""
+def test_peers_are_visited_from_beyond_the_own_shard_on(tmp_path: Path) -> None:
+    """By each device in another order, the last tile of a launch being the device's own."""
     path = written(make({"x": 4}, (8, 64), '[{"x"}, {}]', '[{}, {"x"}]'), tmp_path)
     order = subprocess.run(
         [sys.executable, "-c", ORDER, str(path)],
@@ -215,19 +203,42 @@ def test_peers_are_visited_from_the_own_shard_on(tmp_path: Path) -> None:
         timeout=120,
     )
     assert order.returncode == 0, order.stderr
-    assert eval(order.stdout) == [[(d + k) % 4 for k in range(4)] for d in range(4)]
+    assert eval(order.stdout) == [[(d + k + 1) % 4 for k in range(4)] for d in range(4)]
+
+
+def test_a_step_past_the_own_shard_only_where_that_makes_it_the_last() -> None:
+    """And the comment says so then."""
+    ends = []
+    for reshard in [*CASES.values(), *map(random_reshard, range(30))]:
+        exchange = moves(reshard).exchange
+        kernel = Kernel(moves(reshard), some_local=True, wide=False)
+        said = "\n".join(kernel.lines())
+        for axis, (dim, count) in enumerate(zip(exchange.dims, kernel.counts, strict=True)):
+            if count == 1 or f"a{axis} = " not in said:
+                continue
+            positions = np.arange(exchange.target.mesh.size)
+            low, high = (end[dim.target.index(positions)] for end in dim.target.intervals)
+            first = np.broadcast_to(dim.source.owner(low), positions.shape)
+            own = exchange.source.dims[axis].index(positions) + 0 * positions
+            last = "end with their own" in said.partition(f"a{axis} = ")[0].splitlines()[-1]
+            step = (own + count - 1 + last) % count
+            met = (first <= own) & (own < first + count) & (low < high)
+            if last:
+                assert exchange.same_order
+                assert ((first + step)[met] == own[met]).all(), describe(reshard)
+            ends.append(last)
+    assert {*ends} == {True, False}
 
 
 ORDER = """
-import importlib.util, sys
+import sys
+from pathlib import Path
 import torch
-import triton.language as tl
+from shardwright.codegen.verify.load import load
 
-spec = importlib.util.spec_from_file_location("case", sys.argv[1])
-m = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(m)
-seen, load = [], tl.load
-shards = [torch.empty(m.source_shape(d), dtype=m.TORCH_DTYPE) for d in m.SOURCE_IDS]
+m = load(Path(sys.argv[1]))
+seen = []
+shards = [torch.empty(m.source_shape(d), dtype=torch.float32) for d in m.SOURCE_IDS]
 starts = {shard.data_ptr(): d for d, shard in enumerate(shards)}
 from triton.runtime import interpreter
 builder = interpreter.interpreter_builder
@@ -244,8 +255,8 @@ builder.create_masked_load = loaded
 orders = []
 for device in range(4):
     seen.clear()
-    out = torch.empty(m.target_shape(device), dtype=m.TORCH_DTYPE)
-    m._pull([shard.data_ptr() for shard in shards], out, device, device)
+    out = torch.empty(m.target_shape(device), dtype=torch.float32)
+    m._HOST.pull([[shard.data_ptr() for shard in shards]], [out], device)
     orders.append(list(dict.fromkeys(seen)))
 print(orders)
 """
@@ -319,7 +330,8 @@ def pair(folder: Path) -> ModuleType:
     """The module of a bundle with that of the reverse reshard beside it, between other meshes."""
     source, target = Mesh({"x": 4, "y": 2}), Mesh({"t": 3}, [5, 2, 9])
     sides = source.sharding('[{"x"}, {}]'), target.sharding('[{}, {"t"}]')
-    emit(Reshard((7, 6), "float32", *sides), ("triton_gpu",)).write(folder / "there")
+    bundle = emit(Reshard((7, 6), "float32", *sides), ("triton_gpu",), gradient=True)
+    bundle.write(folder / "there")
     return loaded(folder / "there" / "triton_gpu.py")
 
 
@@ -338,7 +350,7 @@ def test_the_gradient_is_the_reverse_reshard(tmp_path: Path) -> None:
     for device, shard in enumerate(shards):
         first = device // 2 * rows
         assert torch.equal(shard.grad, weights[first : first + rows])
-    there = module._backward()._backward()
+    there = module._HOST.reverse._HOST.reverse
     assert (there.SOURCE, there.TARGET, there.PLAN) == (module.SOURCE, module.TARGET, module.PLAN)
 
 
@@ -355,25 +367,37 @@ def test_gradients_that_are_lazily_negated(tmp_path: Path) -> None:
 
 
 def test_integers_have_no_gradient(tmp_path: Path) -> None:
-    bundle = emit(make({"x": 2}, (4,), '[{"x"}]', "[{}]", dtype="int32"), ("triton_gpu",))
+    reshard = make({"x": 2}, (4,), '[{"x"}]', "[{}]", dtype="int32")
+    bundle = emit(reshard, ("triton_gpu",), gradient=True)
     bundle.write(tmp_path / "whole")
     assert not (tmp_path / "whole" / "triton_gpu_backward.py").exists()
     module = loaded(tmp_path / "whole" / "triton_gpu.py")
-    assert not hasattr(module, "_backward")
+    assert module._HOST._backward is None
 
 
 def test_gradients_that_cannot_be(tmp_path: Path) -> None:
-    module = loaded(written(CASES["uneven"], tmp_path))
+    part, _ = parts(plan(CASES["uneven"]), "triton_gpu", "", gradient=True, single_file=True)
+    (tmp_path / "case.py").write_text(part.text)
+    module = loaded(tmp_path / "case.py")
     shards = [torch.zeros(module.source_shape(d), requires_grad=True) for d in range(8)]
     out = [torch.zeros(module.target_shape(d)) for d in range(8)]
     message = "out takes no gradient: got source shards that require one"
     assert refused(module, shards, out) == message
     results = module.reshard_local(shards)
-    path = tmp_path / "triton_gpu_backward.py"
     with pytest.raises(RuntimeError) as caught:
         sum(result.sum() for result in results).backward()
-    assert (
-        str(caught.value) == f"the gradient of this reshard is the one in {path}, which is missing"
-    )
+    name = module.__name__.replace("case", "triton_gpu_backward")
+    said = f"the gradient of this reshard is in {name}, which is missing"
+    assert said in str(caught.value)
     with torch.no_grad():
         assert not any(result.requires_grad for result in module.reshard_local(shards))
+
+
+def test_a_gradient_that_was_not_asked_for(tmp_path: Path) -> None:
+    """It is an error, in one process and among many; nothing is detached in silence."""
+    module = loaded(written(CASES["uneven"], tmp_path))
+    shards = [torch.zeros(module.source_shape(d), requires_grad=True) for d in range(8)]
+    said = (
+        "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
+    )
+    assert refused(module, shards, None) == said

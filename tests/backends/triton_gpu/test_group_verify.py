@@ -9,6 +9,7 @@ import pytest
 from test_gpu_groups import TABLES, command
 
 from shardwright.codegen.compile import compile_bundles
+from shardwright.codegen.spec.manifest import sha256
 from shardwright.codegen.verify import Report, verify
 
 pytest.importorskip("torch")
@@ -60,13 +61,31 @@ def test_a_group_beside_its_members(tmp_path: Path) -> None:
     assert [r.name for r in verify(root / "up")] == ["up"]
 
 
+def change_support(root: Path, name: str, right: str, wrong: str) -> None:
+    """Change a support module, and its hash, as if an emission had written it so."""
+    path, listing = root / "_support" / name, root / "manifest.json"
+    text = path.read_text()
+    assert text.count(right) == 1
+    path.write_text(text.replace(right, wrong))
+    listed = listing.read_text()
+    listing.write_text(listed.replace(sha256(text), sha256(path.read_text())))
+
+
+def test_a_support_module_edited_by_hand(tmp_path: Path) -> None:
+    root = emitted(TABLES, tmp_path)
+    path = root / "_support" / "boxes.py"
+    path.write_text(path.read_text() + "# mine\n")
+    said = "_support/boxes.py is edited by hand: `shardwright check` says how"
+    assert {(report.verdict, report.detail) for report in verify(root)} == {("failed", said)}
+    path.unlink()
+    said = "_support/boxes.py is missing: `shardwright emit` writes it again"
+    assert {(report.verdict, report.detail) for report in verify(root)} == {("failed", said)}
+
+
 @pytest.mark.parametrize(("right", "wrong", "said"), PLANTED.values(), ids=PLANTED)
 def test_a_wrong_kernel(right: str, wrong: str, said: str, tmp_path: Path) -> None:
     root = emitted(TABLES, tmp_path)
-    module = root / "both" / "triton_gpu.py"
-    text = module.read_text()
-    assert text.count(right) == 1
-    module.write_text(text.replace(right, wrong))
+    change_support(root, "triton_listed.py", right, wrong)
     by_name = {report.name: report for report in verify(root / "both")}
     assert (by_name["up"].verdict, by_name["down"].verdict) == ("ok", "ok")
     assert by_name["both"].verdict == "failed"
@@ -81,7 +100,7 @@ def test_tensors_too_large_to_run(tmp_path: Path) -> None:
         "twins of its tensors; at full size: text",
     )
     module = root / "both" / "triton_gpu.py"
-    module.write_text(module.read_text().replace("first_row = (block", "first_row = 1 + (block"))
+    module.write_text(module.read_text() + "# mine\n")
     report = of_group(verify(root / "both"))
     assert (report.verdict, report.detail) == (
         "failed",
@@ -96,5 +115,5 @@ def test_the_kernel_of_a_group_compiles(tmp_path: Path) -> None:
     about = json.loads((saved / "both" / "sm_90.json").read_text())
     assert about["tensors"] == ["up", "down"]
     assert [launch["device"] for launch in about["launches"]] == [0, 1]
-    moved = sum(tile[4] * tile[5] for launch in about["launches"] for tile in launch["tiles"])
+    moved = sum(e[4] * e[5] for launch in about["launches"] for e in launch["entries"])
     assert moved == 6 * 4 * 4 + 2 * 5  # all of `up` once, `down` to each of two devices

@@ -2,9 +2,9 @@
 
 A step over the minor-most digits of dimensions is a collective of JAX's where padded shards fit
 into one another (`planner/basis/boxed.py`), and a permute moves padded shards. Any other step goes
-box by box (`jax_xla/step_boxes.py.jinja`), as its own exchange or reduction says; no bytes are
-padding then. A sum that stays where it is is `lax.psum` whatever the shape, a maximum `lax.pmax`, a
-minimum `lax.pmin`; for these two a reduce-scatter is an all-to-all and a maximum of what arrives.
+box by box (`support/xla_steps.py`), as its own exchange or reduction says; no bytes are padding
+then. A sum that stays where it is is `lax.psum` whatever the shape, a maximum `lax.pmax`, a minimum
+`lax.pmin`; for these two a reduce-scatter is an all-to-all and a maximum of what arrives.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.backends.jax_xla.collectives import among
 from shardwright.codegen.backends.jax_xla.steps.at_once import StepChange, exchanged, gathered
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
-from shardwright.codegen.backends.jax_xla.steps.statements import OwnName, Statement
+from shardwright.codegen.backends.jax_xla.steps.statements import (
+    ZERO,
+    OwnName,
+    PythonValue,
+    Statement,
+)
 from shardwright.codegen.planner.basis.boxed import dims_fit, fits
 from shardwright.codegen.planner.basis.digits import Digits, tail
 from shardwright.codegen.planner.basis.permutes import permuted
@@ -43,7 +48,7 @@ class StepBoxes:
     """What a step by boxes is said to be: constants of the module, by the name they begin with.
 
     `before`, `after`: per dimension (extent, cuts), a cut the digits of a position that it goes by.
-    `senders`: see the template. `ids`: in which order of devices each side counts positions.
+    `senders`: see the support module. `ids`: in which order of devices each side counts positions.
     """
 
     before: tuple[tuple[int, tuple[Digits, ...]], ...]
@@ -70,7 +75,7 @@ class Block:
 
     @property
     def uses(self) -> frozenset[OwnName]:
-        """The module's own functions and constants that it needs."""
+        """What the statements need."""
         return frozenset(name for statement in self.statements for name in statement.uses)
 
     def lines(self, result: str = "x") -> Iterator[str]:
@@ -90,8 +95,8 @@ class Blocks:
     itemsize: int
     ids: Integers  # by rank
     axes: ProgramAxes | None
-    started: str = "0"  # what a reduction starts from, as a Python expression
-    empty: str = "0"  # what terms hold that have no value, as a Python expression
+    started: PythonValue = ZERO  # what a reduction starts from
+    empty: PythonValue = ZERO  # what terms hold that have no value
 
     def of(self, number: int, step: Step) -> Block:
         """Return the block of a plan's step, which is the number-th."""
@@ -122,14 +127,16 @@ class Blocks:
             pairs_of(tuple(digit for dim in layout.dims for digit in dim.digits))
             for layout in (before, after)
         ]
-        ids = () if self.axes is not None else _ids_of(before, after, self.source)
-        named = f"_permuted({', '.join([*map(str, numbers), *ids])})"
+        named = ", ".join(map(str, [self.ids.size, *numbers]))
+        if self.axes is None:
+            named += f", ids=({', '.join(_ids_of(before, after, self.source))})"
         ends = [self._ranks_of(layout) for layout in (before, after)]
         sends = [pair for pair in permuted(*ends) if pair[0] != pair[1]]
         nbytes = math.prod(after.local_shape) * self.itemsize
         received = np.zeros(self.ids.size, dtype=np.int64)
         received[[receiver for _, receiver in sends]] = nbytes
-        made = Statement("lax.ppermute", ("x", "AXES", named), ("_permuted", "_number"))
+        pairs = ("x", "AXES", f"sends_along({named})")
+        made = Statement("lax.ppermute", pairs, ("lax", "sends_along"))
         asked = (Collective("collective-permute", nbytes, sends),) if sends else ()
         return Block((made,), received, asked=asked)
 
@@ -147,15 +154,15 @@ class Blocks:
         """Make terms of replicas: that of coordinate 0 keeps what it holds."""
         digits = pairs_of(tuple(digit for dim in _new(before, after) for digit in dim.digits))
         index, uses = self._index(digits)
-        arguments = (f"{index} == 0", "x", self.empty)
-        return Statement("jnp.where", arguments, (*uses, *_empty_of(self.empty)))
+        arguments = (f"{index} == 0", "x", self.empty.text)
+        return Statement("jnp.where", arguments, ("jnp", *uses, *self.empty.uses))
 
     def _index(self, digits: Digits) -> tuple[str, tuple[OwnName, ...]]:
         """Return the number that digits of this device's position make, and what it uses."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is None:
-            return f"_number({digits}, lax.axis_index(AXES))", ("_number",)
-        return f"lax.axis_index({quoted(names)})", ()
+            return f"number_of({digits}, lax.axis_index(AXES))", ("number_of", "lax")
+        return f"lax.axis_index({quoted(names)})", ("lax",)
 
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
@@ -191,7 +198,7 @@ class Blocks:
         for axis, size in enumerate(after.local_shape):
             if shape[axis] > size:
                 cut = ("x", "0", str(size), f"axis={axis}")
-                made.append(Statement("lax.slice_in_dim", cut))
+                made.append(Statement("lax.slice_in_dim", cut, ("lax",)))
         return made, asked
 
     def _ask(self, mesh: Mesh, op: str, elements: int, digits: Digits) -> Collective:
@@ -204,19 +211,19 @@ class Blocks:
     def _slice(self, change: StepChange, size: int) -> Statement:
         index, uses = self._index(change.digits)
         how = ("x", f"{index} * {size}", str(size), f"axis={change.axis}")
-        return Statement("lax.dynamic_slice_in_dim", how, uses)
+        return Statement("lax.dynamic_slice_in_dim", how, ("lax", *uses))
 
     def _collective(self, mesh: Mesh, op: str, digits: Digits, how: list[str]) -> Statement:
         """Return `lax.op` over the axes that digits of the positions of a mesh are, or among the
         groups that they make."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
-            return Statement(f"lax.{op}", ("x", quoted(names), *how))
-        inside = [str(pair) for pair in digits]
+            return Statement(f"lax.{op}", ("x", quoted(names), *how), ("lax",))
+        inside = [str(self.ids.size), *map(str, digits)]
         if self.axes is None:
-            inside = [_ids_name(mesh, self.source), *inside]
-        groups = f"axis_index_groups=_groups({', '.join(inside)})"
-        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("_groups",))
+            inside.append(f"ids={_ids_name(mesh, self.source)}")
+        groups = f"axis_index_groups=groups_along({', '.join(inside)})"
+        return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("lax", "groups_along"))
 
     def _summed(self, number: int, step: ReduceStep) -> Block:
         before, after = step.reduction.before, step.reduction.after
@@ -254,7 +261,7 @@ class Blocks:
         return [
             Statement("x.reshape", extents),
             self._collective(mesh, "all_to_all", change.digits, how),
-            Statement(f"jnp.{reduction.operator}", ("x", f"axis={axis}")),
+            Statement(f"jnp.{reduction.operator}", ("x", f"axis={axis}"), ("jnp",)),
         ]
 
     def _block(self, made: list[Statement], asked: list[Collective]) -> Block:
@@ -274,23 +281,20 @@ class Blocks:
         return total * self.itemsize
 
     def _by_boxes(self, number: int, step: Step) -> Block:
-        named = ["x", f"BEFORE_{number}", f"AFTER_{number}", f"SENDERS_{number}"]
+        named = ["x", "AXES", str(self.ids.size)]
+        named += [f"BEFORE_{number}", f"AFTER_{number}", f"SENDERS_{number}"]
         boxes = boxes_of(step, self.source)
-        named += boxes.ids if self.axes is None else ()
-        empty = "0"
+        named += [f"ids=({', '.join(boxes.ids)})"] if self.axes is None else []
+        empty, uses = ZERO, list[OwnName](["moved_by_boxes"])
         if isinstance(step, ReduceStep):
+            uses.append("jnp")
             named += [f"reduce=jnp.{_BINARY[step.reduction.operator]}"]
             empty = self.started
         elif _new(step.exchange.source, step.exchange.target):
             empty = self.empty
-        named += [f"empty={empty}"] if empty != "0" else []
-        moved = Statement("_moved", tuple(named), _empty_of(empty))
-        return Block((moved,), self._received(step), boxes, is_padded=empty == "0")
-
-
-def _empty_of(value: str) -> tuple[OwnName, ...]:
-    """Return the constant that a value is, if it is one."""
-    return ("EMPTY",) if value == "EMPTY" else ()
+        named += [f"empty={empty.text}"] if empty != ZERO else []
+        moved = Statement("moved_by_boxes", tuple(named), (*uses, *empty.uses))
+        return Block((moved,), self._received(step), boxes, is_padded=empty == ZERO)
 
 
 def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:
@@ -316,7 +320,8 @@ def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
         size = max(shape[axis], new.size * (new.parts // old.parts))
         ends.append((0, size - shape[axis]))
         shape[axis] = size
-    return [Statement("jnp.pad", ("x", str(tuple(ends))))] if any(end for _, end in ends) else []
+    pad = Statement("jnp.pad", ("x", str(tuple(ends))), ("jnp",))
+    return [pad] if any(end for _, end in ends) else []
 
 
 def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:

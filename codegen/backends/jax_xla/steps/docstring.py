@@ -23,8 +23,8 @@ def step_facts(
     that it brings to the busiest device.
     """
     return (
-        *side_lines("Source", "d1", str(plan.reshard.source), ends.source),
-        *side_lines("Target", "d2", str(plan.reshard.target), ends.target),
+        *side_lines("Source", "d1", str(plan.reshard.source), ends.source, "padded"),
+        *side_lines("Target", "d2", str(plan.reshard.target), ends.target, "padded"),
         *_term_lines(plan.reshard),
         "",
         *_step_lines(said, received),

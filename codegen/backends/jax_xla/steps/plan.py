@@ -11,18 +11,11 @@ import math
 import textwrap
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
-from shardwright.codegen.backends.jax_host import (
-    HostText,
-    axes_line,
-    axes_of,
-    host_text,
-    short_dims,
-)
+from shardwright.codegen.backends.jax_host import LIBRARIES, HostText, host_text, short_dims
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.backends.jax_xla.steps.blocks import (
     Block,
@@ -31,6 +24,7 @@ from shardwright.codegen.backends.jax_xla.steps.blocks import (
     quoted,
 )
 from shardwright.codegen.backends.jax_xla.steps.docstring import step_facts
+from shardwright.codegen.backends.jax_xla.steps.statements import ZERO, OwnName, PythonValue
 from shardwright.codegen.emit.context import (
     ModuleText,
     Said,
@@ -64,7 +58,7 @@ class Steps:
 
     `takes_term`, `gives_term`: whether the shards of the source, of the target, have a dimension of
     terms. `axes`: None where the meshes list their devices in different orders. `empty`: the value
-    of the constant EMPTY, which terms without a value hold; "" where there is none.
+    of the constant EMPTY, which terms without a value hold; None where there is none.
     """
 
     blocks: tuple[Block, ...]
@@ -73,23 +67,23 @@ class Steps:
     axes: ProgramAxes | None
     takes_term: bool
     gives_term: bool
-    empty: str
+    empty: PythonValue | None
 
     @property
-    def uses_groups(self) -> bool:
-        """Whether some collective goes by groups of devices."""
-        return any("_groups" in block.uses for block in self.blocks)
+    def _uses(self) -> frozenset[OwnName]:
+        own = frozenset(self.empty.uses if self.empty else ())
+        return own.union(*(block.uses for block in self.blocks))
 
     @property
-    def uses_permutes(self) -> bool:
-        """Whether some step is a permute of whole shards."""
-        return any("_permuted" in block.uses for block in self.blocks)
+    def calls(self) -> tuple[str, ...]:
+        """The functions of support that the module calls."""
+        used = self._uses - LIBRARIES.keys()
+        return tuple(sorted({"bits_from" if name == "EMPTY" else name for name in used}))
 
     @property
-    def uses_numbers(self) -> bool:
-        """Whether positions are read digit by digit."""
-        numbered = any("_number" in block.uses for block in self.blocks)
-        return self.uses_groups or self.boxes or numbered
+    def libraries(self) -> frozenset[str]:
+        """The libraries that the module uses."""
+        return self._uses & LIBRARIES.keys()
 
     @property
     def boxes(self) -> bool:
@@ -99,17 +93,26 @@ class Steps:
     @cached_property
     def lines(self) -> tuple[str, ...]:
         """The statements that make the target shard `y` of the source shard `x`, commented."""
-        found: list[str] = []
+        found = ["x = x[0]"] if self.takes_term else []
         last = len(self.blocks) - 1
         for number, (block, said) in enumerate(zip(self.blocks, self.said, strict=True)):
             found += _comment(f"{number + 1}. {said}")
             found += block.lines("y" if number == last else "x")
-        return (*(found or ["y = x"]), *(["y = y[None]"] if self.gives_term else []))
+        return (
+            *found,
+            *([] if self.blocks else ["y = x"]),
+            *(["y = y[None]"] if self.gives_term else []),
+        )
 
     @property
     def constant_lines(self) -> tuple[str, ...]:
-        """What steps by boxes are, as constants."""
+        """What steps by boxes are, as constants, and EMPTY."""
         found: list[str] = []
+        if self.empty:
+            found += ["# What a term without the value holds, as bits."]
+            found += [f"EMPTY = bits_from({self.empty.text}, DTYPE)"]
+        if self.boxes:
+            found += ["# Steps by boxes, by their number: see `moved_by_boxes`."]
         for number, block in enumerate(self.blocks, 1):
             if block.boxes is None:
                 continue
@@ -125,8 +128,8 @@ def steps_of(plan: Plan) -> Steps:
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
-    started = identity_text(reshard.source.operator, reshard.dtype, as_bits=False)
-    empty = identity_text(operator, reshard.dtype, as_bits=not reshard.adds)
+    started = identity(reshard.source.operator, reshard.dtype, as_bits=False)
+    empty = identity(operator, reshard.dtype, as_bits=not reshard.adds)
     make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, started, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
     uses_empty = any("EMPTY" in block.uses for block in blocks)
@@ -138,25 +141,25 @@ def steps_of(plan: Plan) -> Steps:
         axes,
         bool(reshard.source.unreduced),
         bool(reshard.target.unreduced),
-        identity_text(operator, reshard.dtype, as_bits=False) if uses_empty else "",
+        identity(operator, reshard.dtype, as_bits=False) if uses_empty else None,
     )
 
 
-def identity_text(operator: Operator, dtype: str, as_bits: bool) -> str:
-    """Return what changes nothing under an operator, as a Python expression; `as_bits`: where
-    elements are integers of the dtype's width, the constant EMPTY."""
+def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
+    """Return what changes nothing under an operator; `as_bits`: where elements are integers of the
+    dtype's width, the constant EMPTY."""
     if operator == "sum":
-        return "0"
+        return ZERO
     lowest = operator == "max"
     if dtype == "bool":
-        return str(not lowest)
+        return PythonValue(str(not lowest))
     if not is_floating(dtype):
-        return f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}"
+        return PythonValue(f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
     if as_bits:
-        return "EMPTY"
+        return PythonValue("EMPTY", ("EMPTY",))
     if dtype == "float8_e4m3fn":  # it has no infinity
-        return f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}"
-    return "-jnp.inf" if lowest else "jnp.inf"
+        return PythonValue(f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
+    return PythonValue("-jnp.inf" if lowest else "jnp.inf", ("jnp",))
 
 
 def _digits(step: Step) -> Digits:
@@ -223,7 +226,7 @@ class StepsText:
         return short_dims(self.ends.target)
 
 
-def steps_text(plan: Plan, command: str, tested: str) -> StepsText:
+def steps_text(plan: Plan, command: str) -> StepsText:
     """Return the texts of a plan that is emitted step by step."""
     ends, how = ends_of(plan), plan.once(steps_of)
     received = [int(block.received.max()) for block in how.blocks]
@@ -232,27 +235,23 @@ def steps_text(plan: Plan, command: str, tested: str) -> StepsText:
         "",
         f"On the wire {how.wire[0]} bytes into the busiest device.",
     )
-    said = Said(title(plan), facts, tested)
+    said = Said(title(plan), facts)
     functions = box_functions(as_vectors(ends))
     module = text_of(plan, command, PYTHON, functions, said, ends)
     host = host_text(plan, module, ends)
     if how.axes is not None:
-        host = replace(host, **_program_text(plan, how.axes, host))
+        host = _on_program_axes(plan, how.axes, host)
     return StepsText(module, host, how, ends)
 
 
-def _program_text(plan: Plan, axes: ProgramAxes, host: HostText) -> dict[str, Any]:
-    """Return the source's side on the axes of the program."""
+def _on_program_axes(plan: Plan, axes: ProgramAxes, host: HostText) -> HostText:
+    """Return the host side with the source's on the axes of the program."""
     source = plan.reshard.source
-    sizes = [(name, size) for name, (_, size) in zip(axes.names, axes.digits, strict=True)]
-    others = host.axes_lines[len(axes_line("SOURCE_AXES", axes_of(source))) :]
+    sizes = tuple((name, size) for name, (_, size) in zip(axes.names, axes.digits, strict=True))
     dims = [_entry(axes, source, dim.axes) for dim in source.dims]
     terms = [_entry(axes, source, source.unreduced)] if source.unreduced else []
-    return {
-        "axes_lines": (*axes_line("SOURCE_AXES", sizes), *others),
-        "source_spec": f"P({', '.join(terms + dims)})",
-        "kernel_axes": quoted(axes.names),
-    }
+    spec = f"P({', '.join(terms + dims)})"
+    return replace(host, axes=(sizes, host.axes[1]), specs=(spec, host.specs[1]))
 
 
 def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> str:

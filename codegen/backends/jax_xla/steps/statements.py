@@ -5,15 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.emit.python_text import called
 
-OwnName = Literal["_number", "_groups", "_permuted", "EMPTY"]
+OwnName = Literal[
+    "number_of", "groups_along", "sends_along", "moved_by_boxes", "EMPTY", "jnp", "lax"
+]
+"""Functions of support, constants of the module, and libraries."""
+
+
+@dataclass(frozen=True)
+class PythonValue:
+    """A Python expression, and what it uses."""
+
+    text: str
+    uses: tuple[OwnName, ...] = ()
+
+
+ZERO = PythonValue("0")
 
 
 @dataclass(frozen=True)
 class Statement:
-    """`x = function(arguments)`, or `x = x` without a function; `uses`: the module's own functions
-    and constants that stand in the arguments."""
+    """`x = function(arguments)`, or `x = x` without a function; `uses`: what
+    its arguments need, and the function where that is one of support or a library."""
 
     function: str
     arguments: tuple[str, ...]
@@ -23,15 +37,4 @@ class Statement:
         """Return the statement with another name in the place of the first `x`."""
         if not self.function:
             return [f"{name} = x"]
-        return called(f"{name} = {self.function}", list(self.arguments))
-
-
-def called(function: str, arguments: list[str]) -> list[str]:
-    """Return a call for one indentation, as a formatter breaks it."""
-    room = WIDTH - len(INDENT)
-    joined = ", ".join(arguments)
-    if len(f"{function}({joined})") <= room:
-        return [f"{function}({joined})"]
-    if len(INDENT + joined) <= room:
-        return [f"{function}(", INDENT + joined, ")"]
-    return [f"{function}(", *(f"{INDENT}{argument}," for argument in arguments), ")"]
+        return called(f"{name} = {self.function}", list(self.arguments), indents=1)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -46,13 +47,14 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """Return what the compiler makes of `reshard`; with `job.files`, the program is saved too."""
     # A module in plain JAX has no staging areas of its own.
     is_kernel = job.emitted == job.backend
-    memory.check(module, job.target, module.STAGING_BYTES if is_kernel else 0)
+    memory.check(module, job.target, module._HOST.program.staging_bytes if is_kernel else 0)
     _set_widths(module, job)
     program = _whole(module, job.target) if _same_devices(module) else _inner(module, job.target)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         code = _with_stated(_compiled(program), module, is_kernel)
-    own = [str(each.message) for each in said if each.filename == module.__file__]
+    home = Path(str(module.__file__)).parent.parent  # of the support modules too
+    own = [str(each.message) for each in said if home in Path(each.filename).parents]
     code = replace(code, warning="; ".join(dict.fromkeys(own)))
     if job.files is not None:
         save(job.files, _artifacts(module, job, program))
@@ -105,7 +107,7 @@ def _inner(module: ModuleType, topology: str) -> _Program:
     union = Mesh(np.array(_placed(module, topology)), ("device",))
     shape = (len(ranks), *module.LOCAL_SOURCE_SHAPE)
     rows = NamedSharding(union, PartitionSpec("device"))
-    return _Program(lambda x: module._program(x, union, False), _argument(module, shape, rows))
+    return _Program(lambda x: module._HOST.stacked(x, union), _argument(module, shape, rows))
 
 
 def _set_widths(module: ModuleType, job: Job) -> None:

@@ -16,7 +16,7 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import Digits, Rout
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
-from shardwright.codegen.backends.pallas_tpu.slots import reach, widest
+from shardwright.codegen.backends.pallas_tpu.slots import reaches, widest
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import IndexFunction
 from shardwright.ir.exchange import Exchange
@@ -25,8 +25,9 @@ from shardwright.ir.exchange import Exchange
 @dataclass(frozen=True)
 class Routed:
     """`window`: what a tile fits, by dimension of the tensor; a slot holds one or (spread) the
-    source shard with what windows reach beyond it. `pack_padding`: what windows need beyond the
-    source shard. `unpack_shape`: what they reach of the target shard; `incoming`: its tiles.
+    source shard as far as windows reach. `source_reach`, `target_reach`: how far windows reach into
+    shards, at least to their ends; `pads`: whether beyond that of the source shard; `incoming`: the
+    tiles of a target shard.
     """
 
     name: Literal["routed", "spread"]
@@ -36,27 +37,23 @@ class Routed:
     schedule: RoutedSchedule
     window: Shape
     slot: Slot
-    pack_padding: str
-    unpack_shape: Shape
+    source_reach: Shape
+    target_reach: Shape
+    pads: bool
     incoming: int
-    template: str = "pallas_tpu/routed"
-    leaves_padding: bool = True
 
     @staticmethod
     def every(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
         """Yield the forms of an exchange."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
-        ends = [reach(exchange, axis, window[axis]) for axis in axes]
-        source, target = exchange.source.local_shape, exchange.target.local_shape
-        reached = tuple(max(end, size) for (end, _), size in zip(ends, source, strict=True))
-        more = [end - size for end, size in zip(reached, source, strict=True)]
+        source_reach, target_reach = reaches(exchange, window)
         widths = grid.widths(exchange)
         routed = routed_schedule(tuple(widths), grid.digits)
         spread = spread_schedule(tuple(widths), grid.digits)
         for schedule, slots in (
             (routed, Slot.every(window, itemsize, tuple(widths.values()))),
-            (spread, Slot.every(reached, itemsize)),
+            (spread, Slot.every(source_reach, itemsize)),
         ):
             for slot in slots:
                 yield Routed(
@@ -67,10 +64,9 @@ class Routed:
                     schedule=schedule,
                     window=window,
                     slot=slot,
-                    pack_padding=f"[{', '.join(f'(0, {n})' for n in more)}]" if any(more) else "",
-                    unpack_shape=tuple(
-                        max(end, size) for (_, end), size in zip(ends, target, strict=True)
-                    ),
+                    source_reach=source_reach,
+                    target_reach=target_reach,
+                    pads=source_reach != exchange.source.local_shape,
                     incoming=math.prod(tiles.max_peers_of_target for tiles in exchange.dims)
                     * exchange.rule.pieces,
                 )
@@ -81,26 +77,6 @@ class Routed:
         return self.name == "spread"
 
     @property
-    def part(self) -> str:
-        """Which part of a slot a move takes, as a Python expression; empty for all of it."""
-        if not self.slot.sized:
-            return ""
-        last = self.slot.sized[-1]
-        slices = []
-        for axis, unit in enumerate(self.slot.units[: last + 1]):
-            if axis in self.slot.sized:
-                size = f"moves[first + {2 + self.slot.sized.index(axis)}]"
-                slices.append(f"pl.ds(0, {size if unit == 1 else f'_multiple({size}, {unit})'})")
-            else:
-                slices.append("slice(None)")
-        return f"({', '.join(slices)},)" if len(slices) == 1 else f"({', '.join(slices)})"
-
-    @property
-    def is_hinted(self) -> bool:
-        """Whether the compiler is told what divides the sizes of moves."""
-        return any(self.slot.units[axis] > 1 for axis in self.slot.sized)
-
-    @property
     def held_shape(self) -> Shape:
         """The extents of what a slot holds, in its order of dimensions."""
         return tuple(self.slot.held[axis] for axis in self.slot.order)
@@ -109,11 +85,6 @@ class Routed:
     def is_padded(self) -> bool:
         """Whether a slot is larger than what it holds, so that parts can be of whole units."""
         return not self.slot.dense and self.slot.shape != self.held_shape
-
-    @property
-    def columns(self) -> int:
-        """Numbers of a move: from where, to where, and sizes."""
-        return 2 + len(self.slot.sized)
 
     @property
     def offset_lines(self) -> tuple[str, ...]:
@@ -166,8 +137,8 @@ class Routed:
         slot, devices = self.slot.elements, exchange.ranks.size
         source, target = exchange.source, exchange.target
         held, window = self._padded(self.slot.held), self._padded(self.window)
-        shards = self._padded(source.local_shape) * source.mesh.size if self.pack_padding else 0
-        shards += 2 * self._padded(self.unpack_shape) * target.mesh.size
+        shards = self._padded(source.local_shape) * source.mesh.size if self.pads else 0
+        shards += 2 * self._padded(self.target_reach) * target.mesh.size
         packed = (schedule.starts * (held + slot) + schedule.places * slot) * devices
         read = window if self.spreads else slot
         if self.spreads and self.slot.dense:

@@ -6,46 +6,76 @@ have, and what is traced must account for what every device lacks. In a worker o
 
 from __future__ import annotations
 
+import dis
 import inspect
 import math
-from collections.abc import Sequence
-from types import CodeType, ModuleType
+import sys
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 from shardwright.codegen.backends.pallas_tpu.contract import KERNELS
 from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import MismatchError, named, names
+from shardwright.codegen.verify.compare import MismatchError, named
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir.errors import one_of
 
 Held = tuple[Sequence[int], ...]
 """The tensor indices that a device holds, for each dimension."""
 
-DIVIDE = {"div": "_div", "rem": "_rem"}
-"""The functions in which a module divides, and in which dividends are checked."""
+DIVIDE = ("div", "rem")
+"""The functions in which kernels divide, by the operations of `lax`, and in which dividends are
+checked."""
+
+KERNEL_FILES = "pallas_"
+"""What the names of those support modules begin with that kernels run in."""
+
+
+def program_of(module: ModuleType) -> Any:
+    """Return what a module does within `shard_map`. MismatchError if it has none."""
+    return named(named(module, "_HOST"), "program")
 
 
 def form_of(module: ModuleType) -> str:
-    """Return the form that a module states. MismatchError if it is none."""
-    form: str = named(module, "FORM")
+    """Return the form that a module's program states. MismatchError if it is none."""
+    form: str = named(program_of(module), "form")
     if form not in KERNELS:
-        raise MismatchError(f"FORM: got: {form!r}, expected: {one_of(KERNELS)}")
+        raise MismatchError(f"form: got: {form!r}, expected: {one_of(KERNELS)}")
     return form
+
+
+def modules_of(module: ModuleType) -> list[ModuleType]:
+    """Return a module and the support modules that its kernels run in."""
+    home = module.__name__.rpartition(".")[0].rpartition(".")[0]
+    start = f"{home}._support.{KERNEL_FILES}"
+    support = [found for name, found in sorted(sys.modules.items()) if name.startswith(start)]
+    return [module, *support]
 
 
 def check_names(module: ModuleType, case: Case) -> None:
     """Raise MismatchError where a name is missing that checks of kernels rely on."""
-    kernels = KERNELS[form_of(module)]
+    kernels, program = KERNELS[form_of(module)], program_of(module)
     sending = kernels.sending if any(lacking(case).values()) else ()
-    names(module, (*kernels.kernels, *kernels.constants, *sending))
-    for name, function in inspect.getmembers(module, inspect.isfunction):
-        if function.__module__ != module.__name__:
-            continue
-        for operation in sorted(DIVIDE.keys() & _names(function.__code__)):
-            if name != DIVIDE[operation]:
-                raise MismatchError(
-                    f"{name} divides by lax.{operation}, of which dividends are not checked: "
-                    f"expected in {DIVIDE[operation]} only"
-                )
+    for name in (*kernels.kernels, *kernels.tables, *sending):
+        named(program, name)
+    for each in modules_of(module):
+        for name, function in _functions(each):
+            for operation in sorted({*DIVIDE} & _attributes(function.__code__)):
+                if name != operation:
+                    raise MismatchError(
+                        f"{name} divides by lax.{operation}, of which dividends are not checked: "
+                        f"expected in {operation} only"
+                    )
+
+
+def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
+    """Yield the functions that a module has, those of its classes too, by name."""
+    for owner in (module, *(each for each in vars(module).values() if isinstance(each, type))):
+        for name, found in vars(owner).items():
+            function = inspect.unwrap(getattr(found, "fget", None) or found)
+            own = getattr(function, "__module__", "") == module.__name__
+            if own and isinstance(function, FunctionType):
+                yield name, function
 
 
 def lacking(case: Case) -> dict[int, int]:
@@ -69,7 +99,9 @@ def _shared(some: Sequence[int], others: Sequence[int]) -> int:
     return len(range(max(some.start, others.start), min(some.stop, others.stop)))
 
 
-def _names(code: CodeType) -> set[str]:
-    """Return the names that code, and functions within it, looks up."""
-    inner = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*inner)
+def _attributes(code: CodeType) -> set[str]:
+    """Return the attributes that code, and functions within it, looks up."""
+    inner = (_attributes(each) for each in code.co_consts if isinstance(each, CodeType))
+    loads = ("LOAD_ATTR", "LOAD_METHOD")
+    own = {step.argval for step in dis.get_instructions(code) if step.opname in loads}
+    return own.union(*inner)

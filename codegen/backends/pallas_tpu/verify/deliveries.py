@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from types import ModuleType
 
-from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of, lacking
+from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of, lacking, program_of
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event
 from shardwright.codegen.verify.case import Case
@@ -33,10 +33,13 @@ def check_deliveries(module: ModuleType, traces: Traces) -> None:
     form = form_of(module)
     if form not in ("routed", "spread"):
         return
-    held, spreads = _held(traces, module.SLOTS), form == "spread"
+    schedule = program_of(module).schedule
+    held, spreads = _held(traces, schedule.slots), form == "spread"
     for sender in range(len(traces)):
-        for number, (offset, slot) in enumerate(zip(module.OFFSETS, module.ARRIVES, strict=True)):
-            receiver = _farther(sender, offset, module.DIGITS)
+        for number, (offset, slot) in enumerate(
+            zip(schedule.offsets, schedule.arrives, strict=True)
+        ):
+            receiver = _farther(sender, offset, schedule.digits)
             wanted = sender, 0 if spreads else number
             if held[receiver, slot] != wanted:
                 raise MismatchError(

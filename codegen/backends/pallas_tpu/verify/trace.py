@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,7 +19,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of
+from shardwright.codegen.backends.pallas_tpu.verify.contract import (
+    form_of,
+    modules_of,
+    program_of,
+)
 from shardwright.codegen.verify.compare import MismatchError
 
 BARRIER = "barrier"
@@ -97,12 +101,14 @@ def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
     try:
         # Where a device is not in a mesh, its position there may divide by zero: it is not used.
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
-            unpacks = form_of(module) == "windows"
-            if sends or not unpacks:
-                module._kernel(**_arguments(module, module._kernel, sends))
-            for block in np.ndindex(module.BLOCKS) if unpacks else ():
+            program, unpacks = program_of(module), form_of(module) == "windows"
+            if not unpacks:
+                program.kernel(**_arguments(module, program.kernel, sends))
+            elif sends:
+                program.push_kernel(**_arguments(module, program.push_kernel, sends))
+            for block in np.ndindex(program.tiling.blocks) if unpacks else ():
                 recorder.block = block
-                module._unpack_kernel(**_arguments(module, module._unpack_kernel, sends))
+                program.unpack_kernel(**_arguments(module, program.unpack_kernel, sends))
     except (AttributeError, TypeError, ValueError) as error:
         raise MismatchError(f"the kernel's events cannot be read: {error}") from error
     except (FloatingPointError, OverflowError) as error:
@@ -113,37 +119,38 @@ def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
 def _arguments(module: ModuleType, kernel: Callable[..., None], sends: bool) -> dict[str, Any]:
     """Return what stands for each parameter of a kernel: buffers, the table of ranks,
     semaphores."""
-    shapes = _shapes(module, sends)
+    program, shapes = program_of(module), _shapes(module, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
         given[name] = _Ref(name, shapes[name]) if name in shapes else _Semaphores(name)
     if "order" in given:
-        given["order"] = module.ORDER
+        given["order"] = program.order
     if "moves" in given:
-        given["moves"] = np.array(module.MOVES, dtype=np.int32).ravel()
+        given["moves"] = np.array(program.schedule.moves, dtype=np.int32).ravel()
     return given
 
 
 def _shapes(module: ModuleType, sends: bool) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the kernels' buffers; of those in HBM what memory has room for."""
-    form = form_of(module)
+    form, program = form_of(module), program_of(module)
     if form in ("routed", "spread"):
-        return dict.fromkeys(("x", "slots"), (module.SLOTS, *module.SLOT))
+        return dict.fromkeys(("x", "slots"), (program.schedule.slots, *program.slot.shape))
     if form == "slots":
-        return {"x": (module.OUT_SLOTS, *module.SLOT), "y": (module.IN_SLOTS, *module.SLOT)}
+        return dict(zip(("x", "y"), program.buffers(), strict=True))
     x, y = (
-        tuple((shape or (1,))[axis] for axis in module.VIEW)
+        tuple((shape or (1,))[axis] for axis in program.view)
         for shape in (module.LOCAL_SOURCE_SHAPE, module.LOCAL_TARGET_SHAPE)
     )
     if form == "direct":
         return {"x": x, "y": y}
-    units = zip(x, module.UNIT, strict=True)
+    tiling = program.tiling
+    units = zip(x, tiling.unit, strict=True)
     return {
         "x": tuple(-(-extent // unit) * unit for extent, unit in units),
-        "y": module.CHUNK,
-        "stage": module.STAGE if sends else (),
-        "windows": _two(module.WINDOW),
-        "chunks": _two(module.CHUNK),
+        "y": tiling.chunk,
+        "stage": tiling.stage if sends else x,
+        "windows": _two(tiling.window),
+        "chunks": _two(tiling.chunk),
     }
 
 
@@ -196,6 +203,11 @@ class _Ref:
         pass
 
 
+def _window(part: _Ref | Window) -> Window:
+    """Return a part of a buffer, of which the whole is one."""
+    return part[()] if isinstance(part, _Ref) else part
+
+
 def _range(key: object, extent: int) -> tuple[int, int]:
     if isinstance(key, slice):
         return 0, extent
@@ -237,22 +249,32 @@ class _Recorder:
 
     def remote(
         self,
-        read: Window,
-        write: Window,
+        source: _Ref | Window,
+        target: _Ref | Window,
         sent: object,
         received: object,
         *,
         device_id: int,
         **_: object,
     ) -> SimpleNamespace:
+        read, write = _window(source), _window(target)
         copy = Copy(read, write, int(device_id), _named(sent), _named(received))
+
+        def wait_both() -> None:
+            self.wait(sent, read.elements)
+            self.wait(received, write.elements)
+
         return SimpleNamespace(
             start=lambda: self.start(copy),
             wait_send=lambda: self.wait(sent, read.elements),
             wait_recv=lambda: self.wait(received, write.elements),
+            wait=wait_both,
         )
 
-    def local(self, read: Window, write: Window, semaphore: object) -> SimpleNamespace:
+    def local(
+        self, source: _Ref | Window, target: _Ref | Window, semaphore: object
+    ) -> SimpleNamespace:
+        read, write = _window(source), _window(target)
         copy = Copy(read, write, self.rank, "", _named(semaphore))
         return SimpleNamespace(
             start=lambda: self.start(copy),
@@ -286,7 +308,8 @@ def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> A
 
 @contextmanager
 def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Bind the module's names for jax to stand-ins, inside, and back."""
+    """Bind the names for jax of a module, and of its support modules, to stand-ins, inside, and
+    back."""
     jnp = SimpleNamespace(
         int32=np.int32,
         where=lambda condition, a, b: a if condition else b,
@@ -311,13 +334,16 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         ),
         "lax": SimpleNamespace(fori_loop=_loop, axis_index=lambda _: np.int32(recorder.rank)),
         "jnp": jnp,
-        "_numpy": lambda *_: jnp,
+        "numpy_of": lambda *_: jnp,
         "np": SimpleNamespace(int32=np.int32),
-        "_div": lambda a, b: recorder.divided(a) // b,
-        "_rem": lambda a, b: recorder.divided(a) % b,
+        "div": lambda a, b: recorder.divided(a) // b,
+        "rem": lambda a, b: recorder.divided(a) % b,
         # What is computed in VMEM has no events.
-        "_pass": lambda *_: None,
-        "_merge": lambda *_: None,
+        "fill": lambda *_: None,
+        "merge": lambda *_: None,
     }
-    with patch.dict(vars(module), stand_ins):
+    with ExitStack() as patches:
+        for each in modules_of(module):
+            used = {name: found for name, found in stand_ins.items() if name in vars(each)}
+            patches.enter_context(patch.dict(vars(each), used))
         yield

@@ -29,16 +29,16 @@ _SCRATCH = ("global_scratch", "profile_scratch")
 
 def types(module: ModuleType) -> dict[str, str]:
     """Return Triton's type of each argument that is passed when the kernel runs, in order."""
-    bits = 8 * DTYPES[module.DTYPE] * module.ALIGNED[0]
+    bits = 8 * DTYPES[module.DTYPE] * module._HOST.tiles.width
     element = "u8" if bits == 8 else f"i{bits}"
-    return {"peers": "*i64", "out": f"*{element}", "receiver": "i32", "me": "i32"}
+    given = {"peers": "*i64", "out": f"*{element}", "receiver": "i32", "me": "i32"}
+    return {name: kind for name, kind in given.items() if name in module.pull_kernel.arg_names}
 
 
 def constants(module: ModuleType) -> dict[str, int]:
     """Return the other arguments, which are compiled in, with the values that the module passes."""
     names = [name for name in module.pull_kernel.arg_names if name not in types(module)]
-    unit, lanes, *blocks = module.ALIGNED
-    return dict(zip(names, (unit, lanes, *module.BLOCK, *blocks), strict=True))
+    return dict(zip(names, module._HOST.tiles.constants(True), strict=True))
 
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
@@ -50,7 +50,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
         **kernel_facts(target, metadata, resources),
         "constants": constants(module),
         "arguments": arguments(types(module), _MEANING),
-        "grid": "(source shards that meet the target shard) * PIECES * blocks, 1, 1",
+        "grid": "tiles of a target shard * blocks of the largest, 1, 1",
         "launches": _launches(module),
     }
     return lines_of(about)
@@ -75,20 +75,13 @@ def arguments(kinds: dict[str, str], meaning: dict[str, str]) -> list[dict[str, 
 
 def _launches(module: ModuleType) -> list[dict[str, Any]]:
     """Return the launch of each device whose target shard is not empty, by device id."""
-    by_id = sorted((device_id, place) for place, device_id in enumerate(module.TARGET_IDS))
-    sources = {device_id: place for place, device_id in enumerate(module.SOURCE_IDS)}
+    given = [name for name in ("receiver", "me") if name in types(module)]
     return [
         {
             "device": device_id,
-            "receiver": place,
-            "me": sources.get(device_id, -1),
-            "grid": [_programs(module, place), 1, 1],
+            **dict(zip(given, module._HOST.places(device_id), strict=True)),
+            "grid": [module._HOST.tiles.programs(True), 1, 1],
         }
-        for device_id, place in by_id
+        for device_id in sorted(module.TARGET_IDS)
         if math.prod(module.target_shape(device_id))
     ]
-
-
-def _programs(module: ModuleType, receiver: int) -> int:
-    met = math.prod(module.senders.fn(receiver)[1::2])
-    return int(met * module.PIECES * math.prod(module.ALIGNED[2:]))

@@ -89,7 +89,7 @@ def _gpu(name: str) -> GPUTarget:
 def _source(module: ModuleType, grouped: bool) -> ASTSource:
     """Return the kernel as the module's launches call it."""
     if grouped:
-        kernel, given = module.copy_kernel, group_launch.TYPES
+        kernel, given = module._HOST.kernel, group_launch.TYPES
         values = group_launch.constants(module)
     else:
         kernel, given = module.pull_kernel, launch.types(module)

@@ -1,0 +1,241 @@
+"""The text of a module's exchange: the body of `_exchange`, and what it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+import sympy
+
+from shardwright.codegen.backends.jax_xla.collectives import Collectives
+from shardwright.codegen.backends.jax_xla.fetches import Fetches
+from shardwright.codegen.backends.jax_xla.groups import Groups
+from shardwright.codegen.backends.jax_xla.ragged import Ragged
+from shardwright.codegen.backends.jax_xla.rounds import Rounds
+from shardwright.codegen.backends.jax_xla.steps.plan import Steps
+from shardwright.codegen.backends.lines import printed, pruned
+from shardwright.codegen.backends.peers import Peers, PlainPeerEnds
+from shardwright.codegen.emit.context import constant_lines
+from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
+from shardwright.codegen.emit.python_text import called
+from shardwright.ir.algebra.identities import simplify
+from shardwright.ir.algebra.index import Index, Value, mod
+from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import Layout, unnamed
+
+How = Collectives | Groups | Fetches | Rounds | Ragged | Steps
+Function = tuple[str, ...]
+"""The lines of a function."""
+
+MOVES = "MOVES"
+"""The constant that is all that moves."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """`lines`: the body of `_exchange`; `calls`: the functions of support modules, by module;
+    `libraries`: of `jnp` and `lax` those that the body uses; `constants`: tables; `functions`: of
+    positions; `moves`: the constant MOVES, where there is one."""
+
+    lines: tuple[str, ...]
+    calls: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    libraries: frozenset[str] = frozenset()
+    constants: tuple[str, ...] = ()
+    functions: tuple[Function, ...] = ()
+    moves: tuple[str, ...] = ()
+
+
+def transport_of(how: How, exchange: Exchange, some_local: bool) -> Transport:
+    """Return the text of an exchange of tensors of one dimension or more."""
+    shape = repr(exchange.target.local_shape)
+    match how:
+        case Collectives(lines=lines):
+            return Transport(lines, libraries=how.libraries)
+        case Groups(join=join):
+            lines = (f"y = among_groups(x, {MOVES}, AXES)", *join.lines_of_rows)
+            return _by_rule(exchange, some_local, lines, ("among_groups",))
+        case Ragged(axis=axis, unit=unit):
+            more = [f"unit={unit}"] if unit > 1 else []
+            given = ["x", MOVES, "AXES", repr(how.target_rows), str(axis), *more]
+            lines = (*how.lines_before, *called("y = ragged", given, indents=1), *how.lines_after)
+            ragged = _by_rule(exchange, some_local, lines, ("ragged",))
+            return replace(ragged, libraries=how.libraries)
+        case Fetches():
+            return _fetches(how)
+        case Rounds(table=table) if table:
+            return _listed_rounds(how, shape)
+        case Rounds():
+            rounds = called("rounds = rounds_of", _rounds_arguments(how, exchange), indents=1)
+            lines, call = _rounds_lines(how, shape)
+            calls = (call, "rounds_of")
+            number = _round_of(how, exchange)
+            return _by_rule(exchange, some_local, (*rounds, *lines), calls, number)
+        case Steps(lines=lines):
+            return Transport(
+                lines,
+                {"xla_steps": how.calls} if how.calls else {},
+                how.libraries,
+                how.constant_lines,
+            )
+        case _:
+            assert_never(how)
+
+
+def _by_rule(
+    exchange: Exchange,
+    some_local: bool,
+    lines: tuple[str, ...],
+    calls: tuple[str, ...],
+    *more: Function,
+) -> Transport:
+    """Return a text for which each end finds its peers."""
+    peers, rule = Peers(PlainPeerEnds(exchange, some_local)), exchange.rule
+    ends = ["_SOURCE.side", "_TARGET.side", "senders", "receivers"]
+    names: tuple[str, ...] = ("Exchange",)
+    if rule.pieces > 1:
+        ends.append(f"Cut({rule.pieces}, {rule.cut}, {rule.unit})")
+        names = ("Cut", "Exchange")
+    functions = (
+        _function("senders(receiver)", peers.senders_doc, peers.senders()),
+        _function("receivers(sender)", peers.receivers_doc, peers.receivers()),
+        *more,
+    )
+    return Transport(
+        lines,
+        {"boxes": names, "xla_program": calls},
+        functions=functions,
+        moves=tuple(called(f"{MOVES} = Exchange", ends)),
+    )
+
+
+def _function(signature: str, doc: str, lines: list[str]) -> Function:
+    return (f"def {signature}:", f'    """{doc}"""', *(f"    {line}" for line in lines))
+
+
+def _rounds_lines(how: Rounds, shape: str) -> tuple[tuple[str, ...], str]:
+    """Return what makes the target shard of the rounds, and the function that it calls."""
+    if how.join is None:
+        return tuple(
+            called("y = in_rounds", ["x", "rounds", "AXES", shape], indents=1)
+        ), "in_rounds"
+    stacked = f"y = stacked_rounds(x, rounds, AXES, {how.join.axis})"
+    return (stacked, *how.join.lines), "stacked_rounds"
+
+
+def _rounds_arguments(how: Rounds, exchange: Exchange) -> list[str]:
+    by_rank = how.kind in ("rotation", "mirror") and not exchange.same_order
+    more = ["by_shape=True"] * how.exact + ["by_rank=True"] * by_rank
+    return [MOVES, "round_of", *more]
+
+
+def _listed_rounds(how: Rounds, shape: str) -> Transport:
+    lines, call = _rounds_lines(how, shape)
+    return Transport(
+        (f"rounds = listed_rounds({MOVES}, ROUNDS)", *lines),
+        {"xla_program": (call, "listed", "listed_rounds")},
+        constants=(
+            "# For each round the rank that every rank sends a whole tile to, -1 for none.",
+            *_rows("ROUNDS", how.table),
+        ),
+        moves=(f"{MOVES} = listed(ROUNDS, _SOURCE.side, _TARGET.side)",),
+    )
+
+
+def _fetches(how: Fetches) -> Transport:
+    lines, calls = [], []
+    if not how.is_whole:
+        given = ["x", "_SOURCE", "_TARGET", "FETCHES", "AXES", repr(how.join.window)]
+        lines += called("y = fetched", given, indents=1)
+        calls.append("fetched")
+    if how.permutes:
+        lines.append(f"y = permuted({'x' if how.is_whole else 'y'}, AXES, FETCHES)")
+        calls.append("permuted")
+    elif how.is_whole:
+        lines.append("y = x")
+    several = len(how.dimensions) > 1
+    groups = "GROUPS" if how.members > 1 else "()"
+    return Transport(
+        (*lines, *how.gathers),
+        {"xla_program": tuple(sorted([*calls, "fetches", *(["along"] if several else [])]))},
+        how.libraries,
+        (
+            "# The rank whose box every rank fetches, and who then gather one another's.",
+            *constant_lines("FETCHES", [str(rank) for rank in how.senders]),
+            *(_rows("GROUPS", how.groups) if how.members > 1 else ()),
+            *_grid(how),
+        ),
+        moves=(f"{MOVES} = fetches(FETCHES, {groups}, _SOURCE.side, _TARGET.side)",),
+    )
+
+
+def _grid(how: Fetches) -> tuple[str, ...]:
+    """Return how many boxes of a group follow one another along each dimension, if along
+    several."""
+    if len(how.dimensions) < 2:
+        return ()
+    return (
+        "# How many boxes of a group stand along each dimension; its ranks are row-major in these.",
+        f"GRID = {how.join.grid!r}",
+    )
+
+
+def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
+    rows = [f"({', '.join(map(str, row))}{',' * (len(row) == 1)})" for row in table]
+    return constant_lines(name, rows)
+
+
+def _round_of(how: Rounds, exchange: Exchange) -> Function:
+    """Return the function that numbers the rounds, in closed form."""
+    sender = Index("sender", exchange.source.mesh.size)
+    receiver = Index("receiver", exchange.target.mesh.size)
+    body, devices = FunctionBody(), exchange.ranks.size
+    if how.kind == "rotation":
+        text = f"(receiver - sender) % {devices}"
+    elif how.kind == "mirror":
+        text = "receiver ^ sender"
+    else:
+        text = PYTHON.text(_number(how, exchange, sender, receiver, body))
+    last = f"return {text}"
+    doc = "The number of the round in which a box goes from a sender to a receiver."
+    lines = [*printed(PYTHON, pruned(body.lines, [last])), last]
+    return _function("round_of(sender, receiver, piece)", doc, lines)
+
+
+def _number(
+    how: Rounds, exchange: Exchange, sender: Index, receiver: Index, body: FunctionBody
+) -> Value:
+    """Return the number of a box among those of its sender, of its receiver, or their sum."""
+    source, target = exchange.source, exchange.target
+    found: Value = sympy.Integer(0)
+    if how.kind in ("tiles", "turns"):
+        found = found + _among(source, target, sender, receiver, "to", body)
+    if how.kind in ("shards", "turns"):
+        shards = _among(target, source, receiver, sender, "from", body) * exchange.rule.pieces
+        if exchange.rule.pieces > 1:
+            shards = shards + Index("piece", exchange.rule.pieces)
+        found = found + shards
+    if how.kind == "turns":
+        found = mod(body.let("number", found), how.modulus)
+    return simplify(found)
+
+
+def _among(
+    own: Layout, other: Layout, position: Index, peer: Index, side: str, body: FunctionBody
+) -> Value:
+    """Return the row-major number of a peer's shard among those that meet the own one."""
+    number: Value = sympy.Integer(0)
+    for axis, (dim, met) in enumerate(zip(own.dims, other.dims, strict=True)):
+        let = unnamed if dim.is_flat else body.named(axis, side)
+        low, high = dim.interval(dim.index(position), let)
+        let = unnamed if met.is_flat else body.named(axis, f"{side}_peer_")
+        first, last = met.owners(low, high, let)
+        count = simplify(last - first + 1)
+        if not count.is_Integer:
+            count = body.let(f"{side}_count{axis}", last - first + 1)
+        if count == 1:
+            continue
+        place = met.index(peer) - body.let(f"{side}_first{axis}", first)
+        number = number * count + Index(f"{side}{axis}", met.parts)
+        body.lines.append(Assignment(f"{side}{axis}", simplify(place)))
+    return number

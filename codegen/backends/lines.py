@@ -1,0 +1,73 @@
+"""Lines of emitted functions, as a formatter leaves them."""
+
+from __future__ import annotations
+
+import re
+
+import sympy
+
+from shardwright.codegen.emit.index_functions import Assignment
+from shardwright.codegen.emit.python_text import statement_lines
+from shardwright.ir.algebra.index import Value
+from shardwright.ir.algebra.printers import TRITON, Printer
+from shardwright.ir.errors import InternalError
+
+LONG = 64
+"""Characters of an expression into which no other is put, as `length` counts them."""
+
+FITS = 96
+"""Characters of a line of a function's body."""
+
+
+def length(text: str) -> int:
+    """Return the characters of an expression, four for any number: what is named does not depend
+    on the extents, so that the modules of a tensor and of its smaller twin have the same form."""
+    return len(re.sub(r"\b\d+\b", "0000", text))
+
+
+def conjunction(start: str, tests: list[str], sign: str, end: str = "") -> list[str]:
+    """Return `start (a) & (b) end`, or the same with `and`, over as many lines as it takes."""
+    if len(tests) < 2:
+        return [f"{start}{''.join(tests) or 'True'}{end}"]
+    each = [f"({test})" for test in tests] if sign == "&" else tests
+    line = f"{start}{f' {sign} '.join(each)}{end}"
+    if len(line) <= FITS - 8:
+        return [line]
+    first, *rest = each
+    return [f"{start}(", f"    {first}", *(f"    {sign} {test}" for test in rest), f"){end}"]
+
+
+def printed(printer: Printer, assignments: list[Assignment]) -> list[str]:
+    """Return assignments as lines."""
+    return [line for a in assignments for line in statement_lines(printer, a.name, a.value)]
+
+
+def pruned(assignments: list[Assignment], lines: list[str]) -> list[Assignment]:
+    """Return the assignments that the lines rest on. What only one other uses is put into it."""
+    words = set(re.findall(r"\w+", " ".join(lines)))
+    kept: list[Assignment] = []
+    for assignment in reversed(assignments):
+        users = [k for k, later in enumerate(kept) if _uses(later.value, assignment.name)]
+        if assignment.name in words or len(users) > 1:
+            kept.insert(0, assignment)
+        elif users:
+            kept = _inlined(assignment, users[0], kept)
+    return kept
+
+
+def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> list[Assignment]:
+    """Return assignments, one put into its only user where the algebra can still print that."""
+    user = others[place]
+    symbol = next(s for s in user.value.free_symbols if s.name == assignment.name)
+    whole = Assignment(user.name, user.value.subs(symbol, assignment.value))
+    try:
+        text = TRITON.text(whole.value)
+    except InternalError:
+        return [assignment, *others]
+    if length(text) > LONG:
+        return [assignment, *others]
+    return [*others[:place], whole, *others[place + 1 :]]
+
+
+def _uses(value: Value, name: str) -> bool:
+    return any(symbol.name == name for symbol in sympy.sympify(value).free_symbols)

@@ -1,0 +1,358 @@
+"""The texts of a module's kernels: constants, functions, and the object that runs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from shardwright.codegen.backends.jax_host import HostText
+from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.memory import LANES
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.strategy import Form
+from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
+from shardwright.codegen.backends.pallas_tpu.windows import Windows
+from shardwright.codegen.emit.context import constant_lines
+from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
+from shardwright.ir.exchange import Exchange
+
+UNUSED = ("source_range",)
+"""The index functions that no kernel calls, nor `verify`."""
+
+PEERS = "PEERS"
+"""The constant that finds what each end sends and gets."""
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """`functions`: the index functions; `calls`: what support modules give, by module; `kernels`:
+    the lines of functions after the constants that are what moves; `made`: the object that runs
+    kernels; `positions`: functions of positions that are no index functions of all forms."""
+
+    functions: tuple[IndexFunction, ...]
+    calls: dict[str, tuple[str, ...]]
+    libraries: frozenset[str]
+    made: tuple[str, ...]
+    moves: tuple[str, ...] = ()
+    kernels: tuple[tuple[str, ...], ...] = ()
+    positions: tuple[tuple[str, ...], ...] = field(default=())
+
+
+def kernel_text(exchange: Exchange, form: Form, host: HostText, powers_of_two: bool) -> KernelText:
+    """Return the text of a form; `powers_of_two`: whether it is for a
+    topology of those."""
+    if isinstance(form, Direct):
+        uniform = Uniform.of(exchange, form.view, host.program_axes)
+        if uniform is not None:
+            return _uniform(exchange, form, uniform, powers_of_two)
+    functions = exchange.once(index_functions)
+    used = (*(f for f in functions if f.name not in UNUSED), *form.functions(exchange))
+    calls, made, before, kernels = _form(form, exchange, host, powers_of_two)
+    peers = _peers(exchange, host)
+    names = ["Forms", "Peers", *(["Pieces"] if exchange.rule.pieces > 1 else [])]
+    return KernelText(
+        functions=used,
+        calls={**calls, "pallas_peers": (*names, *calls.get("pallas_peers", ()))},
+        libraries=_libraries(form, host),
+        made=made,
+        moves=(*peers, *before),
+        kernels=kernels,
+    )
+
+
+def _libraries(form: Form, host: HostText) -> frozenset[str]:
+    """Return the libraries that the kernel of a form uses, where it stands in the module."""
+    if not isinstance(form, Direct):
+        return frozenset()
+    return frozenset(("pl", "pltpu", *(("jnp",) if host.communicates else ())))
+
+
+def _settings(host: HostText, powers_of_two: bool) -> list[str]:
+    """Return what every program is given of the mesh."""
+    found = ["collective_id=COLLECTIVE_ID"] if host.communicates else []
+    return [*found, *(["powers_of_two=True"] if powers_of_two else [])]
+
+
+def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: bool) -> KernelText:
+    settings = ["collective_id=COLLECTIVE_ID"] if uniform.sends else []
+    settings += ["powers_of_two=True"] if powers_of_two else []
+    given = ["_kernel", str(len(uniform.semaphores)), PEERS, repr(form.view)]
+    several = uniform.count > 1
+    met = ("each_peer", "meet") if several else ("meet_one",)
+    return KernelText(
+        functions=exchange.once(box_functions),
+        calls={
+            "pallas_program": ("Direct", "Permuted", *(met if uniform.sends else ())),
+            "pallas_peers": (*uniform.arithmetic, *(("LOGICAL",) if uniform.sends else ())),
+        },
+        libraries=uniform.libraries,
+        made=tuple(called("_PROGRAM = Direct", [*given, *settings])),
+        moves=tuple(uniform.peers_lines),
+        positions=uniform.functions,
+        kernels=(uniform.kernel,),
+    )
+
+
+def _peers(exchange: Exchange, host: HostText) -> list[str]:
+    rule, replicas = exchange.rule, exchange.target.replicas
+    forms = ["source_shard", "target_shard", "tile", "senders", "receivers"]
+    forms += ["target_position", "holder"]
+    given = ["_SOURCE", "_TARGET", f"Forms({', '.join(forms)})"]
+    given += [f"replicas={replicas}"] if replicas > 1 else []
+    if rule.pieces > 1:
+        given.append(f"pieces=Pieces({rule.pieces}, {rule.cut}, {rule.unit}, piece_range)")
+    given += [] if host.some_local else ["kept=False"]
+    given += [] if host.communicates else ["sends=False"]
+    return called(f"{PEERS} = Peers", given)
+
+
+Made = tuple[
+    dict[str, tuple[str, ...]], tuple[str, ...], tuple[str, ...], tuple[tuple[str, ...], ...]
+]
+"""What is called, the object that runs kernels, constants, and functions."""
+
+
+def _form(form: Form, exchange: Exchange, host: HostText, powers_of_two: bool) -> Made:
+    settings = _settings(host, powers_of_two)
+    match form:
+        case Direct():
+            return _direct(form, exchange, host, settings)
+        case Windows():
+            return _windows(form, exchange, host, settings)
+        case Slots():
+            return _slots(form, exchange, settings)
+        case Routed():
+            return _routed(form, exchange)
+        case _:
+            assert_never(form)
+
+
+def _direct(form: Direct, exchange: Exchange, host: HostText, settings: list[str]) -> Made:
+    semaphores = ["copied"] if host.some_local else []
+    semaphores += ["sent", "received"] if host.communicates else []
+    order = "order, " if has_table(exchange) else ""
+    last = ", order" if order else ""
+    lines = [
+        f"def _kernel({order}x, y, {', '.join(semaphores)}):",
+        '    """Push this device\'s tiles into their receivers\' target shards.',
+        "",
+        f"    x, y: its source and target shard; {', '.join(semaphores)}: DMA semaphores.",
+        '    """',
+        f"    me, receiver = {PEERS}.here({order.removesuffix(', ')})",
+    ]
+    if host.communicates:
+        lines += _pushing(last)
+    if host.some_local:
+        lines += _keeping(exchange)
+    if host.communicates:
+        lines += _waiting()
+    given = ["_kernel", str(len(semaphores)), PEERS, repr(form.view), *settings]
+    index = ("is_full", "multiple", *(("LOGICAL", "each") if host.communicates else ()))
+    calls = {
+        "boxes": ("ranges",) if host.some_local else (),
+        "pallas_program": ("Direct",),
+        "pallas_peers": index if host.some_local else index[1:],
+    }
+    before = (
+        "# What divides all starts and widths of tiles within their shards, in the order of VIEW.",
+        f"VIEW, DIVISORS = {form.view}, {form.divisors}",
+    )
+    made = tuple(called("_PROGRAM = Direct", given))
+    return calls, made, before, (_AT, tuple(lines))
+
+
+_AT = tuple(
+    '''def _at(ref, box, within):
+    """Return the part of a shard that a tensor box takes; the shard covers the box `within`."""
+    slices = []
+    for axis, divisor in zip(VIEW, DIVISORS, strict=True):
+        low, high = box[2 * axis : 2 * axis + 2]
+        start, size = multiple(low - within[2 * axis], divisor), multiple(high - low, divisor)
+        slices.append(pl.ds(start, size))
+    return ref.at[tuple(slices)]'''.splitlines()
+)
+
+
+def _pushing(last: str) -> list[str]:
+    return f"""    {PEERS}.meet(me, receiver{last})
+
+    def push(number):
+        sends, receiver, _, _, box = {PEERS}.outgoing(me, number{last})
+        read, write = _at(x, box, source_box(me)), _at(y, box, target_box(receiver))
+        device = jnp.int32({PEERS}.target_rank(receiver{last}))
+        return sends, pltpu.make_async_remote_copy(
+            read, write, sent, received, device_id=device, device_id_type=LOGICAL
+        )
+
+    def start(number):
+        sends, copy = push(number)
+        pl.when(sends)(copy.start)
+
+    each({PEERS}.outgoing_count(me), start)""".splitlines()
+
+
+def _keeping(exchange: Exchange) -> list[str]:
+    some = ["    some = is_full(ranges(kept))"]
+    if not exchange.same_order:
+        some.append(f"    some = some & {PEERS}.holds(me, source_shard(me))")
+        some.append(f"    some = some & {PEERS}.within(receiver, _TARGET)")
+    return [
+        "    # What this device holds of its own target shard.",
+        "    kept = tile(*source_shard(me), *target_shard(receiver))",
+        *some,
+        "    read, write = _at(x, kept, source_box(me)), _at(y, kept, target_box(receiver))",
+        "    keep = pltpu.make_async_copy(read, write, copied)",
+        "    pl.when(some)(keep.start)",
+        "    pl.when(some)(keep.wait)",
+    ]
+
+
+def _waiting() -> list[str]:
+    return f"""
+    def leave(number):
+        sends, copy = push(number)
+        pl.when(sends)(copy.wait_send)
+
+    def arrive(number):
+        comes, _, _, _, box = {PEERS}.incoming(receiver, me, number)
+        place = _at(y, box, target_box(receiver))
+        pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
+
+    each({PEERS}.outgoing_count(me), leave)
+    each({PEERS}.incoming_count(receiver), arrive)""".splitlines()
+
+
+def _windows(form: Windows, exchange: Exchange, host: HostText, settings: list[str]) -> Made:
+    tile, shard = _by(form.tile), _by([exchange.target.local_shape[axis] for axis in form.view])
+    explained = {
+        "unit": "as memory is tiled",
+        "chunk": f"in whole units, of the widest tile, {tile}, or a part of it",
+        "window": "a unit more where a chunk may begin within one",
+        "blocks": f"ceil(target shard, {shard} / chunk)",
+        "meet": "source shards that a block meets at most",
+    }
+    if host.communicates:
+        explained |= {
+            "chunks": f"ceil(widest tile, {tile} / chunk)",
+            "stage": "tiles lie as in the target shard, each from a whole unit on,",
+            "step": "and so much further for each tile before it: no two share a unit",
+        }
+    explained |= {"rolled": "the dimensions along which chunks are shifted"} if form.rolled else {}
+    tiling = [(f"{name}={getattr(form, name)!r}", said) for name, said in explained.items()]
+    if form.few_rows:
+        tiling.append((f"more_rows={form.few_rows}", "memory of fewer rows is tiled otherwise"))
+    parts = {axis: dim.parts for axis, dim in enumerate(exchange.source.dims) if not dim.is_flat}
+    given = [PEERS, repr(form.view), "TILING", "source_at", *settings]
+    given += [f"source_parts={parts!r}"] if parts else []
+    before = (*ABOUT_WINDOWS, *_explained("TILING = Tiling", tiling))
+    made = tuple(called("_PROGRAM = Windows", given))
+    return {"pallas_windows": ("Tiling", "Windows")}, made, before, ()
+
+
+ABOUT_WINDOWS = (
+    "# Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.",
+    "# From there every block of the target shard is put together.",
+)
+
+Explained = list[tuple[str, str]]
+"""Arguments, each with why it is what it is; empty where its name says it."""
+
+
+def _explained(function: str, arguments: Explained) -> tuple[str, ...]:
+    """Return a call with an argument a line, and why it is what it is where there is room."""
+    lines = [f"{function}("]
+    for argument, said in arguments:
+        line = f"{INDENT}{argument},  # {said}"
+        lines.append(line if said and len(line) <= WIDTH else f"{INDENT}{argument},")
+    return (*lines, ")")
+
+
+def _slots(form: Slots, exchange: Exchange, settings: list[str]) -> Made:
+    shape = form.granules, form.packed, LANES
+    given = [
+        (PEERS, ""),
+        (f"Slot({shape}, {form.window!r}, dense=True)", _granules(form.window, shape)),
+        (f"window={form.window!r}", "the largest tile"),
+        (f"outgoing={math.prod(form.outgoing)}", f"up to {_by(form.outgoing)} tiles of a device"),
+        (f"incoming={math.prod(form.incoming)}", f"up to {_by(form.incoming)} tiles of a device"),
+        *_reaches(form, exchange),
+        *((setting, "") for setting in settings),
+    ]
+    return {"pallas_slots": ("Slot", "Slots")}, _explained("_PROGRAM = Slots", given), (), ()
+
+
+def _granules(held: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """Return why a slot has as many granules as it has."""
+    return f"ceil({math.prod(held)} / {math.prod(shape[1:])}) granules of 512 bytes"
+
+
+def _reaches(form: Slots | Routed, exchange: Exchange) -> Explained:
+    """Return how far windows reach, where that is beyond the ends of shards."""
+    sides = (
+        ("source", form.source_reach, exchange.source.local_shape),
+        ("target", form.target_reach, exchange.target.local_shape),
+    )
+    return [
+        (f"{side}_reach={reach!r}", f"of windows at the last tiles in a shard of {_by(shape)}")
+        for side, reach, shape in sides
+        if reach != shape
+    ]
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return " x ".join(map(str, sizes))
+
+
+def _routed(form: Routed, exchange: Exchange) -> Made:
+    name, slot = "Spread" if form.spreads else "Routed", form.slot
+    held = [repr(slot.shape), repr(slot.held), *(["dense=True"] if slot.dense else [])]
+    held += [f"order={slot.order!r}"] if slot.turned else []
+    sized = tuple((axis, slot.units[axis]) for axis in slot.sized)
+    held += [f"sized={sized!r}"] if sized else []
+    what = "the source shard as far as windows reach" if form.spreads else "the largest tile"
+    if slot.dense:
+        what = _granules(slot.held, slot.shape)
+    given = [
+        (PEERS, ""),
+        ("SCHEDULE", ""),
+        (f"Slot({', '.join(held)})", what),
+        (f"window={form.window!r}", "the largest tile"),
+        ("collective_id=COLLECTIVE_ID", ""),
+        (f"slot_bytes={form.itemsize * slot.elements}", "as memory is tiled"),
+        *_reaches(form, exchange),
+    ]
+    tables = ["DIGITS", "OFFSETS", "ARRIVES", "ROUNDS", "MOVES", "PARTNERS"]
+    tables.append(f"slots={form.schedule.places}")
+    before = (
+        *_route_lines(form),
+        *called("SCHEDULE = Schedule", tables),
+    )
+    made = _explained(f"_PROGRAM = {name}", given)
+    calls = {"pallas_slots": ("Slot",), "pallas_routed": ("Schedule", name)}
+    return calls, made, before, ()
+
+
+def _route_lines(form: Routed) -> tuple[str, ...]:
+    """Return the tables of a schedule: see `Schedule`."""
+    digits = constant_lines("DIGITS", [repr(pair) for pair in form.digits])
+    return (
+        "# Who sends which slots on to whom, round by round: see `Schedule`.",
+        *digits,
+        *form.offset_lines,
+        *form.arrival_lines,
+        *form.round_lines,
+        *form.move_lines,
+        *form.partner_lines,
+    )
+
+
+def has_table(exchange: Exchange) -> bool:
+    """Return whether kernels take a table of ranks: where ids of devices have no closed form."""
+    meshes = exchange.source.mesh, exchange.target.mesh
+    return not exchange.same_order and not all(
+        isinstance(mesh.device_ids, range) for mesh in meshes
+    )

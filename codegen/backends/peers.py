@@ -1,0 +1,250 @@
+"""Who sends to whom, as functions of a position: the lines of `senders` and `receivers`.
+
+Each end finds its peers alone; that both find the same is proved by the self-check of a module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import sympy
+
+from shardwright.codegen.backends.lines import LONG, conjunction, length, printed, pruned
+from shardwright.codegen.emit.index_functions import FunctionBody
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, statement_lines
+from shardwright.ir.algebra.identities import simplify
+from shardwright.ir.algebra.index import Index, Value
+from shardwright.ir.algebra.printers import PYTHON, TRITON
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import DimLayout, Layout, unnamed
+
+
+class PeerEnds(Protocol):
+    """Both ends of an exchange, as the functions of a module name them.
+
+    `some_local`: whether any device holds a part of its target shard.
+    """
+
+    some_local: bool
+
+    @property
+    def exchange(self) -> Exchange:
+        """What is moved."""
+
+    @property
+    def receiver(self) -> Index:
+        """The position of the device in the target mesh."""
+        return Index("receiver", self.exchange.target.mesh.size)
+
+    @property
+    def tells_held(self) -> bool:
+        """Whether devices that hold a tile are to be told from others. They need not be where the
+        sender has the receiver's own coordinates, or is the only holder: it is the device itself
+        then."""
+        return self.exchange.rule.kind == "turns" and self.some_local
+
+    @property
+    def knows_me(self) -> bool:
+        """Whether the kernel takes the position in the source mesh beside that in the target's."""
+        return self.tells_held and not self.exchange.same_order
+
+    @property
+    def me(self) -> Index:
+        """The position of the device in the source mesh."""
+        if self.exchange.same_order:
+            return self.receiver
+        return Index("me", self.exchange.source.mesh.size)
+
+    def held(self, sources: tuple[Value, ...]) -> list[str]:
+        """Return the tests that a device holds a source shard; False where it never does."""
+        tests = [] if self.exchange.same_order else ["me >= 0"]
+        for dim, source in zip(self.exchange.source.dims, sources, strict=True):
+            own, other = simplify(dim.index(self.me)), simplify(source)
+            if (own - other).is_Integer:
+                tests += [] if own == other else ["False"]
+            else:
+                first, second = (own, other) if other.is_Integer else (other, own)
+                tests.append(f"{TRITON.text(first)} == {TRITON.text(second)}")
+        return tests
+
+
+@dataclass(frozen=True)
+class PlainPeerEnds(PeerEnds):
+    """Those of an exchange of which no kernel says more."""
+
+    moved: Exchange
+    some_local: bool
+
+    @property
+    def exchange(self) -> Exchange:
+        """What is moved."""
+        return self.moved
+
+
+@dataclass(frozen=True)
+class Peers:
+    """The two functions of an exchange."""
+
+    kernel: PeerEnds
+
+    @cached_property
+    def _exchange(self) -> Exchange:
+        return self.kernel.exchange
+
+    @property
+    def _cut(self) -> bool:
+        return self._exchange.rule.pieces > 1
+
+    @property
+    def senders_doc(self) -> str:
+        """The docstring of `senders`."""
+        return f"Positions that the parts of a target shard come from{self._numbered}."
+
+    @property
+    def receivers_doc(self) -> str:
+        """The docstring of `receivers`."""
+        return f"Positions that the parts of a source shard go to{self._numbered}."
+
+    @property
+    def _numbered(self) -> str:
+        return ", and pieces (None: all of a tile)" if self._cut else ""
+
+    def senders(self) -> list[str]:
+        """Return the body of the function of a receiver."""
+        exchange, receiver = self._exchange, self.kernel.receiver
+        body = FunctionBody()
+        loops, shards = _met(exchange.target, exchange.source, receiver, "a", body)
+        piece = Index("piece", exchange.rule.pieces)
+        holder = simplify(exchange.holder(shards, receiver, piece))
+        if not self.kernel.tells_held and not self._cut:
+            return _below(body, _listed(PYTHON.text(holder), loops))
+        each = [f"yield {PYTHON.text(holder)}"]
+        if self._cut:
+            each = [f"for piece in range({exchange.rule.pieces}):"]
+            each.append(f"{INDENT}yield {PYTHON.text(holder)}, piece")
+        lines = self._own_position()
+        if self.kernel.tells_held:
+            me, held = self.kernel.me.name, conjunction("held = ", self.kernel.held(shards), "and")
+            if self._cut:
+                each = ["if held:", f"{INDENT}yield {me}, None", "else:", *map(_indented, each)]
+            else:
+                each = [f"yield {me} if held else {PYTHON.text(holder)}"]
+            each = [*held, *each]
+        return _below(body, [*lines, *_nested(loops, each)])
+
+    def receivers(self) -> list[str]:
+        """Return the body of the function of a sender."""
+        exchange, kernel = self._exchange, self.kernel
+        sender = Index("sender", exchange.source.mesh.size)
+        body = FunctionBody()
+        loops, shards = _met(exchange.source, exchange.target, sender, "b", body)
+        replica: Value = sympy.Integer(0)
+        if exchange.target.replicas > 1:
+            replica = Index("replica", exchange.target.replicas)
+            loops.append(f"for replica in range({exchange.target.replicas})")
+        position = simplify(exchange.target.position(shards, replica))
+        if exchange.source.replicas == 1:
+            return _below(body, _listed(PYTHON.text(position), loops))
+        each = statement_lines(PYTHON, "receiver", position)
+        if exchange.rule.kind == "own":
+            mine = _text(exchange.source.replica(kernel.receiver))
+            each.append(f"if {mine} == {_text(exchange.source.replica(sender))}:")
+            return _below(body, _nested(loops, [*each, f"{INDENT}yield receiver"]))
+        each += [*self._own_position(), *self._in_turn(exchange.source.index(sender))]
+        return _below(body, _nested(loops, each))
+
+    def _in_turn(self, own: tuple[Value, ...]) -> list[str]:
+        """Return lines that give a receiver if the sender is the holder whose turn it is; `own`:
+        the number of its shard along each dimension."""
+        kernel, pieces = self.kernel, self._exchange.rule.pieces
+        turn = self._exchange.holder(own, kernel.receiver, Index("piece", pieces))
+        holder = statement_lines(PYTHON, "holder", simplify(turn))
+        held, me = conjunction("held = ", kernel.held(own), "and"), kernel.me.name
+        if not self._cut:
+            chosen = f"({me} if held else holder)" if kernel.tells_held else "holder"
+            start = held if kernel.tells_held else []
+            return [*start, *holder, f"if {chosen} == sender:", f"{INDENT}yield receiver"]
+        sends = [*holder, "if holder == sender:", f"{INDENT}yield receiver, piece"]
+        loop = [f"for piece in range({pieces}):", *map(_indented, sends)]
+        if not kernel.tells_held:
+            return loop
+        keeps = [f"if held and {me} == sender:", f"{INDENT}yield receiver, None"]
+        return [*held, *keeps, "elif not held:", *map(_indented, loop)]
+
+    def _own_position(self) -> list[str]:
+        """Return lines that find a receiver's position in the source mesh, where it is another."""
+        if not self.kernel.knows_me:
+            return []
+        return [
+            "device = TARGET_IDS[receiver]",
+            "me = SOURCE_IDS.index(device) if device in SOURCE_IDS else -1",
+        ]
+
+
+def _indented(line: str) -> str:
+    return INDENT + line
+
+
+def _text(value: Value) -> str:
+    return PYTHON.text(simplify(value))
+
+
+def _met(
+    own: Layout, other: Layout, position: Index, letter: str, body: FunctionBody
+) -> tuple[list[str], tuple[Value, ...]]:
+    """Return a loop for each dimension along which several shards of the other side are met, and
+    the number of the shard along each."""
+    loops, numbers = [], []
+    for axis, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
+        first, last = _ends(dim, peer, axis, position, body)
+        if first == last:
+            numbers.append(first)
+            continue
+        count = simplify(last - first + 1)
+        if length(PYTHON.text(first)) + length(PYTHON.text(last)) > LONG:
+            first, last = body.let(f"first{axis}", first), body.let(f"last{axis}", last)
+        numbers.append(Index(f"{letter}{axis}", peer.parts))
+        stop = first + count if count.is_Integer else last + 1
+        ends = [PYTHON.text(first), PYTHON.text(simplify(stop))]
+        said = ", ".join(ends[1:] if first == 0 else ends)
+        loops.append(f"for {letter}{axis} in range({said})")
+    return loops, tuple(numbers)
+
+
+def _ends(
+    dim: DimLayout, peer: DimLayout, axis: int, position: Index, body: FunctionBody
+) -> tuple[Value, Value]:
+    # A flat split is left unnamed: its quotients fold, often to constants.
+    let = unnamed if dim.is_flat else body.named(axis)
+    low, high = dim.interval(dim.index(position), let)
+    let = unnamed if peer.is_flat else body.named(axis, "peer_")
+    first, last = peer.owners(low, high, let)
+    return simplify(first), simplify(last)
+
+
+def _below(body: FunctionBody, lines: list[str]) -> list[str]:
+    """Return lines with the assignments that they rest on before them."""
+    return [*printed(PYTHON, pruned(body.lines, lines)), *lines]
+
+
+def _listed(item: str, loops: list[str]) -> list[str]:
+    """Return `return [item for ... in ...]`."""
+    if not loops:
+        return [f"return [{item}]"]
+    if len(loops) == 1 and loops[0].startswith(f"for {item} in "):
+        return [f"return {loops[0].removeprefix(f'for {item} in ')}"]
+    line = f"return [{item} {' '.join(loops)}]"
+    if len(INDENT + line) <= WIDTH:
+        return [line]
+    inner = f"{item} {' '.join(loops)}"
+    if len(INDENT * 2 + inner) <= WIDTH:
+        return ["return [", INDENT + inner, "]"]
+    return ["return [", INDENT + item, *(INDENT + loop for loop in loops), "]"]
+
+
+def _nested(loops: list[str], body: list[str]) -> list[str]:
+    """Return a body below its loops."""
+    lines = [f"{INDENT * depth}{loop}:" for depth, loop in enumerate(loops)]
+    return [*lines, *(INDENT * len(loops) + line for line in body)]

@@ -1,0 +1,162 @@
+"""Tiles along one dimension, as a kernel computes them: what is the same for all is found here.
+
+A target shard meets at most so many source shards; `turn` numbers them. A low end that is always
+that of the source shard, an extent that all tiles share, a test that no tile fails: each is found
+by going through all tiles, and then stands in the kernel as it is, or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.emit.index_functions import FunctionBody
+from shardwright.ir.algebra.identities import simplify
+from shardwright.ir.algebra.index import Index, Integers, Value, maximum, minimum
+from shardwright.ir.layout import unnamed
+from shardwright.ir.tiles import DimTiles
+
+Condition = tuple[Value, Value]
+"""Two values of which the first is less than the second."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Every target shard that is not empty with each source shard that it may meet, arrays of one
+    length: numbers of the source shards, and the ends of both.
+
+    A number past the last shard that is met stands for a tile that is empty.
+    """
+
+    source: Integers
+    source_low: Integers
+    source_high: Integers
+    target_low: Integers
+    target_high: Integers
+
+    @staticmethod
+    def of(dim: DimTiles) -> Candidates:
+        """Return those of a dimension."""
+        count = dim.max_peers_of_target
+        low, high = dim.target.intervals
+        full = np.flatnonzero(high > low)
+        first = np.broadcast_to(dim.source.owner(low[full]), full.shape)
+        source = (first[:, None] + np.arange(count)).reshape(-1)
+        target = np.repeat(full, count)
+        if dim.source.is_flat:
+            starts, ends = source * dim.source.size, (source + 1) * dim.source.size
+        else:  # past the last shard, formulas of a nested split say nothing
+            known, beyond = np.minimum(source, dim.source.parts - 1), source >= dim.source.parts
+            starts, ends = (
+                np.where(beyond, dim.source.extent, end[known]) for end in dim.source.intervals
+            )
+        return Candidates(source, starts, ends, low[target], high[target])
+
+    @property
+    def full(self) -> np.ndarray:
+        """Which tiles are not empty."""
+        found: np.ndarray = self.low < self.high
+        return found
+
+    @property
+    def low(self) -> Integers:
+        """Where tiles begin."""
+        low: Integers = np.maximum(self.source_low, self.target_low)
+        return low
+
+    @property
+    def high(self) -> Integers:
+        """Where tiles end; not above `low` for one that is empty."""
+        high: Integers = np.minimum(self.source_high, self.target_high)
+        return high
+
+    @property
+    def width(self) -> int | None:
+        """The extent of all tiles that are not empty, None where they differ."""
+        widths = np.unique((self.high - self.low)[self.full])
+        return int(widths[0]) if widths.size == 1 else None
+
+
+@dataclass(frozen=True)
+class Along:
+    """Values of a kernel. `source`: the number of the source shard; `read`, `write`: where the tile
+    begins in both shards; `held`, `wanted`: the extents of these; `inside`: what is so unless the
+    tile is empty."""
+
+    source: Value
+    read: Value
+    write: Value
+    width: Value
+    held: Value
+    wanted: Value
+    inside: tuple[Condition, ...]
+
+
+def along(dim: DimTiles, axis: int, receiver: Index, turn: Value, body: FunctionBody) -> Along:
+    """Return how the tiles of a receiver lie along a dimension; `body` takes what is named."""
+    met = Candidates.of(dim)
+    target_low, target_high = _target_ends(dim, axis, receiver, met, body)
+    let = unnamed if dim.source.is_flat else body.named(axis, "first_")
+    source = body.let(f"a{axis}", dim.source.owner(target_low, let) + turn)
+    if isinstance(source, Index):  # past the last shard it may be, where the tile is empty
+        source = Index(source.name, dim.source.parts)
+    source_low, source_high = _source_ends(dim, axis, source, body)
+    if (met.source_low >= met.target_low).all():
+        low = source_low
+    elif (met.target_low >= met.source_low).all():
+        low = target_low
+    else:
+        low = body.let(f"low{axis}", maximum(source_low, target_low))
+    if (met.source_high <= met.target_high).all():
+        high = source_high
+    elif (met.target_high <= met.source_high).all():
+        high = target_high
+    else:
+        high = body.let(f"high{axis}", minimum(source_high, target_high))
+    width = body.let(f"width{axis}", high - low if met.width is None else met.width)
+    held, wanted = source_high - source_low, target_high - target_low
+    if dim.source.is_flat:
+        held = minimum(source_high, dim.source.extent) - source_low
+    return Along(
+        source=source,
+        read=simplify(low - source_low),
+        write=simplify(low - target_low),
+        width=width,
+        held=body.let(f"held{axis}", dim.source.size if dim.source.is_even else held),
+        wanted=body.let(f"wanted{axis}", dim.target.size if dim.target.is_even else wanted),
+        inside=_inside(dim, met, source, low, high),
+    )
+
+
+def _target_ends(
+    dim: DimTiles, axis: int, receiver: Index, met: Candidates, body: FunctionBody
+) -> tuple[Value, Value]:
+    index = dim.target.index(receiver)
+    if not dim.target.is_flat:
+        return dim.target.interval(index, body.named(axis, "target_"))
+    low = body.let(f"to{axis}", index * dim.target.size)
+    high = low + dim.target.size
+    if (met.target_high < met.target_low + dim.target.size).any():
+        high = minimum(high, dim.target.extent)
+    return low, simplify(high)
+
+
+def _source_ends(
+    dim: DimTiles, axis: int, source: Value, body: FunctionBody
+) -> tuple[Value, Value]:
+    """Return the ends of a source shard; that of a flat split may be beyond the extent, but no tile
+    is."""
+    if not dim.source.is_flat:
+        return dim.source.interval(source, body.named(axis, "source_"))
+    low = body.let(f"from{axis}", source * dim.source.size)
+    return low, simplify(low + dim.source.size)
+
+
+def _inside(
+    dim: DimTiles, met: Candidates, source: Value, low: Value, high: Value
+) -> tuple[Condition, ...]:
+    if met.full.all():
+        return ()
+    beyond = not dim.source.is_flat and bool((met.source >= dim.source.parts).any())
+    return (*(((source, dim.source.parts),) if beyond else ()), (low, high))

@@ -1,0 +1,75 @@
+"""Support modules: what the emitted modules of a folder have in common, written once a folder.
+
+Their texts are the Python files of `templates/support/`, as they stand there. A backend names those
+that its modules import, all that these import among them. A module states the version of these
+texts that it was emitted with; the package that they are written into knows what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.emit.templates import render
+
+PACKAGE = "__init__"
+"""The file of the package itself."""
+
+SHOWN = 16
+"""Hexadecimal digits of a version."""
+
+
+@dataclass(frozen=True)
+class _SupportPackage:
+    """What the template of the package prints: backends with their versions."""
+
+    versions: tuple[tuple[str, str], ...]
+
+
+@cache
+def text(name: str) -> str:
+    """Return the text of a support module."""
+    found: str = files("shardwright.templates").joinpath("support", f"{name}.py").read_text("utf-8")
+    return found
+
+
+def support_text(backends: Iterable[str], name: str) -> str:
+    """Return the text of a file of the folder for the modules of these backends, by its name
+    without the ending."""
+    return package_text(backends) if name == PACKAGE else text(name)
+
+
+def names(backend: str) -> tuple[str, ...]:
+    """Return the support modules that the modules of a backend use; none where it has none."""
+    return registry.backend(backend).support
+
+
+@cache
+def version(backend: str) -> str:
+    """Return what two versions of the support modules of a backend differ in."""
+    said = "".join(f"{name}\n{text(name)}" for name in sorted(names(backend)))
+    return hashlib.sha256(said.encode()).hexdigest()[:SHOWN]
+
+
+def versions(backends: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those of the backends that use support modules, by name."""
+    return {name: version(name) for name in sorted(set(backends)) if names(name)}
+
+
+def package_text(backends: Iterable[str]) -> str:
+    """Return the text of the package for the modules of these backends."""
+    return render("common/support.py.jinja", _SupportPackage(tuple(versions(backends).items())))
+
+
+def support_files(backends: Iterable[str]) -> dict[str, str]:
+    """Return the text of every file of the folder for the modules of these backends; none where
+    they use none."""
+    used = versions(backends)
+    if not used:
+        return {}
+    modules = sorted({name for backend in used for name in names(backend)})
+    return {f"{name}.py": support_text(used, name) for name in (PACKAGE, *modules)}

@@ -1,0 +1,190 @@
+"""Who sends what to whom, as a table in the docstring of a module: up to sixteen devices."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.emit.docstring import TABLE_DEVICES
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.ir.arrays import Integers
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import Layout
+from shardwright.ir.plan import DirectPlan
+from shardwright.ir.transfers import Transfers
+
+LONGEST = 28
+"""Lines of a table that says all; a longer one says from whom devices receive, not what."""
+
+NARROWEST = 32
+"""Characters of the last column at least."""
+
+KEPT = "\N{NO-BREAK SPACE}"
+"""Stands for a space at which no line is broken."""
+
+Row = tuple[str, ...]
+
+
+def transfer_table(plan: DirectPlan) -> list[str]:
+    """Return the lines, none where there are more devices."""
+    exchange = plan.exchange
+    if exchange.ranks.size > TABLE_DEVICES:
+        return []
+    pairs = permutation(plan)
+    if pairs:
+        return ["", *pairs]
+    dims = cut_dims(exchange)
+    table = _Table(held(exchange.source, dims), held(exchange.target, dims), exchange)
+    full, brief = (_received(plan.transfers(), dims, brief) for brief in (False, True))
+    along = [f"{along_text(dims)}:", ""] if are_some(dims, exchange) else []
+    for rows in (table.beside(full), table.below(full)):
+        if len(rows) - 1 <= LONGEST and _fit(rows):
+            return ["", *along, *rows]
+    rows = table.beside(brief)
+    if dims and _fit(rows):
+        said = "What comes from a device is what its range before shares with the receiver's after."
+        return ["", *along[:1], said, "", *rows]
+    return ["", *_Table({}, {}, exchange).beside(brief)]
+
+
+def _fit(rows: list[str]) -> bool:
+    return all(len(row) <= WIDTH for row in rows)
+
+
+def permutation(plan: DirectPlan) -> list[str]:
+    """Return lines that pair devices where each sends its whole shard to one, and receives one;
+    none otherwise, or where there are more devices."""
+    exchange = plan.exchange
+    if exchange.ranks.size > TABLE_DEVICES:
+        return []
+    pairs = _pairs(plan.transfers(), exchange)
+    return ["A permutation: every shard goes whole to one device.", "", *pairs] if pairs else []
+
+
+def along_text(dims: list[int]) -> str:
+    """Return along which dimensions ranges are given."""
+    return f"Ranges along dimension{'s' if len(dims) > 1 else ''} {', '.join(map(str, dims))}"
+
+
+def are_some(dims: list[int], exchange: Exchange) -> bool:
+    """Return whether these are some of the tensor's dimensions, and not all."""
+    return 0 < len(dims) < len(exchange.dims) - exchange.source.hidden
+
+
+def _pairs(moved: Transfers, exchange: Exchange) -> list[str]:
+    count = exchange.ranks.size
+    order = np.argsort(moved.receiver)
+    by_both = moved.elements.tolist(), moved.elements[order].tolist()
+    if any(len({*ends.tolist()}) != count for ends in (moved.sender, moved.receiver)):
+        return []
+    if len(moved) != count or by_both != (_volumes(exchange.source), _volumes(exchange.target)):
+        return []
+    names = ["device", "sends to", "receives from"]
+    values = [moved.sender, moved.receiver, moved.sender[order]]
+    width = max(len(str(device)) for device in exchange.ranks.tolist()) + 2
+    return [
+        f"{INDENT}{name:<14}" + "".join(f"{value:>{width}}" for value in listed.tolist())
+        for name, listed in zip(names, values, strict=True)
+    ]
+
+
+def _volumes(layout: Layout) -> list[int]:
+    """Return the elements of every device's shard, by ascending device id."""
+    boxes = layout.boxes()
+    sizes = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1).tolist()
+    return [size for _, size in sorted(zip(layout.mesh.device_ids, sizes, strict=True))]
+
+
+def cut_dims(exchange: Exchange) -> list[int]:
+    """Return the dimensions that either side splits, or along which tiles are cut into pieces."""
+    rule, hidden = exchange.rule, exchange.source.hidden
+    cut = rule.cut - hidden if rule.pieces > 1 else None
+    return [
+        axis
+        for axis, dim in enumerate(exchange.dims[hidden:])
+        if max(dim.source.parts, dim.target.parts) > 1 or axis == cut
+    ]
+
+
+def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
+    """Return what every device receives from whom; `brief`: from whom only."""
+    received: dict[int, list[str]] = defaultdict(list)
+    for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
+        if sender != receiver:
+            told = f"{sender}" if brief else f"{box_along(box, dims)} from {sender}"
+            received[int(receiver)].append(told.replace(" ", KEPT))
+    start = "from " if brief else ""
+    return {device: start + ", ".join(told) for device, told in received.items()}
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What devices hold before and after, by device; nothing where that is left out."""
+
+    before: dict[int, str]
+    after: dict[int, str]
+    exchange: Exchange
+
+    def beside(self, received: dict[int, str]) -> list[str]:
+        """Return a line or more for each device, what it receives in the last column."""
+        heads = self._heads()
+        said = ["receives", *(received.get(d, "nothing") for d in self.exchange.ranks.tolist())]
+        return [
+            line
+            for head, text in zip(heads, said, strict=True)
+            for line in _broken(f"{head}  ", " " * len(f"{head}  "), text)
+        ]
+
+    def below(self, received: dict[int, str]) -> list[str]:
+        """Return two lines or more for each device, what it receives below what it holds."""
+        first, *heads = self._heads()
+        lines, start = [first.rstrip()], INDENT * 3
+        for head, device in zip(heads, self.exchange.ranks.tolist(), strict=True):
+            lines.append(head.rstrip())
+            lines += _broken(f"{start}receives ", start, received.get(device, "nothing"))
+        return lines
+
+    def _heads(self) -> list[str]:
+        """Return the first columns, for the names of columns and for each device."""
+        devices = self.exchange.ranks.tolist()
+        table: list[Row] = [("device", "before", "after")]
+        table += [(str(d), self.before.get(d, "-"), self.after.get(d, "-")) for d in devices]
+        if not self.before:
+            table = [row[:1] for row in table]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return [
+            INDENT + "  ".join(f"{t:<{w}}" for t, w in zip(row, widths, strict=True))
+            for row in table
+        ]
+
+
+def _broken(start: str, further: str, said: str) -> list[str]:
+    """Return a text that begins after `start` as lines, the others after `further`."""
+    lines = textwrap.wrap(
+        said,
+        max(WIDTH, len(start) + NARROWEST),
+        initial_indent=start,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(KEPT, " ").rstrip() for line in lines]
+
+
+def held(layout: Layout, dims: list[int]) -> dict[int, str]:
+    """Return the ranges that each device holds along these dimensions, by device id."""
+    boxes = layout.boxes()[:, layout.hidden :]
+    return {
+        device: box_along(box, dims)
+        for device, box in zip(layout.mesh.device_ids, boxes, strict=True)
+    }
+
+
+def box_along(box: Integers, dims: list[int]) -> str:
+    """Return a box as the product of its ranges along these dimensions."""
+    if any(low >= high for low, high in box.tolist()):
+        return "empty"
+    return " x ".join(f"[{box[k][0]}, {box[k][1]})" for k in dims) or "all"

@@ -1,0 +1,88 @@
+"""Elements of an SVG picture: boxes, and text in a font whose width is known. Lengths in pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from xml.sax.saxutils import escape
+
+FONT = "ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace"
+CHARACTER = 0.61  # width of a character of that font over its size
+SIZE = 14  # of text, if nothing else is said
+INK, FAINT = "#1f2430", "#5b6270"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of text at a place of its own, which is where it begins, or its middle or end."""
+
+    x: float
+    y: float
+    text: str
+    size: float = SIZE
+    colour: str = INK
+    anchor: str = "middle"
+
+    def within(self, room: float) -> Span:
+        """Return it smaller where it is wider than `room`, cut short below a legible size."""
+        size = max(min(self.size, room / (CHARACTER * max(len(self.text), 1))), 8)
+        most = int(room / (CHARACTER * size) + 1e-6)
+        text = self.text if len(self.text) <= most else self.text[: most - 1] + "…"
+        return replace(self, text=text, size=size)
+
+    @property
+    def style(self) -> dict[str, str]:
+        """What it looks like, as attributes."""
+        return {
+            "font-size": in_pixels(self.size),
+            "fill": self.colour,
+            "text-anchor": self.anchor,
+        }
+
+
+def root(width: float, height: float) -> str:
+    """Return the first line of a picture, which says what texts have in common."""
+    across, down = in_pixels(width), in_pixels(height)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}" height="{down}" '
+        f'viewBox="0 0 {across} {down}" '
+        f'font-family="{FONT}" font-size="{SIZE}" text-anchor="middle" fill="{INK}">'
+    )
+
+
+def box(x: float, y: float, width: float, height: float, fill: str) -> str:
+    """Return a rectangle of one colour."""
+    size = f'width="{in_pixels(width)}" height="{in_pixels(height)}"'
+    return f'<rect {_place(x, y)} {size} fill="{fill}"/>'
+
+
+def text_lines(spans: Iterable[Span]) -> Iterator[str]:
+    """Yield one element for all spans, if there are any."""
+    listed = tuple(spans)
+    if not listed:
+        return
+    common = listed[0].style
+    said = _differing(common, Span(0, 0, "").style)
+    if len(listed) == 1:
+        (span,) = listed
+        yield f"<text {_place(span.x, span.y)}{said}>{escape(span.text)}</text>"
+        return
+    parts = (
+        f"<tspan {_place(span.x, span.y)}{own}>{escape(span.text)}</tspan>"
+        for span, own in ((span, _differing(span.style, common)) for span in listed)
+    )
+    yield f"<text{said}>{''.join(parts)}</text>"
+
+
+def _differing(style: dict[str, str], usual: dict[str, str]) -> str:
+    """Return the attributes of a style that are not as usual."""
+    return "".join(f' {name}="{value}"' for name, value in style.items() if value != usual[name])
+
+
+def _place(x: float, y: float) -> str:
+    return f'x="{in_pixels(x)}" y="{in_pixels(y)}"'
+
+
+def in_pixels(value: float) -> str:
+    """Return a number of pixels, to a tenth."""
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,298 @@
+"""The host side of an emitted reshard of JAX arrays: arguments, meshes, the jitted program."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from .jax_meshes import Padding, apart, bits_of, expect, mapped
+from .jax_operation import reshard_p, reverse_of
+from .jax_program import self_check
+
+
+class ArrayReshard:
+    """One emitted reshard. `name`: its module's; `source`, `target`: `Sharded`s; `program`: what a
+    device does within `shard_map`; `derivative`: the module of the reverse reshard, else why there
+    is none."""
+
+    def __init__(self, name, shape, dtype, source, target, program, derivative="none"):
+        self.name, self.shape, self.dtype = name, shape, jnp.dtype(dtype)
+        self.source, self.target, self.exchange = source, target, program.moves
+        source.name, target.name = "source", "target"
+        self.program, self.derivative = program, derivative
+        self.source_padding = Padding(source, source.whole(shape))
+        self.target_padding = Padding(target, target.whole(shape))
+        self.ranks = sorted({*source.ids, *target.ids})
+        program.attach(self)
+
+    @functools.cached_property
+    def reverse(self):
+        """The host of the reverse reshard, which moves cotangents."""
+        return reverse_of(self, self.name, self.derivative)
+
+    def pad(self, x):
+        """Return the padded global array of a logical tensor, or of its terms [terms, ...]: every
+        source shard in a slot of one size.
+
+        In a jit that moves bfloat16 or float8_e5m2 between devices XLA on CPU does so in float32,
+        which changes payloads of NaNs. Of other dtypes, and outside of jit, every bit stays.
+        """
+        what = "array of terms" if self.source.terms else "tensor"
+        expect(x, self.source.whole(self.shape), self.dtype, what)
+        return self.source_padding.add(x)
+
+    def unpad(self, y):
+        """Return the logical tensor of a padded result, or its terms."""
+        expect(y, self.target.padded, self.dtype, "padded result")
+        return self.target_padding.take_off(y)
+
+    def constrained(self, x, source):
+        """Return an array as a program takes it: as it is, where it is in none."""
+        del source
+        return x
+
+    def bind(self, x, source, target, interpret, collective_id):
+        """Return the result as that of one operation; the meshes may be refined otherwise."""
+        source, target = self.source.mesh(source), self.target.mesh(target)
+        static = {"interpret": interpret, "collective_id": collective_id}
+        x = self.constrained(x, source)
+        return reshard_p.bind(x, host=self, source=source, target=target, **static)
+
+    def settings(self, devices, interpret, collective_id):
+        """Return the collective id of a program for devices, by rank. Raises ValueError for devices
+        among which it cannot send."""
+        if self.program.collective_id is None:
+            return None
+        if not interpret:
+            self.program.check_routes(devices)
+        return self.program.collective_id if collective_id is None else collective_id
+
+    def bits(self, shard, interpret):
+        """Return elements as what they are moved as: floats perhaps as integers."""
+        if not self.program.as_bits(interpret):
+            return shard
+        return lax.bitcast_convert_type(shard, bits_of(self.dtype))
+
+    def exchanged(self, shard, order, batch, interpret, collective_id):
+        """Return the target shard of a source shard, before both so many dimensions of a batch; its
+        elements as what they are moved as."""
+
+        def exchange(shard):
+            return self.program.exchange(shard, order, interpret, collective_id)
+
+        for _ in range(batch):
+            exchange = functools.partial(lax.map, exchange)
+        return exchange(self.bits(shard, interpret))
+
+    def whole(self, y, interpret):
+        """Return elements as what they are."""
+        return lax.bitcast_convert_type(y, self.dtype) if self.program.as_bits(interpret) else y
+
+    def self_check(self):
+        """Return what is right about this module; exit with what is wrong."""
+        return self_check(self)
+
+
+class OneOrder(ArrayReshard):
+    """A reshard whose meshes list the same devices in the same order."""
+
+    def reshard(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+        """Return the target array from the source array, both padded; usable under `jax.jit`.
+
+        `x`: the global array that `pad` makes, sharded as `source_sharding(mesh)`; its padding is
+        never read. The result is sharded as `target_sharding(target_mesh)`, its padding zero; a jit
+        around that returns it, or what `unpad` makes of it, needs such `out_shardings`, or XLA may
+        shard its result anew, and JAX not be able to say how (IndivisibleError). `target_mesh`: by
+        default the devices of `mesh`, in its order.
+
+        Pallas modules take a bool or `pltpu.InterpretParams` as `interpret`, and `collective_id` in
+        place of their own; in plain JAX both change nothing. There every process under
+        `jax.distributed` calls it, with an array of which it has its devices' shards
+        (`jax.make_array_from_callback`).
+
+        Under `jax.vmap` one exchange follows another. Where emitted with gradients it is
+        differentiable, forward and backward: the cotangent of `x` is that of the result, moved
+        back by the module beside, in Pallas with the collective id `collective_id ^ 1`. Raises
+        ValueError for a wrong shape, dtype or mesh, TypeError for what is none, and
+        NotImplementedError where there is no derivative.
+        """
+        expect(x, self.source.padded, self.dtype, "source array")
+        source = self.source.mesh(mesh)
+        target = self.target.mesh(mesh if target_mesh is None else target_mesh)
+        if list(target.devices.flat) != list(source.devices.flat):
+            raise ValueError("target_mesh: expected the devices of mesh, in the same order")
+        context = jax.sharding.get_abstract_mesh()
+        if (
+            isinstance(x, jax.core.Tracer)
+            and AxisType.Explicit in context.axis_types
+            and context != target.abstract_mesh
+        ):
+            raise ValueError(
+                f"the result is on a mesh of axes {dict(target.shape)}, which a traced program "
+                f"cannot mix with the Explicit axes that are set, {dict(context.shape)}: where "
+                "both are the same give that mesh as target_mesh, else call reshard(x, mesh) "
+                "outside jit, on a concrete array, or trace without jax.set_mesh"
+            )
+        return self.bind(x, source, target, interpret, collective_id)
+
+    def constrained(self, x, source):
+        """Return an array, sharded as its program, one for the devices of a mesh, takes it."""
+        if not isinstance(x, jax.core.Tracer):
+            return x
+        meshes = jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
+        if AxisType.Explicit in source.axis_types:
+            return jax.sharding.reshard(x, self.source.sharding(source))
+        if any(AxisType.Explicit in each.axis_types for each in meshes):
+            return x
+        return lax.with_sharding_constraint(x, self.source.sharding(source))
+
+    def eager(self, x, source, **static):
+        """Return the result of an array outside of all programs."""
+        batch = x.ndim - len(self.source.padded)
+        with apart(x):
+            x = jax.device_put(x, self.source.sharding(source, batch))
+            return _compiled(self, batch, source=source, **static)(x)
+
+    @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4, 5))
+    def lowered(self, x, source, target, interpret, collective_id):
+        """Return the result within a program."""
+        # The two meshes list the same devices in the same order: stacking the target shards by
+        # device and taking them off again only renames the axes, and moves nothing.
+        rows, out_rows = P(source.axis_names), P(target.axis_names)
+        collective_id = self.settings(list(source.devices.flat), interpret, collective_id)
+        batch = x.ndim - len(self.source.padded)
+
+        def first(shard):
+            return self.exchanged(shard, None, batch, interpret, collective_id)[None]
+
+        def last(row):
+            return self.whole(row[0], interpret)
+
+        if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
+            x = jax.device_put(x, self.source.sharding(source, batch))
+        y = mapped(first, source, self.source.batched(batch), rows)(x)
+        y = mapped(last, target, out_rows, self.target.batched(batch))(y)
+        if AxisType.Explicit in target.axis_types:
+            return jax.sharding.reshard(y, self.target.sharding(target, batch))
+        return y
+
+    def effects(self, x, interpret, **static):
+        """Return what the program does beside. Compiled kernels do nothing, so that there is no
+        need to trace them for it."""
+        if not interpret:
+            return set()
+        return OneOrder.lowered.trace(self, x, interpret=interpret, **static).jaxpr.effects
+
+
+@functools.cache
+def _compiled(host, batch, target, **static):
+    # XLA chooses the sharding of a program's result where it is not told.
+    return jax.jit(
+        functools.partial(host.lowered, target=target, **static),
+        out_shardings=host.target.sharding(target, batch),
+    )
+
+
+class TwoOrders(ArrayReshard):
+    """Rank r is the device with the r-th id of the sorted union of both meshes."""
+
+    def reshard(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+        """Return the target array from the source array, both padded. Not usable under `jax.jit`.
+
+        As that of one order, but for `target_mesh`: by default the devices of `mesh` in the
+        target's order, where it has them all. Raises TypeError where a jit around it is compiled.
+        Under `jax.vmap` and differentiated outside jit only.
+        """
+        expect(x, self.source.padded, self.dtype, "source array")
+        source = self.source.mesh(mesh)
+        target = self.target.mesh(self._target_mesh(mesh, target_mesh))
+        self._devices_by_rank(source, target)
+        return self.bind(x, source, target, interpret, collective_id)
+
+    def eager(self, x, source, target, interpret, collective_id):
+        """Return the result of an array outside of all programs."""
+        with apart(x):
+            return self._moved_to(target, x, source, interpret, collective_id)
+
+    def _moved_to(self, target, x, source, interpret, collective_id):
+        devices = self._devices_by_rank(source, target)
+        union = Mesh(np.array(devices), ("device",))
+        batch = x.shape[: x.ndim - len(self.source.padded)]
+        x = jax.device_put(x, self.source.sharding(source, len(batch)))
+        held = {shard.device: shard.data for shard in x.addressable_shards}
+        # Each process gives and takes the shards of its own devices; a device outside the source
+        # mesh gives zeros, which are not read.
+        shards = [
+            held[device]
+            if device in held
+            else jnp.zeros((*batch, *self.source.local), self.dtype, device=device)
+            for device in devices
+            if device.process_index == jax.process_index()
+        ]
+        stacked = jax.make_array_from_single_device_arrays(
+            (len(devices), *batch, *self.source.local),
+            NamedSharding(union, P("device")),
+            [shard[None] for shard in shards],
+            dtype=x.dtype,
+        )
+        moved = self.stacked(stacked, union, interpret, collective_id)
+        arrived = {shard.device: shard.data for shard in moved.addressable_shards}
+        return jax.make_array_from_single_device_arrays(
+            (*batch, *self.target.padded),
+            self.target.sharding(target, len(batch)),
+            [arrived[device][0] for device in target.local_devices],
+            dtype=x.dtype,
+        )
+
+    @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
+    def stacked(self, x, union, interpret=False, collective_id=None):
+        """Return target shards stacked by rank, from source shards stacked by rank, over the
+        devices of both meshes by rank."""
+        rows, table = P("device"), self.program.order
+        collective_id = self.settings(list(union.devices.flat), interpret, collective_id)
+        batch = x.ndim - 1 - len(self.source.local)
+
+        def one(order, rows):
+            y = self.exchanged(rows[0], order, batch, interpret, collective_id)
+            return self.whole(y[None], interpret)
+
+        if table is None:
+            return mapped(functools.partial(one, None), union, rows, rows)(x)
+        return mapped(one, union, (P(), rows), rows)(jnp.array(table, jnp.int32), x)
+
+    def lowered(self, x, **static):
+        """Raise TypeError: it is in a program."""
+        raise TypeError(
+            "source and target list different devices, or in another order, which one jit does "
+            "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
+        )
+
+    def effects(self, x, **static):
+        """Return nothing: it runs outside of programs only."""
+        return set()
+
+    def _target_mesh(self, mesh, target_mesh):
+        if target_mesh is not None:
+            return target_mesh
+        ids = self.source.ids
+        if not set(self.target.ids) <= set(ids):
+            raise ValueError(
+                "target_mesh: expected a mesh, the target has devices the source lacks"
+            )
+        devices = [mesh.devices.flat[ids.index(device_id)] for device_id in self.target.ids]
+        return self.target.mesh_of(devices)
+
+    def _devices_by_rank(self, source, target):
+        """Return the devices of both meshes by logical id; an id in both must be one device."""
+        by_id = dict(zip(self.source.ids, source.devices.flat, strict=True))
+        for device_id, device in zip(self.target.ids, target.devices.flat, strict=True):
+            if by_id.setdefault(device_id, device) != device:
+                raise ValueError(
+                    f"logical id {device_id}: got {by_id[device_id]} in the source mesh and "
+                    f"{device} in the target mesh, expected one device"
+                )
+        return [by_id[device_id] for device_id in sorted(by_id)]

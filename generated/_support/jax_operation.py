@@ -1,0 +1,105 @@
+"""A reshard as one operation of JAX's, which vmap and derivatives go through.
+
+`host`: what is moved (`OneOrder`, `TwoOrders`); `source`, `target`: meshes with the axes that
+shardings name. The derivative of a reshard is the reshard itself, and its transpose the reverse
+reshard, of the module beside.
+"""
+
+import importlib
+import importlib.util
+import os
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import AxisType
+
+from .jax_meshes import apart
+
+# By what a module that moves floats says of derivatives.
+NO_DERIVATIVE = {
+    "none": "the source array is differentiated, and the reverse reshard is not here: emit with "
+    "--gradient, or stop_gradient(x) before reshard",
+    "extremum": "the maximum or minimum of terms has no derivative where terms are equal: "
+    "stop_gradient(x) before reshard, or use a function of your own that has one",
+}
+
+reshard_p = Primitive("reshard")
+
+
+def refuse_derivative(derivative):
+    """Raise NotImplementedError where a word of NO_DERIVATIVE says why there is no derivative."""
+    if derivative in NO_DERIVATIVE:
+        raise NotImplementedError(NO_DERIVATIVE[derivative])
+
+
+def reverse_of(host, name, backward):
+    """Return what moves cotangents: the host of the module `backward` beside the module `name`.
+    Raises ImportError where no such module stands there."""
+    package = name.rpartition(".")[0]
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{backward}.py")
+    beside = f"{package}.{backward}" if package else path
+    try:
+        found = (importlib.import_module(beside) if package else _loaded(path))._HOST
+    except (FileNotFoundError, ModuleNotFoundError):
+        said = f"the derivative of reshard needs the reverse reshard: {beside} is missing"
+        raise ImportError(said) from None
+    there, here = (found.target, found.source), (host.source, host.target)
+    alike = all(a.holds_as(b) for a, b in zip(there, here, strict=True))
+    if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
+        raise ImportError(f"not the reverse of this reshard: {beside}")
+    return found
+
+
+def _loaded(path):
+    """Return a module by its path, as one file that stands alone is found."""
+    spec = importlib.util.spec_from_file_location("reverse", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _type(x, host, target, **static):
+    """Return the type of the result, and what else the operation does."""
+    batch = x.ndim - len(host.source.padded)
+    sharding = host.target.sharding(target.abstract_mesh, batch)
+    shape = (*x.shape[:batch], *host.target.padded)
+    y = jax.core.ShapedArray(shape, x.dtype, sharding=sharding)
+    return y, host.effects(x, target=target, **static)
+
+
+def _vectorized(arrays, axes, **static):
+    """Move a batch, whose axis comes first."""
+    (x,), (axis,) = arrays, axes
+    with apart(x):
+        return reshard_p.bind(jnp.moveaxis(x, axis, 0), **static), 0
+
+
+def _differentiated(primals, tangents, **static):
+    """Move the tangent as the array."""
+    refuse_derivative(static["host"].derivative)
+    (x,), (tangent,) = primals, tangents
+    return reshard_p.bind(x, **static), reshard_p.bind(ad.instantiate_zeros(tangent), **static)
+
+
+def _transposed(y, x, *, host, source, target, interpret, collective_id):
+    """Move the cotangent of the result back."""
+    refuse_derivative(host.derivative)
+    collective_id = None if collective_id is None else collective_id ^ 1
+    x_bar = host.reverse.bind(y, target, source, interpret, collective_id)
+    if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
+        with apart(x_bar):
+            x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
+    return [x_bar]
+
+
+reshard_p.def_impl(lambda x, host, **static: host.eager(x, **static))
+reshard_p.def_effectful_abstract_eval(_type)
+batching.primitive_batchers[reshard_p] = _vectorized
+_lowering = mlir.lower_fun(lambda x, host, **static: host.lowered(x, **static), False)
+mlir.register_lowering(reshard_p, _lowering)
+ad.deflinear2(reshard_p, _transposed)
+ad.primitive_jvps[reshard_p] = _differentiated

@@ -1,0 +1,226 @@
+"""The slots form, and what all forms with slots have in common: XLA packs each tile into a slot
+and puts target shards together from them.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from .boxes import ranges
+from .pallas_peers import LOGICAL, div, each, is_full, multiple, operand
+from .pallas_program import PallasProgram
+
+
+class Slot(NamedTuple):
+    """How a slot holds a box. `shape`: its own; `held`: the extents of the box; `dense`: whether
+    rows lie one after another in granules of 512 bytes; `order`: that of the dimensions in the
+    slot, None for the tensor's; `sized`: (dimension, what divides sizes) of which moves say how
+    much is sent."""
+
+    shape: tuple[int, ...]
+    held: tuple[int, ...]
+    dense: bool = False
+    order: tuple[int, ...] | None = None
+    sized: tuple[tuple[int, int], ...] = ()
+
+    def part(self, moves, first):
+        """Return the part of a slot that a move takes, whose numbers begin at `first`."""
+        sizes = {axis: (2 + k, unit) for k, (axis, unit) in enumerate(self.sized)}
+        part: list[object] = [slice(None)] * (1 + max(sizes, default=-1))
+        for axis, (column, unit) in sizes.items():
+            size = moves[first + column]
+            part[axis] = pl.ds(0, size if unit == 1 else multiple(size, unit))
+        return tuple(part)
+
+    def packed(self, values):
+        """Return a slot that holds values."""
+        if self.dense:
+            values = values.reshape(-1)
+            return jnp.pad(values, (0, math.prod(self.shape) - values.size)).reshape(self.shape)
+        return values if self.order is None else lax.transpose(values, self.order)
+
+    def unpacked(self, slot):
+        """Return what a slot holds."""
+        if self.dense:
+            return slot.reshape(-1)[: math.prod(self.held)].reshape(self.held)
+        order = self.order or tuple(range(len(self.held)))
+        slot = trimmed(slot, tuple(self.held[axis] for axis in order))
+        inverse = tuple(order.index(axis) for axis in range(len(order)))
+        return slot if self.order is None else lax.transpose(slot, inverse)
+
+
+class Packed(PallasProgram):
+    """What forms with slots have in common. `slot`: how one holds what travels; `window`: what a
+    tile fits; `source_reach`, `target_reach`: how far windows reach into the source shard, and into
+    the target shard, where that is beyond their ends."""
+
+    packed = True
+
+    def __init__(self, peers, slot, window, source_reach=None, target_reach=None, **settings):
+        super().__init__(peers, tuple(range(len(window))), **settings)
+        self.slot, self.window = slot, window
+        self._source_reach, self._target_reach = source_reach, target_reach
+
+    def padded(self, x):
+        """Return a source shard as far as windows reach."""
+        if self._source_reach is None:
+            return x
+        pairs = zip(x.shape, self._source_reach, strict=True)
+        return jnp.pad(x, [(0, reach - size) for size, reach in pairs])
+
+    def window_at(self, x, box, within):
+        """Return the window that begins at a tensor box, of a shard that covers another."""
+        return lax.dynamic_slice(x, starts(box, within), self.window)
+
+    def filled(self, slots, count, tile, dtype):
+        """Return so many slots, `count` of them packed: tile(number) gives a slot and a window."""
+
+        def one(number, slots):
+            place, window = tile(number)
+            return lax.dynamic_update_index_in_dim(
+                slots, self.slot.packed(window), jnp.int32(place), 0
+            )
+
+        slots = jnp.zeros((slots, *self.slot.shape), dtype)
+        return lax.fori_loop(np.int32(0), jnp.int32(count), one, slots)
+
+    def put_together(self, me, receiver, window, dtype):
+        """Return the target shard at a position, of the windows window(number, piece).
+
+        Tiles come in row-major order and a window reaches beyond its tile only to higher indices,
+        so that what a window writes too much is written over by the tiles that follow.
+        """
+        within = self.host.target.box(receiver)
+
+        def one(number, y):
+            piece = self.peers.incoming(receiver, me, number)
+            return lax.dynamic_update_slice(y, window(number, piece), starts(piece.box, within))
+
+        y = jnp.zeros(self._target_reach or self.target_shape, dtype)
+        count = jnp.int32(self.peers.incoming_count(receiver))
+        return trimmed(lax.fori_loop(np.int32(0), count, one, y), self.target_shape)
+
+
+def starts(box, within):
+    """Return where a tensor box starts in the shard that covers the range `within`."""
+    pairs = zip(box[::2], within[::2], strict=True)
+    return [jnp.int32(low - start) for low, start in pairs]
+
+
+def trimmed(y, shape):
+    """Return the start of an array."""
+    return y if y.shape == tuple(shape) else lax.slice(y, (0,) * y.ndim, shape)
+
+
+class Slots(Packed):
+    """`outgoing`, `incoming`: slots of a device, each for the piece whose row-major number among
+    those that the device may send, or get, it has."""
+
+    form = "slots"
+
+    def __init__(self, *given, outgoing, incoming, **settings):
+        super().__init__(*given, **settings)
+        self.outgoing, self.incoming = outgoing, incoming
+
+    def kernel(self, order, x, y, copied, sent, received):
+        """Push this device's tiles into slots of their receivers.
+
+        x, y: the slots of its outgoing and incoming tiles; copied, sent, received: DMA semaphores.
+        """
+        peers = self.peers
+        me, receiver = peers.here(order)
+
+        def push(number):
+            sends, receiver, shard, piece, box = peers.outgoing(me, number, order)
+            own, forms = peers.forms.source_shard(me), peers.forms
+            read = self._filled(x, self._number(shard, forms.receivers(me), piece), box)
+            write = self._filled(y, self._number(own, forms.senders(receiver), piece), box)
+            device = jnp.int32(peers.target_rank(receiver, order))
+            return sends, pltpu.make_async_remote_copy(
+                read, write, sent, received, device_id=device, device_id_type=LOGICAL
+            )
+
+        def start(number):
+            sends, copy = push(number)
+            pl.when(sends)(copy.start)
+
+        def leave(number):
+            sends, copy = push(number)
+            pl.when(sends)(copy.wait_send)
+
+        def arrive(number):
+            comes, _, shard, piece, box = peers.incoming(receiver, me, number)
+            number = self._number(shard, peers.forms.senders(receiver), piece)
+            place = self._filled(y, number, box)
+            pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
+
+        if peers.sends:
+            peers.meet(me, receiver, order)
+            each(peers.outgoing_count(me), start)
+        if peers.kept:
+            self._keep(me, receiver, x, y, copied)
+        if peers.sends:
+            each(peers.outgoing_count(me), leave)
+            each(peers.incoming_count(receiver), arrive)
+
+    def _keep(self, me, receiver, x, y, copied):
+        """Copy what this device holds of its own target shard."""
+        peers, forms = self.peers, self.peers.forms
+        own, wanted = forms.source_shard(me), forms.target_shard(receiver)
+        some = is_full(ranges(forms.tile(*own, *wanted)))
+        if not peers.one_order:
+            some = some & peers.holds(me, own) & peers.within(receiver, self.host.target)
+        kept = []
+        for piece in range(peers.count):
+            box = peers.tile(own, wanted, piece)
+            read = self._filled(x, self._number(wanted, forms.receivers(me), piece), box)
+            write = self._filled(y, self._number(own, forms.senders(receiver), piece), box)
+            kept.append(pltpu.make_async_copy(read, write, copied))
+        for copy in kept:
+            pl.when(some)(copy.start)
+        for copy in kept:
+            pl.when(some)(copy.wait)
+
+    def _number(self, shard, counted, piece):
+        """Return the slot of a piece: the row-major number of its shard among (first, count) per
+        dimension."""
+        number = 0
+        for index, (first, count) in zip(shard, ranges(counted), strict=True):
+            number = number * count + index - first
+        return number * self.peers.count + piece
+
+    def _filled(self, ref, number, box):
+        """Return the granules of a slot that a tile takes."""
+        size = (box[1] - box[0]) * math.prod(self.window[1:])
+        granule = math.prod(self.slot.shape[1:])
+        return ref.at[operand(number), pl.ds(0, (size + granule - 1) // granule), :, :]
+
+    def buffers(self):
+        """Return the shapes of the slots that leave, and of those that come."""
+        return (self.outgoing, *self.slot.shape), (self.incoming, *self.slot.shape)
+
+    def moved(self, x, order, interpret, collective_id):
+        """Return the target shard, its padding left as it comes."""
+        peers, (me, receiver) = self.peers, self.peers.here(order)
+        x, within = self.padded(x), self.host.source.box(me)
+
+        def tile(number):
+            _, _, shard, piece, box = peers.outgoing(me, number * peers.replicas, order)
+            place = self._number(shard, peers.forms.receivers(me), piece)
+            return place, self.window_at(x, box, within)
+
+        def window(number, piece):
+            del piece
+            return self.slot.unpacked(lax.dynamic_index_in_dim(y, number, 0, keepdims=False))
+
+        count = div(peers.outgoing_count(me), peers.replicas)
+        slots = self.filled(self.outgoing, count, tile, x.dtype)
+        kernel, (_, shape) = self.seen(self.kernel), self.buffers()
+        scratch = [pltpu.SemaphoreType.DMA] * 3
+        y = self.pushed(kernel, slots, shape, scratch, order, interpret, collective_id)
+        return self.put_together(me, receiver, window, x.dtype)

@@ -1,0 +1,298 @@
+"""The host of an emitted reshard: it checks what it is given, launches the kernel, moves shards.
+
+One address space (`reshard_local`): a launch a device, which pulls the tiles of its target shard
+out of the source shards. Processes of a group (`reshard`): `torch_processes.py` says how.
+"""
+
+import functools
+import importlib
+import math
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from .boxes import extents, volume
+from .torch_check import self_check
+from .torch_processes import Processes, default_device
+from .torch_tensors import (
+    UNITS,
+    check,
+    check_out,
+    has_kernels,
+    is_aligned,
+    on,
+    overlap,
+    requires_grad,
+    table,
+)
+
+NO_GRADIENT = (
+    "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
+)
+
+
+class Tiles(NamedTuple):
+    """How a kernel moves the tiles of a target shard: how many there are, and the largest, as
+    rows. `width`: elements of the widest unit that divides where rows begin and end. `lanes`: of so
+    many units 16 bytes are made, where shards begin at multiples of such, else 1. `rows`,
+    `columns`: of a block, in units. `largest`: the extents of the largest tile, its rows last but
+    one, the elements of a row last; those before them are indices that each take a block. `ends`:
+    whether the first line of a row may begin before it."""
+
+    number: int
+    width: int
+    lanes: int
+    rows: int
+    columns: int
+    largest: tuple[int, ...]
+    ends: bool = False
+
+    def constants(self, aligned):
+        """Return what the kernel is launched with: WIDTH, LANES, ROWS, COLUMNS, COLUMN_BLOCKS."""
+        width, lanes = (self.width, self.lanes) if aligned else (1, 1)
+        units = -(-self.largest[-1] // width) + (self.lanes - 1 if self.ends else 0)
+        return width, lanes, self.rows, self.columns, -(-units // self.columns)
+
+    def programs(self, aligned):
+        """Return how many programs fill a target shard."""
+        *outer, rows, _ = (1, *self.largest)
+        blocks = -(-rows // self.rows) * self.constants(aligned)[-1]
+        return self.number * math.prod(outer) * blocks
+
+
+class Reshard:
+    """One emitted reshard. `package`: the module's; `plan` and `said`: its hash and shardings.
+    `knows_me`: whether the kernel takes the position of the device in the source mesh too.
+    `backward`: the module of the reverse reshard beside it, if there is a gradient."""
+
+    def __init__(
+        self,
+        package,
+        shape,
+        dtype,
+        plan,
+        said,
+        exchange,
+        kernel,
+        tiles,
+        knows_me=False,
+        backward=None,
+    ):
+        self.shape, self.dtype = shape, getattr(torch, dtype)
+        self.itemsize, self.plan = self.dtype.itemsize, plan
+        self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
+        self._package, self._backward, self._knows_me = package, backward, knows_me
+        self.source_bytes = self.itemsize * volume(exchange.source.box(0))  # no shard is larger
+        self.processes = Processes((self,), f"plan {plan} ({said})", self.pull)
+
+    def source_shape(self, device_id):
+        """Return the exact shape of the source shard on a device."""
+        source = self.exchange.source
+        return self._shape(source.box(source.position(device_id, "source")))
+
+    def target_shape(self, device_id):
+        """Return the exact shape of the target shard on a device."""
+        target = self.exchange.target
+        return self._shape(target.box(target.position(device_id, "target")))
+
+    def _shape(self, box):
+        return extents(box)[: len(self.shape)]  # a scalar is moved as a vector of one element
+
+    def empty(self, device_id, home):
+        """Return memory for the target shard of a device, None outside the target mesh."""
+        if self.exchange.target_position(device_id) < 0:
+            return None
+        return torch.empty(self.target_shape(device_id), dtype=self.dtype, device=home)
+
+    def reshard_local(self, shards, *, out=None):
+        """Return the target shards, from source shards that one address space holds.
+
+        `shards`: contiguous tensors of shape `source_shape(id)`, sorted by device id of the source
+        mesh. Returns tensors of shape `target_shape(id)`, sorted by device id of the target mesh,
+        each on the device of the source shard of its id, else of the first position's: those of
+        `out` where given, else new ones. One launch a device, on its current stream. To capture
+        that in a CUDA graph, call it once before with the same tensors. Its gradient, where there
+        is one, is the reverse reshard: where target shards have replicas, all must get the same.
+        Raises ValueError for a wrong number of shards, a wrong shape, dtype or device, and for
+        shards that require a gradient where there is none.
+        """
+        shards = list(shards)
+        if not requires_grad(shards):
+            return self._local(shards, out)
+        if out is not None:
+            raise ValueError("out takes no gradient: got source shards that require one")
+        if self._backward is None:
+            raise ValueError(NO_GRADIENT)
+        return list(
+            _Moved.apply(self._local, lambda moved: self.reverse.reshard_local(moved), *shards)
+        )
+
+    def _local(self, shards, out=None):
+        return self.processes.local([shards], [out])[0]
+
+    def by_position(self, shards):
+        """Return source shards, which come sorted by device id, in the order of the source mesh."""
+        ids = self.exchange.source.ids
+        if len(shards) != len(ids):
+            raise ValueError(f"got {len(shards)} source shards, expected {len(ids)}")
+        held = dict(zip(sorted(ids), shards, strict=True))
+        for device_id, shard in held.items():
+            what = f"source shard of device {device_id}"
+            check(shard, self.source_shape(device_id), self.dtype, what)
+        return [held[device_id] for device_id in ids]
+
+    def results(self, by_position, out, homes):
+        """Return the tensors to fill, by device id: those of `out` where given, else new ones."""
+        ids = sorted(self.exchange.target.ids)
+        out = out if out is None else list(out)
+        if out is not None and len(out) != len(ids):
+            raise ValueError(f"got {len(out)} tensors in out, expected {len(ids)}")
+        held = dict(zip(self.exchange.source.ids, by_position, strict=True))
+        if {home.type for home in homes} not in ({"cpu"}, {"cuda"}):
+            listed = sorted(map(str, homes))
+            raise ValueError(f"source shards on {listed}, expected all on GPUs or all on the CPU")
+        found = []
+        for number, device_id in enumerate(ids):
+            home = held.get(device_id, by_position[0]).device
+            if out is None:
+                found.append(self.empty(device_id, home))
+                continue
+            self._check_out(out[number], device_id, home, by_position)
+            if any(overlap(out[number], other) for other in found):
+                what = f"out of device {device_id}"
+                raise ValueError(f"{what}: shares memory with another of out")
+            found.append(out[number])
+        return found
+
+    def _check_out(self, out, device_id, home, shards):
+        what = f"out of device {device_id}"
+        check(out, self.target_shape(device_id), self.dtype, what)
+        check_out(out, home, shards, what)
+
+    def places(self, device_id):
+        """Return the positions that the kernel is launched with on a device."""
+        target, source = self.exchange.target_position, self.exchange.source_position
+        return [target(device_id), *([source(device_id)] if self._knows_me else [])]
+
+    def pull(self, addresses, outs, device_id):
+        """Fill the target shard of a device from source shards at these addresses: one launch. On a
+        CPU outside Triton's interpreter the kernel plays no part, and is not proved by it."""
+        out = outs[0]
+        if not has_kernels(out, self.kernel):
+            self.processes.pull_listed(addresses, outs, device_id)
+        elif out.numel():
+            aligned = is_aligned((*addresses[0], out.data_ptr()))
+            constants = self.tiles.constants(aligned)
+            units = out.view(-1).view(UNITS[constants[0] * self.itemsize])
+            programs = self.tiles.programs(aligned)
+            with on(out.device):
+                peers = table(addresses[0], out.device)
+                self.kernel[(programs,)](peers, units, *self.places(device_id), *constants)
+
+    def reshard(self, shard, group=None, *, out=None, transport=None, check=False):
+        """Return this device's target shard, exchanged with the other processes of a group.
+
+        Rank r is the r-th id of the sorted union of both meshes. `shard` is None on a rank outside
+        the source mesh; the result is None on a rank outside the target mesh. Every process of the
+        group calls this, all with the same `transport`:
+
+            "symmetric"  all GPUs on one host: peers read each other's shards, in one launch a
+                         device. The shard is copied to symmetric memory first, unless it is there
+                         already: see `symmetric_source`.
+            "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked.
+            None         the first of these that every rank can take.
+
+        The first call with a group compares the ranks' plans, shards and hosts: what is wrong on
+        one rank is an error on every one. Later calls do so if `check`; else a wrong shard is an
+        error on its own rank, and the others fail with the transport, which may take its time-out.
+
+        The result is `out` where given. Otherwise it is new, on the shard's device; without a
+        shard, on the current GPU if the group uses NCCL, else on the CPU. All runs on the current
+        stream, of which a group has one. To capture it in a CUDA graph, call it once before with
+        the same tensors. The gradient, where there is one, is that of the reverse reshard, where
+        both meshes have the same devices; all ranks ask for it or none. Raises ValueError for a
+        group of another size, a wrong shard or out, a shard that requires a gradient where there is
+        none, and ranks that do not agree; RuntimeError, which names rank and plan, where the
+        transport fails.
+        """
+        wanted, outs = requires_grad([shard]), None if out is None else [out]
+
+        def forth(shards, **more):
+            return self.processes.reshard(shards, group, outs, transport, check, **more)
+
+        def back(gradients):
+            asked = {"transport": transport, "check": check}
+            return [self.reverse.reshard(*gradients, group, **asked)]
+
+        if wanted and self._backward is not None:
+            return _Moved.apply(functools.partial(forth, wants_gradient=True), back, shard)[0]
+        return forth([shard], fault=NO_GRADIENT if wanted else "")[0]
+
+    def check_rank(self, shard, out, device_id, group, wants_gradient):
+        """Return the device of a rank's result. Raises ValueError for what is wrong with what it
+        is given."""
+        what = f"source shard of device {device_id}"
+        here = self.exchange.source_position(device_id) >= 0
+        if (shard is None) == here:
+            got, expected = ("None", "a tensor") if shard is None else ("a tensor", "None")
+            raise ValueError(f"{what}: got {got}, expected {expected}")
+        if here:
+            check(shard, self.source_shape(device_id), self.dtype, what)
+        home = shard.device if here else default_device(group)
+        if out is not None:
+            if self.exchange.target_position(device_id) < 0:
+                raise ValueError(f"out of device {device_id}: got a tensor, expected None")
+            self._check_out(out, device_id, home, [shard] if here else [])
+        apart = {*self.exchange.source.ids} != {*self.exchange.target.ids}
+        if wants_gradient and (out is not None or apart):
+            why = "some devices are in one mesh only" if out is None else "out takes no gradient"
+            raise ValueError(f"{what} requires a gradient, but {why}")
+        served = dist.get_backend_config(group)
+        if f"{home.type}:" not in served:
+            where = f"expected one where the group communicates, {served}"
+            raise ValueError(f"{what}: got a tensor on {home}, {where}")
+        return home
+
+    def symmetric_source(self, group=None):
+        """Return this device's source shard in symmetric memory, to be filled and given to
+        `reshard`; None outside the source mesh.
+
+        For GPUs of one host. The first call for a group is one that every rank makes.
+        """
+        group = dist.group.WORLD if group is None else group
+        home = torch.device("cuda", torch.cuda.current_device())
+        buffer, *_ = self.processes.symmetric_buffer(group, home)
+        device_id = self.exchange.ranks[dist.get_rank(group)]
+        if self.exchange.source_position(device_id) < 0:
+            return None
+        shape = self.source_shape(device_id)
+        return buffer[: self.itemsize * math.prod(shape)].view(self.dtype).view(shape)
+
+    def self_check(self):
+        """Return what is right about this module; exit with what is wrong."""
+        return self_check(self.processes)
+
+    @functools.cached_property
+    def reverse(self):
+        """The module of the reverse reshard, which stands beside this one."""
+        name = f"{self._package}.{self._backward}" if self._package else self._backward
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError:
+            said = f"the gradient of this reshard is in {name}, which is missing"
+            raise RuntimeError(said) from None
+
+
+class _Moved(torch.autograd.Function):
+    """Shards moved by `forth`, their gradients by `back`, both from lists to lists."""
+
+    @staticmethod
+    def forward(ctx, forth, back, *shards):
+        ctx.back = back
+        return tuple(forth(list(shards)))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        # As a kernel can take them: without gaps, no negation left to be done.
+        return None, None, *ctx.back([each.resolve_neg().contiguous() for each in gradients])

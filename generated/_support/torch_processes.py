@@ -1,0 +1,284 @@
+"""Reshards in one address space, and among the processes of a group: what these agree on, and two
+ways for tiles to go.
+
+One tensor or many, all on the same devices, move at once. Rank r is the r-th id of the sorted union
+of both meshes.
+"""
+
+import contextlib
+import functools
+import itertools
+import socket
+import weakref
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric_memory
+
+from .boxes import volume
+from .torch_tensors import LINE, capturing, join_streams, let_read, overlap, stream
+from .triton_listed import Listed, entries_of
+
+# How long ranks wait for each other at a barrier of symmetric memory.
+BARRIER_MS = 600_000
+
+
+class Processes:
+    """The `moves` of some tensors, each of its own reshard. `plan` is what all ranks must have;
+    `pull` fills the target shards of a device from the addresses of all source shards, by default
+    by listed rows; `names`: what messages call the tensors."""
+
+    def __init__(self, moves, plan, pull=None, names=("",)):
+        self.moves, self.plan, self.names = moves, plan, names
+        self.pull, self.exchange = pull or self.pull_listed, moves[0].exchange
+        self.listed = functools.cache(lambda *given: Listed(self._pulled(given[0]), given[1]))
+        self._wire = functools.cache(lambda *given: Wire(moves, *given))
+        # By group, whose calls come one after another: the kind of device and the transport taken
+        # by that asked for; `symmetric_buffer`; the buffers of an exchange by device and stream.
+        self._kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    def _of(self, group):
+        return self._kept.setdefault(group, {})
+
+    @torch.no_grad()
+    def local(self, shards, outs):
+        """Return the target shards of each tensor from its source shards, all in one address space:
+        one launch a device."""
+        held = self._each(lambda move, given: move.by_position(given), shards)
+        homes = {shard.device for each in held for shard in each}
+        results = self._each(lambda move, *given: move.results(*given, homes), held, outs)
+        for reader, owner in itertools.permutations(homes, 2):
+            let_read(reader, owner)
+        join_streams(homes)
+        addresses = [[shard.data_ptr() for shard in each] for each in held]
+        for number, device_id in enumerate(sorted(self.exchange.target.ids)):
+            self.pull(addresses, [each[number] for each in results], device_id)
+        join_streams(homes)
+        return results
+
+    def _each(self, function, *given):
+        """Return what a function of each move, and of what is given for it, returns."""
+        found = []
+        for name, *arguments in zip(self.names, self.moves, *given, strict=True):
+            with said_of(name):
+                found.append(function(*arguments))
+        return found
+
+    def _pulled(self, device_id):
+        """Yield the entries of a device's target shards out of shards: a memory a tensor and source
+        position, and one a tensor."""
+        positions = len(self.exchange.source.ids)
+        receiver = self.exchange.target_position(device_id)
+        for number, move in enumerate(self.moves):
+            into = move.exchange.target.box(receiver)
+            for piece in move.exchange.incoming(receiver):
+                held, memory = move.exchange.source.box(piece.sender), positions * number
+                memory += piece.sender
+                yield from entries_of(piece.box, held, into, move.itemsize, memory, number)
+
+    def pull_listed(self, addresses, outs, device_id):
+        """Fill the target shards of a device, by `senders`, `receivers` and boxes alone."""
+        listed = self.listed(device_id, outs[0].device)
+        sources = itertools.chain.from_iterable(addresses)
+        listed.copy(sources, (out.data_ptr() for out in outs))
+
+    @torch.no_grad()
+    def reshard(self, shards, group, outs, transport, check, *, wants_gradient=False, fault=""):
+        """Return the target shards of this rank, in the order of the moves; `fault`: what is wrong
+        already with what it was given."""
+        group = dist.group.WORLD if group is None else group
+        rank, ranks = dist.get_rank(group), self.exchange.ranks
+        try:
+            home = self._check_call(shards, group, outs, transport, wants_gradient, fault)
+        except ValueError as error:
+            fault, home = str(error), None
+        kind, by = self._of(group).get(transport, (None, None))
+        try:
+            if check or kind is None or (home is not None and home.type != kind):
+                by = self._agree(group, fault, home, transport, wants_gradient)
+                self._of(group)[transport] = home.type, by
+            elif fault:
+                raise ValueError(fault)
+            device_id = ranks[rank]
+            if outs is None:
+                outs = [move.empty(device_id, home) for move in self.moves]
+            moving = self.by_symmetric_memory if by == "symmetric" else self.by_exchange
+            moving(shards, outs, device_id, home, group)
+        except RuntimeError as error:
+            said = f"rank {rank} of {len(ranks)}, {self.plan}: {error}"
+            raise type(error)(said) from error
+        return outs
+
+    def _check_call(self, shards, group, outs, transport, wants_gradient, fault):
+        """Return the device of the results. Raises ValueError for what is wrong on this rank."""
+        if fault:
+            raise ValueError(fault)
+        ranks = self.exchange.ranks
+        if dist.get_world_size(group) != len(ranks):
+            raise ValueError(f"group of {dist.get_world_size(group)} ranks, expected {len(ranks)}")
+        if transport not in (None, "symmetric", "exchange"):
+            raise ValueError(f"transport {transport!r}: expected 'symmetric', 'exchange' or None")
+        device_id = ranks[dist.get_rank(group)]
+        rank = device_id, group, wants_gradient
+        wanted = outs or [None] * len(self.moves)
+        homes = {*self._each(lambda move, *given: move.check_rank(*given, *rank), shards, wanted)}
+        if len(homes) > 1:
+            listed = sorted(map(str, homes))
+            raise ValueError(f"source shards on {listed}, expected all on one device")
+        (home,) = homes
+        if transport == "symmetric" and home.type != "cuda":
+            raise ValueError(f"transport 'symmetric': got a shard on {home}, expected one on a GPU")
+        buffers = self._of(group).get("buffer", ())[:1] if transport != "exchange" else ()
+        if any(overlap(out, buffer) for buffer in buffers for out in outs or () if out is not None):
+            raise ValueError("out shares memory with `symmetric_source`, which others still read")
+        return home
+
+    def _agree(self, group, fault, home, transport, wants_gradient):
+        """Return the transport to take. Raises ValueError on every rank if anything is wrong on
+        any."""
+        host = socket.gethostname() if home is not None and home.type == "cuda" else ""
+        kind = "" if home is None else f"tensors on {home.type}"
+        kind += " that require a gradient" if wants_gradient else ""
+        mine = (self.plan, fault, f"transport {transport!r}", kind, host)
+        said = [None] * dist.get_world_size(group)
+        dist.all_gather_object(said, mine, group=group)
+        plans, faults, transports, kinds, hosts = zip(*said, strict=True)
+        for rank, problem in enumerate(faults):
+            if problem and len(set(plans)) == 1:
+                raise ValueError(f"rank {rank}: {problem}")
+        for given in (plans, transports, kinds):
+            for rank, other in enumerate(given):
+                if other != given[0]:
+                    both = f"rank 0 has {given[0]}, rank {rank} has {other}"
+                    raise ValueError(f"ranks differ: {both}")
+        one_host = bool(host) and len(set(hosts)) == 1
+        if transport == "symmetric" and not one_host:
+            raise ValueError(f"transport 'symmetric': GPUs of hosts {hosts}, expected those of one")
+        return transport or ("symmetric" if one_host else "exchange")
+
+    def by_symmetric_memory(self, shards, outs, device_id, home, group):
+        """Let all ranks offer their shards, then each pull its tiles from where they are."""
+        buffer, handle, starts = self.symmetric_buffer(group, home)
+        for start, shard in zip(starts, shards, strict=True):
+            if shard is not None and shard.data_ptr() != buffer.data_ptr() + start:
+                buffer[start : start + shard.nbytes].copy_(shard.view(-1).view(torch.uint8))
+        handle.barrier(timeout_ms=BARRIER_MS)
+        if self.exchange.target_position(device_id) >= 0:
+            ranks = [self.exchange.ranks.index(source) for source in self.exchange.source.ids]
+            held = [handle.buffer_ptrs[rank] + handle.offset for rank in ranks]
+            addresses = [[address + start for address in held] for start in starts]
+            self.pull(addresses, outs, device_id)
+        handle.barrier(timeout_ms=BARRIER_MS)
+
+    def symmetric_buffer(self, group, home):
+        """Return memory that holds any device's source shards and that every rank can read, its
+        handle, and where each tensor's begins; made once a group."""
+        kept = self._of(group)
+        if "buffer" not in kept:
+            # The barrier of another backend, NVSHMEM, has been known to do nothing.
+            if symmetric_memory.get_backend(home) != "CUDA":
+                symmetric_memory.set_backend("CUDA")
+            sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
+            *starts, total = itertools.accumulate(sizes, initial=0)
+            buffer = symmetric_memory.empty(total, dtype=torch.uint8, device=home)
+            kept["buffer"] = buffer, symmetric_memory.rendezvous(buffer, group), starts
+        return kept["buffer"]
+
+    def by_exchange(self, shards, outs, device_id, home, group):
+        """Send tiles packed, exactly those that the plan moves; copy the own ones."""
+        wire, kept, place = self._wire(device_id, home), self._of(group), (home, stream(home))
+        if place not in kept and not capturing(home):
+            kept[place] = wire.buffers()
+        packed, arrived = wire.buffers() if capturing(home) else kept[place]
+        wire.pack(shards, packed)
+        dist.all_to_all_single(arrived, packed, wire.received, wire.sent, group=group)
+        wire.unpack(shards, arrived, outs)
+
+
+@contextlib.contextmanager
+def said_of(name):
+    """Let a ValueError say which tensor it is of, if that has a name."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}" if name else str(error)) from None
+
+
+def default_device(group):
+    """Return where a rank without a shard receives."""
+    # get_backend does not tell of a group made without naming one: gloo and NCCL side by side.
+    on_gpu = "cuda:nccl" in dist.get_backend_config(group)
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+
+
+class Wire:
+    """What a device exchanges: pieces by rank, tensor and box, an order that both ends know."""
+
+    def __init__(self, moves, device_id, home):
+        self.moves, self.home, self.local, arriving, leaving = moves, home, [], [], []
+        exchange = moves[0].exchange
+        self.me = exchange.source_position(device_id)
+        self.receiver = exchange.target_position(device_id)
+        for number, move in enumerate(moves):
+            for piece in move.exchange.incoming(self.receiver) if self.receiver >= 0 else ():
+                if piece.sender == self.me:
+                    self.local.append((number, piece.box))
+                else:
+                    arriving.append((exchange.source.ids[piece.sender], number, piece.box))
+            for piece in move.exchange.outgoing(self.me) if self.me >= 0 else ():
+                if exchange.target.ids[piece.receiver] != device_id:
+                    leaving.append((exchange.target.ids[piece.receiver], number, piece.box))
+        self.arriving, self.received = self._by_rank(arriving, exchange.ranks)
+        self.leaving, self.sent = self._by_rank(leaving, exchange.ranks)
+
+    def buffers(self):
+        """Return memory for the pieces that leave, and for those that arrive."""
+        sizes = sum(self.sent), sum(self.received)
+        return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
+
+    def _by_rank(self, pieces, ranks):
+        """Return (first byte in the buffer, tensor, box) of each piece, by rank; bytes a rank."""
+        sizes, listed, start = [0] * len(ranks), [], 0
+        for device_id, number, box in sorted(pieces):
+            size = volume(box) * self.moves[number].itemsize
+            listed.append((start, number, box))
+            start += size
+            sizes[ranks.index(device_id)] += size
+        return listed, sizes
+
+    @functools.cached_property
+    def _leave(self):
+        """The entries that pack: the memories of the shards, to that of the buffer."""
+        found = []
+        for start, number, box in self.leaving:
+            held, size = self._held(number)
+            found += entries_of(box, held, box, size, number, 0, 0, start)
+        return Listed(found, self.home)
+
+    @functools.cached_property
+    def _arrive(self):
+        """The entries that unpack: the memories of the shards and, last, that of the buffer."""
+        arrived, found = len(self.moves), []
+        into = [move.exchange.target.box(self.receiver) for move in self.moves]
+        for number, box in self.local:
+            held, size = self._held(number)
+            found += entries_of(box, held, into[number], size, number, number)
+        for start, number, box in self.arriving:
+            size = self.moves[number].itemsize
+            found += entries_of(box, box, into[number], size, arrived, number, start)
+        return Listed(found, self.home)
+
+    def _held(self, number):
+        return self.moves[number].exchange.source.box(self.me), self.moves[number].itemsize
+
+    def pack(self, shards, packed):
+        """Copy what leaves out of the shards: one launch."""
+        held = (0 if shard is None else shard.data_ptr() for shard in shards)
+        self._leave.copy(held, [packed.data_ptr()])
+
+    def unpack(self, shards, arrived, outs):
+        """Copy what has arrived, and what was here already, to its place: one launch."""
+        if self.receiver >= 0:
+            held = (0 if shard is None else shard.data_ptr() for shard in shards)
+            places = (out.data_ptr() for out in outs)
+            self._arrive.copy([*held, arrived.data_ptr()], places)

@@ -1,0 +1,97 @@
+"""Reshards bfloat16[32, 2048, 8, 128] over 4 devices: [{}, {}, {"a", "b"}, {}] -> [{"b"}, {},
+    {"a"}, {}].
+
+Source: [{}, {}, {"a", "b"}, {}] on <["a"=2, "b"=2]>, shards of 32 x 2048 x 2 x 128.
+    d1(a, b)[k0, k1, k2, k3] -> t[k0, k1, a * 4 + b * 2 + k2, k3]
+Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 128.
+    d2(a, b)[k0, k1, k2, k3] -> t[b * 16 + k0, k1, a * 4 + k2, k3]
+
+Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
+Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
+Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in all.
+
+Ranges along dimensions 0, 2:
+
+    device  before            after              receives
+    0       [0, 32) x [0, 2)  [0, 16) x [0, 4)   [0, 16) x [2, 4) from 1
+    1       [0, 32) x [2, 4)  [16, 32) x [0, 4)  [16, 32) x [0, 2) from 0
+    2       [0, 32) x [4, 6)  [0, 16) x [4, 8)   [0, 16) x [6, 8) from 3
+    3       [0, 32) x [6, 8)  [16, 32) x [4, 8)  [16, 32) x [4, 6) from 2
+
+Transport: collectives over axes.
+On the wire 1.000 times the exact bytes, 16777216 into the busiest device.
+
+Made by
+    shardwright emit --mesh a=2,b=2 --shape 32x2048x8x128 --dtype bfloat16 --source '[{}, {}, {"a", "b"}, {}]' --target '[{"b"}, {}, {"a"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name kv_cache_tp4_to_tp2 -o generated
+"""
+
+import os
+
+if not __package__:
+    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from .._support import require
+from .._support.jax_host import OneOrder
+from .._support.jax_meshes import Sharded
+from .._support.xla_program import XlaProgram
+
+require("jax_xla", "db0f52f589743f6e", __name__)
+
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
+
+SHAPE = (32, 2048, 8, 128)
+DTYPE = "bfloat16"
+SOURCE_MESH = TARGET_MESH = '<["a"=2, "b"=2]>'
+SOURCE = '[{}, {}, {"a", "b"}, {}]'
+TARGET = '[{"b"}, {}, {"a"}, {}]'
+LOCAL_SOURCE_SHAPE = (32, 2048, 2, 128)
+LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
+SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
+SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
+PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
+WIRE_BYTES = 16777216  # that arrive at the busiest device, padding included
+AXES = ("a", "b")  # over which devices are ranked
+
+
+def source_box(position):
+    """Tensor range (low, high), per dimension, of the source shard at a position."""
+    lo2 = position * 2
+    return 0, 32, 0, 2048, lo2, lo2 + 2, 0, 128
+
+
+def target_box(position):
+    """Tensor range (low, high), per dimension, of the target shard at a position."""
+    lo0 = position % 2 * 16
+    lo2 = position // 2 * 4
+    return lo0, lo0 + 16, 0, 2048, lo2, lo2 + 4, 0, 128
+
+
+_SOURCE = Sharded(
+    SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P(None, None, ("a", "b"), None)
+)
+_TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("b", None, "a", None))
+
+
+def _exchange(x):
+    """Return the target shard of a device from its source shard, inside shard_map."""
+    x = x.reshape(2, 16, 2048, 2, 128)
+    x = lax.all_to_all(x, "b", split_axis=0, concat_axis=2)
+    y = x.reshape(16, 2048, 4, 128)
+    return y
+
+
+_PROGRAM = XlaProgram(_exchange, AXES)
+_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
+
+if __name__ == "__main__":
+    print(f"ok: {_HOST.self_check()}")

@@ -1,0 +1,101 @@
+"""Reshards bfloat16[256, 2048, 1792] over 8 devices: [{"ep", "tp"}, {}, {}] -> [{"ep"}, {},
+    {"tp"}].
+
+Source: [{"ep", "tp"}, {}, {}] on <["ep"=4, "tp"=2]>, shards of 32 x 2048 x 1792.
+    d1(ep, tp)[k0, k1, k2] -> t[ep * 64 + tp * 32 + k0, k1, k2]
+Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
+    d2(ep, tp)[k0, k1, k2] -> t[ep * 64 + k0, k1, tp * 896 + k2]
+
+Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
+Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
+Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in all.
+
+Ranges along dimensions 0, 2:
+
+    device  before                  after                     receives
+    0       [0, 32) x [0, 1792)     [0, 64) x [0, 896)        [32, 64) x [0, 896) from 1
+    1       [32, 64) x [0, 1792)    [0, 64) x [896, 1792)     [0, 32) x [896, 1792) from 0
+    2       [64, 96) x [0, 1792)    [64, 128) x [0, 896)      [96, 128) x [0, 896) from 3
+    3       [96, 128) x [0, 1792)   [64, 128) x [896, 1792)   [64, 96) x [896, 1792) from 2
+    4       [128, 160) x [0, 1792)  [128, 192) x [0, 896)     [160, 192) x [0, 896) from 5
+    5       [160, 192) x [0, 1792)  [128, 192) x [896, 1792)  [128, 160) x [896, 1792) from 4
+    6       [192, 224) x [0, 1792)  [192, 256) x [0, 896)     [224, 256) x [0, 896) from 7
+    7       [224, 256) x [0, 1792)  [192, 256) x [896, 1792)  [192, 224) x [896, 1792) from 6
+
+Transport: collectives over axes.
+On the wire 1.000 times the exact bytes, 117440512 into the busiest device.
+
+Made by
+    shardwright emit --mesh ep=4,tp=2 --shape 256x2048x1792 --dtype bfloat16 --source '[{"ep", "tp"}, {}, {}]' --target '[{"ep"}, {}, {"tp"}]' --backends pallas_tpu,triton_gpu,jax_xla --name moe_experts_ep_to_tp -o generated
+"""
+
+import os
+
+if not __package__:
+    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from .._support import require
+from .._support.jax_host import OneOrder
+from .._support.jax_meshes import Sharded
+from .._support.xla_program import XlaProgram
+
+require("jax_xla", "db0f52f589743f6e", __name__)
+
+__all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
+__all__ += ["source_shape", "target_shape"]
+
+SHAPE = (256, 2048, 1792)
+DTYPE = "bfloat16"
+SOURCE_MESH = TARGET_MESH = '<["ep"=4, "tp"=2]>'
+SOURCE = '[{"ep", "tp"}, {}, {}]'
+TARGET = '[{"ep"}, {}, {"tp"}]'
+LOCAL_SOURCE_SHAPE = (32, 2048, 1792)
+LOCAL_TARGET_SHAPE = (64, 2048, 896)
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
+PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
+WIRE_BYTES = 117440512  # that arrive at the busiest device, padding included
+AXES = ("ep", "tp")  # over which devices are ranked
+
+
+def source_box(position):
+    """Tensor range (low, high), per dimension, of the source shard at a position."""
+    lo0 = position * 32
+    return lo0, lo0 + 32, 0, 2048, 0, 1792
+
+
+def target_box(position):
+    """Tensor range (low, high), per dimension, of the target shard at a position."""
+    lo0 = position // 2 * 64
+    lo2 = position % 2 * 896
+    return lo0, lo0 + 64, 0, 2048, lo2, lo2 + 896
+
+
+_SOURCE = Sharded(
+    SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P(("ep", "tp"), None, None)
+)
+_TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("ep", None, "tp"))
+
+
+def _exchange(x):
+    """Return the target shard of a device from its source shard, inside shard_map."""
+    x = x.reshape(32, 2048, 2, 896)
+    x = lax.all_to_all(x, "tp", split_axis=2, concat_axis=0)
+    y = x.reshape(64, 2048, 896)
+    return y
+
+
+_PROGRAM = XlaProgram(_exchange, AXES)
+_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
+source_shape, target_shape = _SOURCE.shape, _TARGET.shape
+source_sharding, target_sharding = _SOURCE.on, _TARGET.on
+
+if __name__ == "__main__":
+    print(f"ok: {_HOST.self_check()}")

@@ -1,0 +1,268 @@
+"""Which device has what of a global array: meshes, shardings, and the padding of shards, since JAX
+wants all shards of an array to be equal.
+"""
+
+import contextlib
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from .boxes import Side, extents, spread
+
+
+class Sharded:
+    """One side of a reshard: device ids by position, the box of the shard at a position, and the
+    sharding of the global array. `axes`: names and sizes of the mesh refined into the sub-axes in
+    use; `spec`: the sharding on these; `padded`: the shape of the global array, every shard padded
+    at its ends to the largest; `terms`: whether dimension 0 stands for unreduced axes."""
+
+    name = ""  # "source" or "target", as the host calls it
+
+    def __init__(self, ids, box, padded, axes, spec, terms=False):
+        self.padded, self.axes, self.spec, self.terms = padded, axes, spec, terms
+        self.side = Side(ids, box)
+        self.ids, self.box = ids, box
+        counts = (math.prod(dict(axes)[each] for each in _names(entry)) for entry in spec)
+        self.local = tuple(size // count for size, count in zip(padded, counts, strict=True))
+
+    def whole(self, shape):
+        """Return the shape of the logical array of a tensor of a shape."""
+        return (self.padded[0], *shape) if self.terms else tuple(shape)
+
+    def shape(self, device_id):
+        """Return the exact shape of the shard on a device."""
+        box = self.box(self.side.position(device_id, self.name))
+        return extents(box)[: len(self.local)]  # a scalar is moved as a vector of one element
+
+    def holds_as(self, other):
+        """Return whether devices hold what they hold on another side."""
+        if tuple(self.ids) != tuple(other.ids) or self.padded != other.padded:
+            return False
+        places = spread(len(self.ids))
+        return all(tuple(self.box(place)) == tuple(other.box(place)) for place in places)
+
+    def ranges(self, axis):
+        """Return the ranges of a dimension that shards have, in the order of the shards."""
+        names, sizes = zip(*self.axes, strict=True)
+        found = []
+        for index in np.ndindex(*(dict(self.axes)[each] for each in _names(self.spec[axis]))):
+            place = dict(zip(_names(self.spec[axis]), index, strict=True))
+            position = np.ravel_multi_index([place.get(name, 0) for name in names], sizes)
+            low, high = self.box(int(position))[2 * axis : 2 * axis + 2]
+            found.append((min(low, high), high))  # an empty one may begin beyond the tensor
+        return found
+
+    def fault(self, shape):
+        """Return what is wrong with the boxes of a tensor of a shape: that they do not tile it, or
+        that a device has another than its sharding gives it; "" if nothing is."""
+        for axis, size in enumerate(self.whole(shape)):
+            given = self.ranges(axis)
+            filled = [each for each in given if each[0] < each[1]]
+            if [0, *(high for _, high in filled)] != [*(low for low, _ in filled), size]:
+                return f"{self.name} shards do not tile dimension {axis}, 0 to {size}: {given}"
+            for position in spread(len(self.ids)):
+                low, high = self.box(position)[2 * axis : 2 * axis + 2]
+                wanted = given[self._slot(axis, position)]
+                if (min(low, high), high) != wanted:
+                    where = (
+                        f"device {self.ids[position]}, dimension {axis} of the {self.name} shard"
+                    )
+                    return f"{where}: {low} to {high}, by its sharding {wanted[0]} to {wanted[1]}"
+        return ""
+
+    def _slot(self, axis, position):
+        """Return which of the shards along a dimension a position has."""
+        sizes = dict(self.axes)
+        at = dict(zip(sizes, np.unravel_index(position, tuple(sizes.values())), strict=True))
+        names, slot = _names(self.spec[axis]), 0
+        for name in names:
+            slot = slot * sizes[name] + int(at[name])
+        return slot
+
+    def mesh(self, mesh):
+        """Return a mesh with the axes that shardings name; the given one where it has them."""
+        names, sizes = zip(*self.axes, strict=True)
+        if not isinstance(mesh, Mesh):
+            got = type(mesh).__name__
+            raise TypeError(f"{self.name} mesh: got {got}, expected a jax.sharding.Mesh")
+        if mesh.devices.size != math.prod(sizes):
+            raise ValueError(
+                f"{self.name} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
+            )
+        if tuple(mesh.axis_names) == names and mesh.devices.shape == sizes:
+            return mesh
+        return Mesh(mesh.devices.reshape(sizes), names)
+
+    def mesh_of(self, devices):
+        """Return the mesh of devices by position."""
+        names, sizes = zip(*self.axes, strict=True)
+        return Mesh(np.array(devices).reshape(sizes), names)
+
+    def on(self, mesh):
+        """Return how `reshard` takes its argument, or returns its result: the i-th id is that of
+        mesh.devices.flat[i]."""
+        return self.sharding(self.mesh(mesh))
+
+    def sharding(self, mesh, batch=0):
+        """Return how the global array is sharded, with so many dimensions of a batch before its
+        own."""
+        return NamedSharding(mesh, self.batched(batch))
+
+    def batched(self, count):
+        """Return the spec of an array with so many dimensions more, split by no axis."""
+        return P(*[None] * count, *self.spec)
+
+
+def _names(entry):
+    """Return the axes of an entry of a spec."""
+    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+
+
+def apart(x):
+    """Return a context with no mesh set, unless `x` is traced: an array is moved on its own
+    devices, which need not be those of the mesh that a user has set."""
+    if isinstance(x, jax.core.Tracer):
+        return contextlib.nullcontext()
+    try:
+        return jax.set_mesh(Mesh(np.empty((), object), ()))
+    except ValueError:  # JAX sets none while anything else is traced, as around a constant
+        return contextlib.nullcontext()
+
+
+def mapped(function, mesh, in_specs, out_specs):
+    """Return the function over the shards of a mesh, whichever mesh is set where it is called."""
+    # Without the types of the mesh's axes, so that it takes arrays with and without them.
+    mesh = Mesh(mesh.devices, mesh.axis_names)
+    over_shards = jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+    @functools.wraps(function)
+    def call(*arrays):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return over_shards(*arrays)
+
+    return call
+
+
+def expect(x, shape, dtype, what):
+    """Raise TypeError for what is no array, ValueError for one of another shape or dtype."""
+    if not hasattr(x, "dtype"):
+        got = type(x).__name__
+        raise TypeError(f"{what}: got {got}, expected an array of {shape} of {dtype}")
+    if tuple(x.shape) != shape or x.dtype != dtype:
+        raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {dtype}")
+
+
+class Padding:
+    """How the array of one side is padded: a logical array of shape `whole` to that of shards.
+
+    Floats move as integers of their width: of floats XLA may make sums with zeros, which change
+    -0.0, subnormals and NaNs.
+    """
+
+    def __init__(self, side, whole):
+        self._whole, self._padded = whole, side.padded
+        self._changed = tuple(axis for axis, size in enumerate(whole) if side.padded[axis] != size)
+        self._sizes = side.local
+        # Where slots do not follow one another as the ranges of shards do, by dimension.
+        self._apart = {
+            axis: ranges
+            for axis in self._changed
+            if not _follow(ranges := side.ranges(axis), side.local[axis])
+        }
+
+    def add(self, x):
+        """Return the padded array of a logical one."""
+        return self._moved(self.added, x)
+
+    def take_off(self, y):
+        """Return the logical array of a padded one."""
+        return self._moved(self.taken_off, y)
+
+    def _moved(self, move, x):
+        if not self._changed:
+            return x
+        with apart(x):
+            return _by_bits(move, x) if jnp.issubdtype(x.dtype, jnp.floating) else move(x)
+
+    def added(self, x):
+        """Return the padded array of one whose elements are integers, or tangents."""
+        x = _in_one_piece(x, self._changed)
+        for axis, ranges in self._apart.items():
+            x = _slotted(x, axis, ranges, self._sizes[axis])
+        sizes = zip(x.shape, self._padded, strict=True)
+        return jnp.pad(x, [(0, padded - size) for size, padded in sizes])
+
+    def taken_off(self, y):
+        """Return the logical array of one whose elements are integers, or tangents."""
+        y = _in_one_piece(y, self._changed)
+        for axis, ranges in self._apart.items():
+            y = _gathered(y, axis, ranges, self._sizes[axis])
+        return y[tuple(slice(size) for size in self._whole)]
+
+
+def _follow(ranges, size):
+    """Return whether each range begins where its slot does, so that padding is needed at the end
+    alone."""
+    return all(low == slot * size for slot, (low, high) in enumerate(ranges) if low < high)
+
+
+def _in_one_piece(x, axes):
+    """Return the array, none of these axes of it split in a program, nor over Explicit axes of a
+    mesh: JAX would have it even before and after, and XLA may make sums with zeros of what is
+    uneven."""
+    sharding = jax.typeof(x).sharding
+    if AxisType.Explicit in sharding.mesh.axis_types:
+        spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
+        return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
+    tangent = jnp.issubdtype(x.dtype, jnp.inexact)  # floats themselves move as integers
+    if sharding.mesh.empty or tangent or not isinstance(x, jax.core.Tracer):
+        return x
+    spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
+    try:
+        return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
+    except TypeError:  # an array on one device under vmap alone: no program splits it
+        return x
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _by_bits(move, x):
+    """Return what `move` makes of the elements as integers."""
+    return lax.bitcast_convert_type(move(lax.bitcast_convert_type(x, bits_of(x.dtype))), x.dtype)
+
+
+def _by_bits_jvp(move, primals, tangents):
+    return _by_bits(move, *primals), move(*tangents)
+
+
+_by_bits.defjvp(_by_bits_jvp)
+
+
+def bits_of(dtype):
+    """Return the integer type of an element's width."""
+    return jnp.dtype(f"int{8 * jnp.dtype(dtype).itemsize}")
+
+
+def _slotted(x, axis, ranges, size):
+    """Return the ranges of an axis one after the other, each padded at its end to a size."""
+    slots = []
+    for low, high in ranges:
+        part = lax.slice_in_dim(x, low, high, axis=axis)
+        missing = [(0, size - (high - low) if a == axis else 0) for a in range(x.ndim)]
+        slots.append(jnp.pad(part, missing))
+    return jnp.concatenate(slots, axis)
+
+
+def _gathered(y, axis, ranges, size):
+    """Return the ranges that slots of a size hold along an axis, without their padding."""
+    parts = []
+    for slot, (low, high) in enumerate(ranges):
+        parts.append(lax.slice_in_dim(y, slot * size, slot * size + high - low, axis=axis))
+    return jnp.concatenate(parts, axis)

@@ -1,0 +1,389 @@
+"""The windows form: tiles start and end anywhere, but memory is tiled over the last two dimensions,
+that of a vector by 1,024 elements. A tile travels in chunks through windows in VMEM, where each is
+shifted to its place, into a staging area of its receiver; there it starts at a whole unit.
+Afterwards every block of the target shard is put together from it.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from .boxes import ranges
+from .pallas_peers import LOGICAL, div, each, is_full, maximum, minimum, multiple, rem
+from .pallas_program import PallasProgram, in_hbm, params
+from .pallas_shifts import fill, merge
+
+
+class Tiling(NamedTuple):
+    """How tiles are cut, a dimension, in the order of kernels. `unit`: what starts in memory are
+    multiples of; `chunk`: the extents of what is shifted at a time; `window`: of the whole units
+    that a chunk reaches into; `blocks`: of the target shard, of the extents of a chunk; `meet`: how
+    many source shards meet one, in the order of the tensor; `chunks`: of the largest tile; `stage`:
+    the staging area; `step`: by how much a tile stands further in it than in the target shard for
+    each tile before it; `rolled`: the dimensions along which anything is shifted; `more_rows`: so
+    few rows would be kept in smaller tiles than windows have."""
+
+    unit: tuple[int, ...]
+    chunk: tuple[int, ...]
+    window: tuple[int, ...]
+    blocks: tuple[int, ...]
+    meet: tuple[int, ...]
+    chunks: tuple[int, ...] = ()
+    stage: tuple[int, ...] = ()
+    step: tuple[int, ...] = ()
+    rolled: tuple[int, ...] = ()
+    more_rows: int = 0
+
+
+class Chunk(NamedTuple):
+    """What to send at a step: whether there is anything, and to whom; `start`: what is taken off
+    tensor indices for its place in the staging area; its box."""
+
+    sends: int
+    receiver: int
+    start: list
+    box: list
+
+
+class Part(NamedTuple):
+    """What a step brings to a block: whether anything; if from here, else from the staging area;
+    `start` as of a chunk; its box; that of the block."""
+
+    comes: int
+    here: int
+    start: list
+    box: list
+    block: list
+
+
+class Windows(PallasProgram):
+    """`source_at`: which source shard holds an element of the tensor; `source_parts`: the shards
+    along dimensions with a nested split, by dimension."""
+
+    form = "windows"
+    leaves_padding = False
+
+    def __init__(self, peers, view, tiling, source_at, source_parts=None, **settings):
+        super().__init__(peers, view, **settings)
+        self.tiling, self._source_at = tiling, source_at
+        self._source_parts = source_parts or {}
+
+    @property
+    def staging_bytes(self):
+        """What the staging area takes."""
+        return math.prod(self.tiling.stage) * self.host.dtype.itemsize if self.peers.sends else 0
+
+    def _viewed(self, box):
+        """Return the ranges of a tensor box, in the order of kernels."""
+        pairs = tuple(ranges(box))
+        return [pairs[axis] for axis in self.view]
+
+    def _start(self, box):
+        """Return where a shard that covers a box begins, in the order of kernels."""
+        return [low for low, _ in self._viewed(box)]
+
+    def _cut(self, box, number, sizes):
+        """Return the box of a number among those of the extents of a chunk into which one is
+        cut."""
+        parts = zip(box, digits_of(number, sizes), self.tiling.chunk, strict=True)
+        starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
+        return [(start, minimum(start + step, high)) for start, high, step in starts]
+
+    def _units(self, part, origin=None):
+        """Return the whole units that cover the box of a chunk or part, (start, size) from an
+        origin in the tensor, by default its own."""
+        origin = part.start if origin is None else origin
+        triples = zip(part.box, origin, self.tiling.unit, strict=True)
+        return [covering(low, high, start, unit) for (low, high), start, unit in triples]
+
+    def staged(self, receiver, shard, piece, box):
+        """Return where a staging area would begin in the tensor if a piece in it went on to its
+        start: what is taken off the piece's coordinates to have its place. Each piece has its own,
+        so that pieces lie apart, every one from a whole unit on."""
+        first = self.peers.forms.senders(receiver)[::2]
+        within, starts = self.host.target.box(receiver), []
+        for axis, unit, step in zip(self.view, self.tiling.unit, self.tiling.step, strict=True):
+            low, before = box[2 * axis], shard[axis] - first[axis]
+            if self.peers.pieces and axis == self.peers.pieces.dim:
+                before = before * self.peers.count + piece
+            place = floor_to(low - within[2 * axis], unit) + before * step
+            starts.append(low - place)
+        return starts
+
+    def _taken(self, piece, steps):
+        """Return how much a piece, cut into steps, takes of its receiver's staging area. Exit where
+        it is beyond its end."""
+        shard, found = self.peers.forms.source_shard(piece.sender), 1
+        starts = self.staged(piece.receiver, shard, piece.number or 0, piece.box)
+        for (low, high), start, step, unit, extent in zip(
+            self._viewed(piece.box), starts, steps, self.tiling.unit, self.tiling.stage, strict=True
+        ):
+            cuts = [covering(k, min(k + step, high), start, unit) for k in range(low, high, step)]
+            if any(first + size > extent for first, size in cuts):
+                raise SystemExit(f"{piece}: outside the staging area")
+            found *= sum(size for _, size in cuts)
+        return found
+
+    def counts(self, receiver):
+        """Return how many elements senders start on the semaphore of a target position, chunk by
+        chunk, and for how many it waits."""
+        pieces, steps = self.elsewhere(self.moves.incoming(receiver)), self.tiling
+        return [sum(self._taken(p, cut) for p in pieces) for cut in (steps.chunk, steps.stage)]
+
+    def push_kernel(self, order, x, stage, windows, chunks, read, sent, received):
+        """Push this device's tiles into the staging areas of their receivers.
+
+        x, stage: its source shard and its staging area, in HBM; windows, chunks: two of each in
+        VMEM; read, sent: DMA semaphores for each of the two, received: for all that comes.
+        """
+        peers, tiling = self.peers, self.tiling
+        me, receiver = peers.here(order)
+        peers.meet(me, receiver, order)
+        own, cuts = self._start(self.host.source.box(me)), math.prod(tiling.chunks)
+        steps = peers.outgoing_count(me) * cuts
+
+        def chunk_of(step):
+            sends, receiver, _, piece, box = peers.outgoing(me, div(step, cuts), order)
+            chunk = self._cut(self._viewed(box), rem(step, cuts), tiling.chunks)
+            sends = sends & (step < steps) & is_full(chunk)
+            shard = peers.forms.source_shard(me)
+            return in_int32(Chunk(sends, receiver, self.staged(receiver, shard, piece, box), chunk))
+
+        def fetch(slot, units):
+            window = within(windows, slot, units)
+            return pltpu.make_async_copy(at(x, units), window, read.at[slot])
+
+        def push(slot, chunk):
+            units = self._units(chunk)
+            return pltpu.make_async_remote_copy(
+                within(chunks, slot, units),
+                at(stage, units),
+                sent.at[slot],
+                received,
+                device_id=jnp.int32(peers.target_rank(chunk.receiver, order)),
+                device_id_type=LOGICAL,
+            )
+
+        def one(step, found):
+            # The stages of a chunk, a step each: it is read (`coming`), shifted and sent (`now`),
+            # on its way (`old`), and has to have left (`older`), since `now` takes its place.
+            # Windows and chunks take turns: those of `coming` are `slot`.
+            older, old, now = found
+            coming, slot = chunk_of(step), rem(step, 2)
+            pl.when(coming.sends > 0)(fetch(slot, self._units(coming, own)).start)
+            pl.when(older.sends > 0)(push(1 - slot, older).wait_send)
+
+            @pl.when(now.sends > 0)
+            def shift():
+                units = self._units(now, own)
+                fetch(1 - slot, units).wait()
+                window, chunk = slot_of(windows, 1 - slot), slot_of(chunks, 1 - slot)
+                fill(window, chunk, moved_by(own, units, now.box), tiling.chunk, tiling.rolled)
+                push(1 - slot, now).start()
+
+            return old, now, coming
+
+        rank = len(self.view)
+        nothing = in_int32(Chunk(0, 0, [0] * rank, [(0, 0)] * rank))
+        stages = (nothing,) * 3  # after the last chunk is read, until it has left
+        lax.fori_loop(np.int32(0), jnp.int32(steps + len(stages)), one, stages)
+
+        def arrive(number):
+            comes, _, shard, piece, box = peers.incoming(receiver, me, number)
+            start = self.staged(receiver, shard, piece, box)
+            place = at(stage, self._units(Chunk(comes, me, start, self._viewed(box))))
+            pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
+
+        each(peers.incoming_count(receiver), arrive)
+
+    def unpack_kernel(self, order, x, stage, y, windows, read):
+        """Put a block of the target shard, y, together from the tiles that meet it.
+
+        x: the source shard, stage: the staging area, in HBM; windows: two in VMEM; read: a DMA
+        semaphore for each.
+        """
+        peers, tiling = self.peers, self.tiling
+        me, receiver = peers.here(order)
+        visits, number = math.prod(tiling.meet) * peers.count, np.int32(0)
+        for axis, count in enumerate(tiling.blocks):
+            number = number * count + pl.program_id(axis)
+        begin, steps = number * visits, math.prod(tiling.blocks) * visits
+        if not peers.one_order:
+            inside = peers.within(receiver, self.host.target)
+            steps = jnp.where(inside, np.int32(steps), np.int32(0))
+
+        def part_of(step):
+            block = self._cut(
+                self._viewed(self.host.target.box(receiver)), div(step, visits), tiling.blocks
+            )
+            low = (block[self.view.index(axis)][0] for axis in range(len(self.view)))
+            digits = digits_of(div(step, peers.count), tiling.meet)
+            shard = tuple(a + b for a, b in zip(self._source_at(*low), digits, strict=True))
+            piece = rem(step, peers.count)
+            box = peers.tile(shard, peers.forms.target_shard(receiver), piece)
+            pairs = zip(self._viewed(box), block, strict=True)
+            part = [(maximum(a, c), minimum(b, d)) for (a, b), (c, d) in pairs]
+            comes = (step < steps) & is_full(part)
+            for axis, count in self._source_parts.items():
+                comes = comes & (shard[axis] < count)
+            here, start = self._place(me, receiver, shard, piece, box)
+            return in_int32(Part(comes, here, start, part, block))
+
+        def fetches(slot, part, units):
+            """Return the copies that may bring a part, each with whether it does."""
+            places = [low - at for (low, _), (at, _) in zip(part.box, part.block, strict=True)]
+            window = within(windows, slot, units, places)
+            return [
+                (part.comes & whose, pltpu.make_async_copy(at(ref, units), window, read.at[slot]))
+                for ref, whose in ((x, part.here), (stage, 1 - part.here))
+            ]
+
+        def one(number, now):
+            step = begin + number
+            coming, slot = part_of(step), rem(step, 2)
+            # The block before has begun to read what this one begins with.
+            new = coming.comes * jnp.int32((number > 0) | (begin == 0))
+            begun = coming._replace(comes=new)
+            for fetched, copy in fetches(slot, begun, self._units(coming)):
+                pl.when(fetched > 0)(copy.start)
+
+            @pl.when(now.comes > 0)
+            def put():
+                units = self._units(now)
+                for fetched, copy in fetches(1 - slot, now, units):
+                    pl.when(fetched > 0)(copy.wait)
+                by, window = moved_by(now.start, units, now.block), slot_of(windows, 1 - slot)
+                merge(window, y, by, now.box, now.block, tiling.chunk, tiling.rolled)
+
+            return coming
+
+        y[...] = jnp.zeros(y.shape, y.dtype)
+        empty = [(0, 0)] * len(self.view)
+        nothing = in_int32(Part(0, 0, [0] * len(self.view), empty, empty))
+        stages = 2  # a part is read while the one before it is put in its place
+        lax.fori_loop(np.int32(0), jnp.int32(visits + stages - 1), one, nothing)
+
+    def _place(self, me, receiver, shard, piece, box):
+        """Return whether a part comes from the source shard of this device, and what is taken off
+        tensor indices for its place there or in the staging area."""
+        here, own = self.peers.holds(me, shard), self._start(self.host.source.box(me))
+        if not self.peers.sends:
+            return here, own
+        starts = zip(own, self.staged(receiver, shard, piece, box), strict=True)
+        return here, [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
+
+    def moved(self, x, order, interpret, collective_id):
+        """Return the target shard, its padding zero."""
+        x = self.turned(x)
+        if self.tiling.more_rows:
+            x = jnp.pad(x, [(0, self.tiling.more_rows * (k == x.ndim - 2)) for k in range(x.ndim)])
+        if interpret:
+            # Memory has room up to whole units at the ends of a shard; the interpreter's has not.
+            pairs = zip(x.shape, self.tiling.unit, strict=True)
+            x = jnp.pad(x, [(0, -size % unit) for size, unit in pairs])
+        x = in_hbm(x, interpret)
+        stage = x  # where nothing is sent no part comes from it
+        if self.peers.sends:
+            stage = self._staged_shard(x, order, interpret, collective_id)
+        return self.turned_back(self._unpacked(x, stage, order, interpret))
+
+    def two(self, extents):
+        """Return the shape of two windows or chunks; those of a vector lie one after the other."""
+        return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
+
+    def _staged_shard(self, x, order, interpret, collective_id):
+        scratch = [
+            pltpu.VMEM(self.two(self.tiling.window), x.dtype),
+            pltpu.VMEM(self.two(self.tiling.chunk), x.dtype),
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.DMA,
+        ]
+        kernel, stage = self.seen(self.push_kernel), self.tiling.stage
+        stage = self.pushed(kernel, x, stage, scratch, order, interpret, collective_id)
+        return in_hbm(stage, interpret)
+
+    def _unpacked(self, x, stage, order, interpret):
+        tables = () if order is None else (order,)
+        # Without an index of its own a grid's block has one of 64 bits where JAX has those.
+        specs = [
+            pl.BlockSpec(table.shape, lambda *_: (np.int32(0),), memory_space=pltpu.SMEM)
+            for table in tables
+        ]
+        return pl.pallas_call(
+            self.seen(self.unpack_kernel),
+            grid=self.tiling.blocks,
+            out_shape=jax.ShapeDtypeStruct(self.target_shape, x.dtype),
+            in_specs=[*specs, *[pl.BlockSpec(memory_space=pltpu.HBM)] * 2],
+            out_specs=pl.BlockSpec(self.tiling.chunk, lambda *block: block),
+            scratch_shapes=[
+                pltpu.VMEM(self.two(self.tiling.window), x.dtype),
+                pltpu.SemaphoreType.DMA((2,)),
+            ],
+            # One block after another: each starts to read what the next one needs.
+            compiler_params=pltpu.CompilerParams(
+                dimension_semantics=("arbitrary",) * len(self.tiling.blocks)
+            ),
+            interpret=params(interpret),
+        )(*tables, x, stage)
+
+
+def digits_of(number, sizes):
+    """Return the digits of a number in a mixed radix of these sizes, the first one the highest."""
+    digits = []
+    for size in reversed(sizes):
+        digits.append(rem(number, size))
+        number = div(number, size)
+    return digits[::-1]
+
+
+def moved_by(origin, units, box):
+    """Return by how much what is at the start of units is to move to that of a box."""
+    return [a + first - low for a, (first, _), (low, _) in zip(origin, units, box, strict=True)]
+
+
+def covering(low, high, start, unit):
+    """Return the whole units from `start` on that cover a range: where they begin, and their
+    size."""
+    first, end = floor_to(low - start, unit), floor_to(high - start + unit - 1, unit)
+    return first, multiple(end - first, unit)
+
+
+def floor_to(offset, unit):
+    """Return an offset rounded down to whole units, which are powers of two."""
+    return multiple(offset & -unit, unit) if unit > 1 else offset
+
+
+def at(ref, units):
+    """Return what units (start, size) take of an array."""
+    return ref.at[tuple(pl.ds(*unit) for unit in units)]
+
+
+def slot_of(ref, slot):
+    """Return one of the two windows or chunks in VMEM."""
+    if len(ref.shape) > 1:
+        return ref.at[slot]
+    extent = ref.shape[0] // 2
+    return ref.at[pl.ds(multiple(slot * extent, 1024), extent)]
+
+
+def within(ref, slot, units, places=None):
+    """Return what units take of one of the two windows or chunks, which they fill from its start;
+    along dimensions that are not tiled, from a place."""
+    sizes = [size for _, size in units]
+    if len(sizes) == 1:
+        return ref.at[pl.ds(multiple(slot * (ref.shape[0] // 2), 1024), sizes[0])]
+    starts = [0] * (len(sizes) - 2) if places is None else places[:-2]
+    leading = [pl.ds(*part) for part in zip(starts, sizes[:-2], strict=True)]
+    return ref.at[(slot, *leading, pl.ds(0, sizes[-2]), pl.ds(0, sizes[-1]))]
+
+
+def in_int32(values):
+    """Return all integers of a structure in 32 bits."""
+    return jax.tree.map(jnp.int32, values)

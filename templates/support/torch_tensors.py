@@ -1,0 +1,134 @@
+"""Tensors of one address space: what a kernel can take as it is, and where it runs."""
+
+import contextlib
+import functools
+import weakref
+
+import torch
+import triton
+
+UNITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+LINE = 16  # bytes of the widest load and store
+
+
+def check(tensor, shape, dtype, what):
+    """Raise ValueError unless a kernel can take a tensor as it is."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{what}: got {type(tensor).__name__}, expected a torch.Tensor")
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ValueError(
+            f"{what}: got {tuple(tensor.shape)} of {tensor.dtype}, expected {shape} of {dtype}"
+        )
+    if not tensor.is_contiguous():
+        raise ValueError(f"{what}: expected a contiguous tensor")
+    if tensor.is_neg():
+        raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
+
+
+def check_out(out, home, shards, what):
+    """Raise ValueError unless a result can be written to a tensor; `shards` are still read."""
+    if out.device != home:
+        raise ValueError(f"{what}: got a tensor on {out.device}, expected one on {home}")
+    if any(overlap(out, shard) for shard in shards):
+        raise ValueError(f"{what}: shares memory with a source shard, which others still read")
+    if out.requires_grad:
+        raise ValueError(f"{what}: out takes no gradient")
+
+
+def overlap(one, other):
+    """Return whether two contiguous tensors have an element in common."""
+    first, second = sorted((one, other), key=lambda tensor: tensor.data_ptr())
+    nearer = first.numel() and second.numel() and first.device == second.device
+    return bool(nearer) and first.data_ptr() + first.nbytes > second.data_ptr()
+
+
+def requires_grad(tensors):
+    """Return whether what is made of some tensors is to have a gradient."""
+    found = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor))
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found)
+
+
+def part(shard, within, box):
+    """Return the view of a box in the shard that covers the box `within`."""
+    ends = zip(box[::2], box[1::2], within[::2], strict=True)
+    flat = shard.view(1) if shard.dim() == 0 else shard
+    return flat[tuple(slice(low - start, high - start) for low, high, start in ends)]
+
+
+def has_kernels(tensor, kernel):
+    """Return whether a kernel can run where a tensor is: on a GPU, or in Triton's interpreter."""
+    return tensor.device.type != "cpu" or not isinstance(kernel, triton.JITFunction)
+
+
+def on(device):
+    """Return a context whose launches go to a device."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def stream(device):
+    """Return the current stream of a device, 0 on the CPU."""
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+
+
+def capturing(device):
+    """Return whether launches on a device are being captured in a CUDA graph."""
+    if device.type != "cuda":
+        return False
+    with on(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
+# Tables by numbers and device as long as they are cached; those that graphs read, for good.
+_MADE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_READ: list = []
+
+
+@functools.lru_cache(maxsize=256)
+def _table(numbers, device, stream):
+    pinned = device.type == "cuda"
+    table = torch.tensor(numbers, dtype=torch.int64, device="cpu", pin_memory=pinned)
+    _MADE[numbers, device] = made = table.to(device, non_blocking=True)
+    return made
+
+
+def table(numbers, device):
+    """Return integers as a tensor, made once a stream: shards that stay in place cost nothing. A
+    graph that is captured takes one made before, on any stream, else fills its own."""
+    numbers = tuple(numbers)
+    if not capturing(device):
+        return _table(numbers, device, stream(device))
+    found = _MADE.get((numbers, device))
+    if found is None:
+        found = torch.empty(len(numbers), dtype=torch.int64, device=device)
+        for place, number in zip(found, numbers, strict=True):
+            place.fill_(number)
+    _READ.append(found)
+    return found
+
+
+def is_aligned(addresses, divisor=LINE):
+    """Return whether a number of bytes divides all addresses."""
+    return all(address % divisor == 0 for address in addresses)
+
+
+@functools.cache
+def let_read(reader, owner):
+    """Let kernels on one GPU read the memory of another.
+
+    A kernel faults on a peer's memory until its access is enabled; torch enables that of the GPU
+    that copies, which for copies between GPUs is the source.
+    """
+    if not torch.cuda.can_device_access_peer(reader, owner):
+        raise ValueError(f"{reader} cannot read the memory of {owner}: use `reshard`")
+    torch.empty(1, device=owner).copy_(torch.empty(1, device=reader))
+
+
+def join_streams(devices):
+    """Make the current stream of every GPU wait for those of the others."""
+    gpus = [device for device in devices if device.type == "cuda"]
+    if len(gpus) < 2:
+        return
+    events = [torch.cuda.current_stream(gpu).record_event() for gpu in gpus]
+    for gpu in gpus:
+        for event in events:
+            torch.cuda.current_stream(gpu).wait_event(event)

@@ -1,0 +1,202 @@
+"""What the self-checks of JAX modules find without moving data: planted in modules."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lone import alone
+
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify.load import load
+from shardwright.ir import Mesh, Reshard
+
+MESH, LINE = Mesh({"x": 2, "y": 4}), Mesh({"x": 4})
+
+
+def between(shape: tuple[int, ...], source: str, target: str, mesh: Mesh = MESH) -> Reshard:
+    return Reshard(shape, "float32", mesh.sharding(source), mesh.sharding(target))
+
+
+SWAP = between((1024, 512), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]')
+COLUMNS = between((64, 512), '[{"x"}, {}]', '[{}, {"x"}]', LINE)
+UNEVEN = between((23, 50), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+GAP = r"device \d: pieces have \d+ elements, the target shard \d+"
+SENT = rf"\(.*\) from device \d to device \d is not what is (sent|expected) there|{GAP}"
+FAULTS = {
+    "a permutation, the sender": ("pallas_tpu", SWAP, "rem(device, 4) * 2", "rem(device, 4)", SENT),
+    "a permutation, the receiver": (
+        "pallas_tpu",
+        SWAP,
+        "rem(device, 2) * 4",
+        "rem(device + 1, 2) * 4",
+        SENT,
+    ),
+    "boxes, all devices the same": (
+        "pallas_tpu",
+        COLUMNS,
+        "    lo1 = position * 128\n",
+        "    lo1 = 0\n",
+        r"target shards do not tile dimension 1, 0 to 512: \[\(0, 128\), .*",
+    ),
+    "boxes, another than that of the sharding": (
+        "pallas_tpu",
+        COLUMNS,
+        'SOURCE_AXES, P("x", None))',
+        'SOURCE_AXES, P(None, "x"))',
+        r"source shards do not tile dimension 0, 0 to 64: \[\(0, 16\)\]",
+    ),
+    "tiles, the receiver": (
+        "pallas_tpu",
+        COLUMNS,
+        "return rem(number + sender, 4)",
+        "return rem(number, 3)",
+        SENT,
+    ),
+    "windows, the holder": (
+        "pallas_tpu",
+        UNEVEN,
+        "def holder(a0, a1, receiver):\n",
+        "def holder(a0, a1, receiver):\n    return 0\n",
+        SENT,
+    ),
+    "windows, a shard": (
+        "pallas_tpu",
+        UNEVEN,
+        "def tile(a0, a1, b0, b1):\n",
+        "def tile(a0, a1, b0, b1):\n    return 0, 0, 0, 0\n",
+        SENT,
+    ),
+    "windows, chunks that are no whole units": (
+        "pallas_tpu",
+        UNEVEN,
+        "    chunk=(8, 128),",
+        "    chunk=(1, 128),",
+        r"device \d: waits for \d+ of \d+ elements",
+    ),
+    "windows, the staging area": (
+        "pallas_tpu",
+        UNEVEN,
+        "    stage=(8, 384),",
+        "    stage=(8, 128),",
+        r"Piece\(.*\): outside the staging area",
+    ),
+    "fetches": (
+        "jax_xla",
+        between((8, 8), '[{"x"}, {"y"}]', '[{}, {"x"}]', Mesh({"x": 2, "y": 2})),
+        "MOVES = fetches(FETCHES,",
+        "MOVES = fetches(FETCHES[::-1],",
+        SENT,
+    ),
+    "rounds": (
+        "jax_xla",
+        between((12, 12), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
+        "def senders(receiver):\n",
+        "def senders(receiver):\n    return [0]\n",
+        SENT,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    backend, reshard, right, wrong, said = FAULTS[name]
+    text = alone(plan(reshard, "direct"), backend)
+    assert right in text
+    path = tmp_path / "module.py"
+    path.write_text(text.replace(right, wrong, 1))
+    with pytest.raises(SystemExit, match=f"^({said})$"):
+        load(path)._HOST.self_check()
+
+
+def test_a_slot_in_a_wrong_place(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    made = plan(between((40, 48), '[{"x"}, {}]', '[{}, {"x"}]', LINE), "direct", topology="v5e:2x2")
+    text, path = alone(made, "pallas_tpu"), tmp_path / "module.py"
+    wrong, count = re.subn(r"OFFSETS, ARRIVES,", "OFFSETS, ARRIVES[::-1],", text)
+    assert count == 1
+    path.write_text(wrong)
+    with pytest.raises(
+        SystemExit, match=r"^slot \d holds what left \(\d, \d\), expected \(\d, \d\)$"
+    ):
+        load(path)._HOST.self_check()
+
+
+def test_a_fault_at_few_of_many_devices(tmp_path: Path) -> None:
+    """Beyond 512 devices the check takes some of them, of all coordinates along an axis."""
+    pytest.importorskip("jax")
+    mesh = Mesh({"x": 32, "y": 32})
+    made = plan(between((320, 330), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', mesh), "direct")
+    path = tmp_path / "module.py"
+    path.write_text(alone(made, "pallas_tpu"))
+    exchange = load(path)._HOST.exchange
+    assert exchange.fault() == ""
+    senders = exchange._senders
+    exchange._senders = lambda position: [] if position % 2 else senders(position)
+    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), exchange.fault())
+    exchange._senders, receivers = senders, exchange._receivers
+    exchange._receivers = lambda position: [] if position % 4 == 1 else receivers(position)
+    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), exchange.fault())
+
+
+SUMMED = Reshard(
+    (12, 8),
+    "float32",
+    LINE.sharding('[{}, {}], unreduced={"x"}'),
+    LINE.sharding('[{"x"}, {}]'),
+)
+MOVED = {
+    "a maximum in place of a sum": (
+        plan(SUMMED),
+        "jax_xla",
+        'y = lax.psum_scatter(x, "x", scatter_dimension=0, tiled=True)',
+        'y = lax.pmax(x, "x")[:3]',
+        "wrong target shards",
+    ),
+    "what has left is not waited for": (
+        plan(COLUMNS, "direct"),
+        "pallas_tpu",
+        "push(peer).wait())",
+        "push(peer).wait_recv())",
+        r"Semaphore \d+ has non-zero count .*",
+    ),
+    "padding as it comes": (
+        plan(between((7, 13, 29), '[{"x"}, {"y"}, {}]', '[{}, {"x"}, {"y"}]'), "direct"),
+        "pallas_tpu",
+        "            y = self.zeroed(",
+        "            self.zeroed(",
+        "padding of target shards that is not zero",
+    ),
+    "all from one slot": (
+        plan(between((40, 40), '[{"x"}, {}]', '[{}, {"x"}]', LINE), "direct", topology="v5e:2x2"),
+        "pallas_tpu",
+        "jnp.array([found.get(k, 0) for",
+        "jnp.array([2 for",
+        "wrong target shards",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *list(MOVED)[:2],
+        *(pytest.param(each, marks=pytest.mark.slow) for each in list(MOVED)[2:]),
+    ],
+)
+def test_planted_faults_that_elements_show(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    made, backend, right, wrong, said = MOVED[name]
+    text = alone(made, backend)
+    assert text.count(right) == 1
+    path = tmp_path / "module.py"
+    path.write_text(text.replace(right, wrong))
+    flags = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=flags)
+    assert ran.returncode == 1
+    assert re.fullmatch(said, ran.stderr.splitlines()[-1])

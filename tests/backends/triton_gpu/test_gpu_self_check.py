@@ -1,0 +1,158 @@
+"""The self-check of a Triton module: who sends what is written twice, by senders and by receivers,
+and a fault in either, in the kernel or in what the host launches shows."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardwright.codegen.emit.emit import emit
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+CHECK = """
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        module = importlib.import_module(f"bundles.{name}.triton_gpu")
+        print(f"{name}: ok: {module._HOST.self_check()}")
+    except SystemExit as error:
+        print(f"{name}: {error}")
+"""
+PROVED = (
+    "ok: what is sent is what is expected, and fills every target shard; kernels copy just that"
+)
+MOVED = "elements moved by the kernel and by an exchange"
+
+FAULTS = {
+    "right": ("", "", rf"{PROVED}; 42 {MOVED}"),
+    "sender_left_out": (
+        r"(?s)(def senders.*?)for a1 in range\((.*?) \+ 2\)",
+        r"\1for a1 in range(\2 + 1)",
+        r"device \d: pieces have \d elements, the target shard \d|"
+        r"\(.*\) from device \d to device \d is not what is expected there",
+    ),
+    "sender_too_many": (
+        r"(?s)(def senders.*?)for a1 in range\((.*?) \+ 2\)",
+        r"\1for a1 in [*range(\2 + 2), \2]",
+        r"\(.*\) from device \d to device \d is not what is sent there",
+    ),
+    "receiver_left_out": (
+        r"(?s)(def receivers.*?)for b0 in range\((.*?), ",
+        r"\1for b0 in range(1 + \2, ",
+        r"\(.*\) from device \d to device \d is not what is sent there",
+    ),
+    "receivers_of_another": (
+        r"(def receivers\(sender\):)",
+        r"\1\n    sender = (sender + 1) % 6",
+        r"\(.*\) from device \d to device \d is not what is sent there",
+    ),
+    "start_off_by_one": (
+        r"read=\(low0 - from0\)",
+        "read=(low0 - from0 - 1)",
+        r"device 0: wrong copy by the kernel, {'sender': 0, 'read': -2, .*}",
+    ),
+    "tile_left_out": (
+        r"Tiles\(number=4",
+        "Tiles(number=3",
+        r"device 1: the kernel does not fill \(4, 6, 0, 2\)",
+    ),
+    "same_columns_everywhere": (
+        r"(?s)(def target_box.*?lo1 = )[^\n]*",
+        r"\g<1>0",
+        "target shards do not tile the tensor",
+    ),
+    "rows_held_twice": (
+        r"(?s)(def source_box.*?lo0 = )[^\n]*",
+        r"\g<1>position // 5 * 4",
+        "source shards have different numbers of replicas",
+    ),
+}
+"""By name: words of a module, what stands there instead, and what the self-check says."""
+
+
+LARGE = {
+    "right": ("", "", rf"{PROVED} \(2097152 elements, none moved\)"),
+    "nothing_read": (r"read=[^\n]*,", "read=0,", r"device 1: wrong copy by the kernel, {.*}"),
+    "written_elsewhere": (r"write=", "write=1024 + ", r"device 0: wrong copy by the kernel, {.*}"),
+    "one_sender": (r"a0 = .*", "a0 = receiver", "device 0: the kernel does not fill .*"),
+    "too_few_rows": (r"rows=256", "rows=255", "device 0: the kernel does not fill .*"),
+    "rows_too_near": (r"read_row=1024", "read_row=128", r"device 0: wrong copy .*"),
+    "tile_too_small": (r"largest=\(256,", "largest=(128,", r"device 0: wrong copy .*"),
+    "units_too_wide": (r"width=4", "width=256", r"device 0: wrong copy .*"),
+    "block_of_another": (r"block=block", "block=block // 2", r"device 0: wrong copy .*"),
+}
+"""As FAULTS, for a tensor that is too large to move."""
+
+
+def uneven() -> Reshard:
+    """A reshard whose tiles differ in size: 7x6 on 2x3."""
+    mesh = Mesh({"x": 2, "y": 3})
+    return Reshard(
+        (7, 6), "int32", mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    )
+
+
+def large() -> Reshard:
+    """A reshard from rows to columns."""
+    mesh = Mesh({"x": 8})
+    return Reshard(
+        (2048, 1024), "bfloat16", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
+    )
+
+
+@pytest.mark.parametrize(("reshard", "faults"), [(uneven(), FAULTS), (large(), LARGE)])
+def test_planted_faults(
+    reshard: Reshard, faults: dict[str, tuple[str, str, str]], tmp_path: Path
+) -> None:
+    bundle = emit(reshard, ("triton_gpu",))
+    for name, (words, instead, _) in faults.items():
+        bundle.write(tmp_path / "bundles" / name)
+        path = tmp_path / "bundles" / name / "triton_gpu.py"
+        text = path.read_text()
+        edited = re.sub(words, instead, text, count=1) if words else text
+        assert (edited == text) == (not words), f"{name}: the module has none of the words"
+        path.write_text(edited)
+    run = subprocess.run(
+        [sys.executable, "-c", CHECK, *faults],
+        cwd=tmp_path,
+        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    said = dict(line.split(": ", 1) for line in run.stdout.splitlines())
+    wrong = {name: said[name] for name in faults if not re.fullmatch(faults[name][2], said[name])}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        ('[{"y"}, {"x"}]', '[{"y"}, {"z"}]'),
+        ('[{"y"}, {"x"}]', '[{"z"}, {"x"}]'),
+        ('[{}, {"x"}]', '[{}, {"x", "y"}]'),
+    ],
+)
+def test_another_target_changes_few_lines(targets: tuple[str, str]) -> None:
+    """What a reviewer reads anew when one sharding is edited, of modules of about 150 lines."""
+    mesh = Mesh({"x": 2, "y": 2, "z": 2})
+    source, shape = mesh.sharding('[{"x"}, {"y"}]'), (512, 768)
+    before, after = (
+        emit(Reshard(shape, "float32", source, mesh.sharding(target)), ("triton_gpu",))
+        .files("weights")["triton_gpu.py"]
+        .splitlines()
+        for target in targets
+    )
+    changed = [
+        line for line in difflib.unified_diff(before, after) if re.match(r"[+-](?![+-])", line)
+    ]
+    assert 10 < len(changed) < 120

@@ -1,0 +1,144 @@
+"""The torch support modules in one process: numbers that identify, graphs, what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from gpu_cases import make
+
+from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.verify.load import load
+from shardwright.ir import Mesh, Reshard
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+SIX = make({"x": 2, "y": 3}, (6, 6), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+
+
+def module_of(reshard: Reshard, folder: Path) -> tuple[ModuleType, Any]:
+    """An emitted module, and a function from names to its support modules."""
+    emit(reshard, ("triton_gpu",)).write(folder / "bundles" / "case")
+    module = load(folder / "bundles" / "case" / "triton_gpu.py")
+    root = module.__name__.split(".")[0]
+    return module, lambda name: sys.modules[f"{root}._support.{name}"]
+
+
+def shards_of(module: ModuleType) -> list[Any]:
+    """Source shards of zeros."""
+    return [torch.zeros(module.source_shape(each), device="cpu") for each in module.SOURCE_IDS]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "float32", "float64"])
+def test_numbers_identify_elements(dtype: str, tmp_path: Path) -> None:
+    reshard = make({"x": 5}, (40, 30), '[{"x"}, {}]', "[{}, {}]", dtype=dtype)
+    module, support = module_of(reshard, tmp_path)
+    check = support("torch_check")
+    size, bits = check._bits(module._HOST)
+    turns = [check._shards(module._HOST, turn)[1][0] for turn in range(-(-bits // size))]
+    bytes_of = [turn.contiguous().view(-1).view(torch.uint8).view(1200, -1) for turn in turns]
+    elements = torch.cat(bytes_of, dim=1)
+    assert len({tuple(element) for element in elements.tolist()}) == 1200
+    assert elements.any(dim=1).all()
+
+
+def test_pieces_between_one_pair_in_any_order(tmp_path: Path) -> None:
+    """Both ends pack by box, however they list the pieces."""
+    _, support = module_of(SIX, tmp_path)
+    boxes, processes = support("boxes"), support("torch_processes")
+    sides = [boxes.Side([each], lambda position: (0, 7)) for each in (0, 1)]
+    exchange = boxes.Exchange(
+        *sides, lambda _: [(0, 0), (0, 1)], lambda _: [(0, 1), (0, 0)], boxes.Cut(2, 0, 1)
+    )
+    assert exchange.fault() == ""
+    moves = (SimpleNamespace(exchange=exchange, itemsize=1),)
+    home = torch.device("cpu")
+    sender, receiver = (processes.Wire(moves, device, home) for device in (0, 1))
+    given, result = torch.arange(7, dtype=torch.uint8), torch.zeros(7, dtype=torch.uint8)
+    packed, _ = sender.buffers()
+    sender.pack([given], packed)
+    receiver.unpack([None], packed, [result])
+    assert result.equal(given)
+
+
+def test_tables_while_a_graph_is_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of the call before, whichever its stream, kept for good; else one that it fills."""
+    _, support = module_of(SIX, tmp_path)
+    tensors, listed = support("torch_tensors"), support("triton_listed")
+    home = torch.device("cpu")
+    before = tensors.table((7, 8), home)
+    with monkeypatch.context() as patch:
+        patch.setattr(tensors, "stream", lambda device: 1)
+        patch.setattr(tensors, "capturing", lambda device: True)
+        assert tensors.table((7, 8), home) is before
+        large = (2**62 + 1, 3)
+        assert tensors.table(large, home).tolist() == [*large]
+        patch.setattr(listed, "capturing", lambda device: True)
+        said = r"^call this once before it is captured in a CUDA graph$"
+        with pytest.raises(RuntimeError, match=said):
+            listed.Listed(listed.entries_of((0, 4), (0, 4), (0, 4), 1, 0, 0), home)
+    address = before.data_ptr()
+    del before
+    for number in range(300):
+        tensors.table((number, number), home)
+    assert any(kept.data_ptr() == address for kept in tensors._READ)
+
+
+def test_tensors_are_made_where_they_are_needed(tmp_path: Path) -> None:
+    module, _ = module_of(SIX, tmp_path)
+    with torch.device("meta"):
+        moved = module.reshard_local(shards_of(module))
+    assert {shard.device.type for shard in moved} == {"cpu"}
+
+
+def test_out_in_memory_of_its_own(tmp_path: Path) -> None:
+    """Views of one flat buffer; a generator."""
+    module, _ = module_of(SIX, tmp_path)
+    memory = torch.arange(72.0)
+    shards = [memory[6 * k : 6 * k + 6].view(3, 2) for k in range(6)]
+    wanted = module.reshard_local([shard.clone() for shard in shards])
+    out = (memory[36 + 6 * k : 42 + 6 * k].view(2, 3) for k in range(6))
+    moved = module.reshard_local(shards, out=out)
+    assert all(one.equal(other) for one, other in zip(moved, wanted, strict=True))
+    assert moved[0].data_ptr() == memory[36:].data_ptr()
+    late = [memory[35 + 6 * k : 41 + 6 * k].view(2, 3) for k in range(6)]
+    with pytest.raises(ValueError, match=r"^out of device 0: shares memory with a source shard"):
+        module.reshard_local(shards, out=late)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    module, _ = module_of(SIX, tmp_path)
+    meta = [shard.to("meta") for shard in shards_of(module)]
+    said = r"^source shards on \['meta'\], expected all on GPUs or all on the CPU$"
+    with pytest.raises(ValueError, match=said):
+        module.reshard_local(meta)
+    with pytest.raises(ValueError, match=r"^got Tensor, expected a DTensor$"):
+        module.reshard_dtensor(torch.zeros(6, 6))
+
+
+def test_symmetric_source_of_other_meshes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rank makes the memory, those outside the source mesh too: the others wait for them."""
+    apart = make({"x": 2}, (4, 4), '[{"x"}, {}]', '[{}, {"t"}]', Mesh({"t": 2}, [2, 3]))
+    module, _ = module_of(apart, tmp_path)
+    made: list[int] = []
+    rank = SimpleNamespace(number=0)
+
+    def symmetric_buffer(group: object, home: object) -> tuple[Any, None, list[int]]:
+        made.append(rank.number)
+        return torch.empty(64, dtype=torch.uint8), None, [0]
+
+    processes = module._HOST.processes
+    monkeypatch.setattr(processes, "symmetric_buffer", symmetric_buffer)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda group: rank.number)
+    shapes = []
+    for number in range(4):
+        rank.number = number
+        shard = module.symmetric_source(object())
+        shapes.append(None if shard is None else tuple(shard.shape))
+    assert made == [0, 1, 2, 3]
+    assert shapes == [(2, 4), (2, 4), None, None]

@@ -1,0 +1,225 @@
+"""Support modules: one text for all modules of a folder, its version, and modules without them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from places import ROOT
+from strategies import message
+
+import shardwright as sw
+from shardwright.codegen.backends import registry
+from shardwright.codegen.emit.check import check
+from shardwright.codegen.emit.single_file import single_file
+from shardwright.codegen.emit.support import support_files, support_text, text, version
+
+SOURCES = sorted((ROOT / "templates" / "support").glob("*.py"))
+OURS = ("shardwright", "ir", "codegen", "templates")
+
+
+def reshard(rows: int = 6) -> sw.Reshard:
+    mesh = sw.Mesh({"x": 2, "y": 3})
+    return sw.Reshard(
+        shape=(rows, 6),
+        dtype="float32",
+        source=mesh.sharding('[{"x"}, {"y"}]'),
+        target=mesh.sharding('[{"y"}, {"x"}]'),
+    )
+
+
+def written(folder: Path, name: str = "a", **asked: bool) -> Path:
+    """The folder of a bundle with a Triton module."""
+    sw.emit(reshard(), backends=("triton_gpu",), **asked).write(folder / "generated" / name)
+    return folder / "generated" / name
+
+
+def said(*words: str, cwd: Path) -> str:
+    """The last line that Python prints, of an error if it fails."""
+    run = subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True)
+    return (run.stderr if run.returncode else run.stdout).splitlines()[-1]
+
+
+def imports(source: str) -> tuple[set[str], set[str]]:
+    """The support modules that a module imports, and the others."""
+    near, far = set(), set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            near.add((node.module or "").split(".")[-1])
+        elif isinstance(node, ast.ImportFrom):
+            far.add((node.module or "").split(".")[0])
+        elif isinstance(node, ast.Import):
+            far |= {alias.name.split(".")[0] for alias in node.names}
+    return near, far
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_support_modules_stand_alone(path: Path) -> None:
+    """They import each other and nothing of ours, and one can be read at once."""
+    source = path.read_text()
+    near, far = imports(source)
+    assert near <= {other.stem for other in SOURCES}
+    assert far.isdisjoint(OURS)
+    assert source.count("\n") <= 400
+    assert any(path.stem in backend.support for backend in registry.every())
+
+
+@pytest.mark.parametrize("backend", registry.NAMES)
+def test_a_backend_lists_all_that_its_modules_import(backend: str) -> None:
+    listed = set(registry.backend(backend).support)
+    for name in listed:
+        assert imports(text(name))[0] <= listed
+
+
+def test_all_support_modules_are_within_bounds() -> None:
+    assert sum(path.read_text().count("\n") for path in SOURCES) <= 4440
+
+
+def test_the_folder_has_what_its_bundles_use(tmp_path: Path) -> None:
+    bundle = written(tmp_path)
+    files = {path.name: path.read_text() for path in (bundle.parent / "_support").iterdir()}
+    assert files == support_files(["triton_gpu"])
+    assert (
+        f'require("triton_gpu", "{version("triton_gpu")}", __name__)'
+        in (bundle / "triton_gpu.py").read_text()
+    )
+    sw.emit(reshard(), backends=("triton_gpu",), single_file=True).write(bundle)
+    assert not (bundle.parent / "_support").exists()
+    assert check(bundle.parent) == ()
+
+
+def test_single_file_is_the_module_and_its_support(tmp_path: Path) -> None:
+    """But for imports and the line that asks for a package, byte for byte; both run."""
+    pytest.importorskip("triton")
+    bundle, alone = written(tmp_path), written(tmp_path / "alone", single_file=True)
+    own = (bundle / "triton_gpu.py").read_text()
+    joined = (alone / "triton_gpu.py").read_text()
+    command = re.search(r"Made by\n    (.*)\n", joined)
+    assert command
+    assert "--single-file --name a" in command[1]
+    expected = own.replace("--name a", "--single-file --name a")
+    assert joined == single_file(expected, partial(support_text, ("triton_gpu",)))
+    assert joined.endswith(body(own))
+    for name, source in support_files(["triton_gpu"]).items():
+        used = name != "torch_group.py"
+        assert (body(source) in joined) == used, name
+    assert statements(joined) == sum(map(statements, support_files(["triton_gpu"]).values())) + (
+        statements(own) - statements(text("torch_group")) - 1
+    )
+    outputs = [
+        said("-m", "generated.a.triton_gpu", cwd=tmp_path),
+        said("triton_gpu.py", cwd=alone),
+    ]
+    assert outputs[0] == outputs[1] != ""
+
+
+def body(source: str) -> str:
+    """What stands below the imports of a module."""
+    docstring, *rest = ast.parse(source).body
+    ends = [n.end_lineno for n in rest if isinstance(n, ast.Import | ast.ImportFrom)]
+    lines = source.splitlines(keepends=True)
+    return "".join(lines[max(filter(None, ends), default=docstring.end_lineno) :])
+
+
+def statements(source: str) -> int:
+    """How many there are at the top of a module, imports and docstrings left out."""
+    return sum(
+        not isinstance(node, ast.Import | ast.ImportFrom)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in ast.parse(source).body
+    )
+
+
+def test_a_module_run_by_its_path_says_how_to_run_it(tmp_path: Path) -> None:
+    bundle = written(tmp_path)
+    assert said("triton_gpu.py", cwd=bundle) == (
+        "ImportError: part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`"
+    )
+    assert said("-m", "a.triton_gpu", cwd=bundle.parent) == (
+        "ImportError: part of a package: above FOLDER, import FOLDER.a"
+    )
+
+
+def test_a_bundle_copied_without_the_support_modules(tmp_path: Path) -> None:
+    shutil.copytree(written(tmp_path), tmp_path / "copied" / "a")
+    assert said("-m", "copied.a.triton_gpu", cwd=tmp_path) == (
+        "ImportError: copied.a needs _support beside it: copy that, or emit with --single-file"
+    )
+
+
+def test_support_modules_of_another_version(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    bundle = written(tmp_path)
+    package = bundle.parent / "_support" / "__init__.py"
+    package.write_text(package.read_text().replace(version("triton_gpu"), "0" * 16))
+    assert said("-c", "import generated.a.triton_gpu", cwd=tmp_path) == (
+        f"ImportError: generated.a.triton_gpu was emitted with version {version('triton_gpu')} of "
+        f"the support modules of triton_gpu, beside it is {'0' * 16}: emit it again"
+    )
+
+
+def older(root: Path) -> None:
+    """Let the manifest say that another version wrote the folder."""
+    listing = root / "manifest.json"
+    document = json.loads(listing.read_text())
+    document["support"]["versions"]["triton_gpu"] = "0" * 16
+    listing.write_text(json.dumps(document))
+
+
+def test_one_version_in_a_folder(tmp_path: Path) -> None:
+    """A bundle alone is written again; beside others it is refused, with nothing changed."""
+    bundle = written(tmp_path)
+    older(bundle.parent)
+    written(tmp_path)
+    assert check(bundle.parent) == ()
+    older(bundle.parent)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert message(lambda: written(tmp_path, "b")) == (
+        "output: the support modules of triton_gpu beside are of another version, which other "
+        "bundles use: a\n"
+        f"got: {'0' * 16}\n"
+        f"expected: {version('triton_gpu')}, which `shardwright emit` of manifest.json writes for "
+        "all"
+    )
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_check_shows_an_edited_support_module(tmp_path: Path) -> None:
+    root = written(tmp_path).parent
+    path = root / "_support" / "boxes.py"
+    path.write_text(path.read_text().replace("def volume(", "def size("))
+    (root / "_support" / "mine.py").write_text("")
+    (root / "_support" / "torch_gpu.py").unlink()
+    found = [(problem.path, problem.rule) for problem in check(root)]
+    assert found == [
+        ("_support/boxes.py", "edited by hand"),
+        ("_support/torch_gpu.py", "missing"),
+        ("_support/mine.py", "no emission writes this file"),
+    ]
+    assert check(root / "a") == check(root)
+
+
+@pytest.mark.parametrize("name", ["2x3", "my-bundles", "class"])
+def test_the_folder_of_bundles_is_a_package(name: str, tmp_path: Path) -> None:
+    assert message(lambda: sw.emit(reshard()).write(tmp_path / name / "a")) == (
+        "output: the folder of bundles is a Python package, whose name is an identifier\n"
+        f"got: {name}\n"
+        "expected: letters, digits and underscores, not starting with a digit, no keyword"
+    )
+    assert not (tmp_path / name).exists()
+
+
+def test_a_gradient_where_it_is_asked_for(tmp_path: Path) -> None:
+    assert not (written(tmp_path) / "triton_gpu_backward.py").exists()
+    bundle = written(tmp_path, gradient=True)
+    assert (bundle / "triton_gpu_backward.py").exists()
+    assert check(bundle.parent) == ()
+    written(tmp_path)
+    assert not (bundle / "triton_gpu_backward.py").exists()
