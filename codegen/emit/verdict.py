@@ -125,7 +125,7 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
         return f"{line}, {times}; {moved}"
     if took <= (1 + AS_FAST) * took_there:
         return f"{line}, as fast as {peer.name}; {peer.does_it}; {moved}"
-    better = f"{peer.name} is better, {took / took_there:.1f} times as fast ({peer.steps})"
+    better = f"better, {took / took_there:.1f} times as fast, is {peer.name} ({peer.steps})"
     return f"{line}; {better}; {peer.does_it}; {moved}"
 
 
