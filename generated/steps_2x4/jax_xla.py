@@ -95,7 +95,8 @@ def _exchange(x):
     # 2. all_gather over "y":(1)2: [{"x", "y":(2)2}, {"y":(1)2}] -> [{"x", "y":(2)2}, {}]
     x = lax.all_gather(x, "y:(1)2", axis=1, tiled=True)
     # 3. permute over "x", "y": [{"x", "y":(2)2}, {}] -> [{"y"}, {}]
-    y = lax.ppermute(x, AXES, sends_along(8, ((4, 2), (1, 2)), ((1, 4),)))
+    sends = sends_along(8, ((4, 2), (1, 2)), ((1, 4),))
+    y = lax.ppermute(x, AXES, sends)
     return y
 
 

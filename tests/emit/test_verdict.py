@@ -57,7 +57,7 @@ def peer(seconds: float) -> Peer:
         (
             3e-3,
             1e-3,
-            "jax_xla: 0.003 seconds on v5e:2x4; XLA's own plan is better, 3.0 times as fast "
+            "jax_xla: 0.003 seconds on v5e:2x4; better, 3.0 times as fast, is XLA's own plan "
             "(2 all-gather); "
             "`jax.device_put` will do; ",
         ),
@@ -111,11 +111,9 @@ def test_a_page_says_what_modules_take() -> None:
     assert " seconds on v5e:2x4" in lines[0]
     assert "round 1 of" in lines[1]
     assert page_lines(planned(), NAMES) == ()
-    bundle = sw.emit(made, ("pallas_tpu",))
-    assert (
-        "\n".join(f"- {line}" for line in page_lines(made, ("pallas_tpu",)))
-        in (bundle.files("a")["README.md"])
-    )
+    page = sw.emit(made, ("pallas_tpu",)).files("a")["README.md"]
+    said = " ".join(f"- {line}" for line in page_lines(made, ("pallas_tpu",)))
+    assert said in " ".join(page.split())
 
 
 def test_auto_is_chosen_by_what_is_emitted() -> None:

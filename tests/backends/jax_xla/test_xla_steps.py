@@ -154,8 +154,8 @@ THREE = plan(
 FAULTS = {
     "a wrong order": ('all_gather(x, "x", axis=1', 'all_gather(x, "x", axis=0'),
     "another axis": ('all_to_all(x, "y:(2)2"', 'all_to_all(x, "x"'),
-    "another receiver": ("return list(zip(*ends,", "return list(zip(*map(reversed, ends),"),
-    "backwards": ("for number in (have, want)", "for number in (want, have)"),
+    "to itself": ("for number in (have, want)", "for number in (have, have)"),
+    "a pair less": ("list(zip(*ends, strict=True))", "list(zip(*ends, strict=True))[1:]"),
 }
 SUM_FAULTS = {
     "a maximum": ("lax.psum(x,", "lax.pmax(x,"),
@@ -207,7 +207,8 @@ def test_the_statements_of_a_plan() -> None:
         def _exchange(x):
             """Return the target shard of a device from its source shard, inside shard_map."""
             # 1. permute over "x", "y": [{"x"}, {"y"}] -> [{"y":(1)2}, {"x", "y":(2)2}]
-            x = lax.ppermute(x, AXES, sends_along(8, ((4, 2), (1, 4)), ((2, 2), (4, 2), (1, 2))))
+            sends = sends_along(8, ((4, 2), (1, 4)), ((2, 2), (4, 2), (1, 2)))
+            x = lax.ppermute(x, AXES, sends)
             # 2. all_to_all over "y":(2)2: [{"y":(1)2}, {"x", "y":(2)2}] -> [{"y"}, {"x"}]
             x = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=1, tiled=True)
             # 3. all_gather over "x": [{"y"}, {"x"}] -> [{"y"}, {}]

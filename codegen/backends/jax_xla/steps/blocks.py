@@ -127,18 +127,20 @@ class Blocks:
             pairs_of(tuple(digit for dim in layout.dims for digit in dim.digits))
             for layout in (before, after)
         ]
-        named = ", ".join(map(str, [self.ids.size, *numbers]))
+        named = [str(self.ids.size), *map(str, numbers)]
         if self.axes is None:
-            named += f", ids=({', '.join(_ids_of(before, after, self.source))})"
+            named += [f"ids=({', '.join(_ids_of(before, after, self.source))})"]
         ends = [self._ranks_of(layout) for layout in (before, after)]
         sends = [pair for pair in permuted(*ends) if pair[0] != pair[1]]
         nbytes = math.prod(after.local_shape) * self.itemsize
         received = np.zeros(self.ids.size, dtype=np.int64)
         received[[receiver for _, receiver in sends]] = nbytes
-        pairs = ("x", "AXES", f"sends_along({named})")
-        made = Statement("lax.ppermute", pairs, ("lax", "sends_along"))
+        made = (
+            Statement("sends_along", tuple(named), ("sends_along",), name="sends"),
+            Statement("lax.ppermute", ("x", "AXES", "sends"), ("lax",)),
+        )
         asked = (Collective("collective-permute", nbytes, sends),) if sends else ()
-        return Block((made,), received, asked=asked)
+        return Block(made, received, asked=asked)
 
     def _ranks_of(self, layout: Layout) -> list[int]:
         """Return the number of the shard that each rank holds."""

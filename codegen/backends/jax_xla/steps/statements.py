@@ -27,14 +27,16 @@ ZERO = PythonValue("0")
 @dataclass(frozen=True)
 class Statement:
     """`x = function(arguments)`, or `x = x` without a function; `uses`: what
-    its arguments need, and the function where that is one of support or a library."""
+    its arguments need, and the function where that is one of support or a library; `name`: what it
+    makes beside `x`, for the next one."""
 
     function: str
     arguments: tuple[str, ...]
     uses: tuple[OwnName, ...] = ()
+    name: str = ""
 
     def lines(self, name: str) -> list[str]:
         """Return the statement with another name in the place of the first `x`."""
         if not self.function:
             return [f"{name} = x"]
-        return called(f"{name} = {self.function}", list(self.arguments), indents=1)
+        return called(f"{self.name or name} = {self.function}", list(self.arguments), indents=1)
