@@ -5,10 +5,10 @@ A direct plan becomes the first of these that it is: a few collectives over axes
 among groups (`xla_groups`), whichever is fewer collectives, rounds of `lax.ppermute`
 (`xla_rounds`); in place of several rounds one `lax.ragged_all_to_all` (`xla_ragged`), where the
 plan is for a topology that has it. Each moves the plan's bytes, and less than 5% of padding beside
-them. A round costs a pass over the memory of every device and a rendezvous, so that fewer are
-better: where whole tiles from holders of the module's own choice take fewer than the plan's holders
-and pieces do, the module has a table of them. A plan of several steps, and one of partial sums,
-goes step by step (`xla_steps`).
+them, collectives over axes less than 15%. A round costs a pass over the memory of every device and
+a rendezvous, so that fewer are better: where whole tiles from holders of the module's own choice
+take fewer than the plan's holders and pieces do, the module has a table of them. A plan of several
+steps, and one of partial sums, goes step by step (`xla_steps`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from test_xla_steps import SIX, check, make, of_steps, slow
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
-from shardwright.codegen.backends.jax_xla.steps.blocks import StepChange
+from shardwright.codegen.backends.jax_xla.steps.at_once import StepChange
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.basis.digits import Digits

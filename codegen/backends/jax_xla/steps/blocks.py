@@ -20,6 +20,13 @@ from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.backends.jax_xla.collectives import among
 from shardwright.codegen.backends.jax_xla.steps.at_once import StepChange, exchanged, gathered
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
+from shardwright.codegen.backends.jax_xla.steps.boxes import (
+    StepBoxes,
+    boxes_of,
+    ids_name,
+    ids_of_ends,
+    pairs_of,
+)
 from shardwright.codegen.backends.jax_xla.steps.statements import (
     ZERO,
     OwnName,
@@ -35,32 +42,12 @@ from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import ids_of, positions_of, same_devices
 from shardwright.ir.layout import DimLayout, Layout
-from shardwright.ir.mesh import Digit, Mesh
+from shardwright.ir.mesh import Mesh
 from shardwright.ir.reduction import Reduction
 from shardwright.ir.sharding import Operator
 from shardwright.ir.steps import ReduceStep, Step
 
 _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
-
-
-@dataclass(frozen=True)
-class StepBoxes:
-    """What a step by boxes is said to be: constants of the module, by the name they begin with.
-
-    `before`, `after`: per dimension (extent, cuts), a cut the digits of a position that it goes by.
-    `senders`: see the support module. `ids`: in which order of devices each side counts positions.
-    """
-
-    before: tuple[tuple[int, tuple[Digits, ...]], ...]
-    after: tuple[tuple[int, tuple[Digits, ...]], ...]
-    senders: tuple[Digits, Digits, int, int, int]
-    ids: tuple[str, str]
-
-    def looked_at(self, devices: int) -> int:
-        """Return at most how many boxes a module goes through, empty ones too, when it is
-        traced."""
-        holders = math.prod(size for _, size in self.senders[0])
-        return devices * self.senders[2] * (devices // holders)
 
 
 @dataclass(frozen=True)
@@ -129,7 +116,7 @@ class Blocks:
         ]
         named = [str(self.ids.size), *map(str, numbers)]
         if self.axes is None:
-            named += [f"ids=({', '.join(_ids_of(before, after, self.source))})"]
+            named += [f"ids=({', '.join(ids_of_ends(before, after, self.source))})"]
         ends = [self._ranks_of(layout) for layout in (before, after)]
         sends = [pair for pair in permuted(*ends) if pair[0] != pair[1]]
         nbytes = math.prod(after.local_shape) * self.itemsize
@@ -223,7 +210,7 @@ class Blocks:
             return Statement(f"lax.{op}", ("x", quoted(names), *how), ("lax",))
         inside = [str(self.ids.size), *map(str, digits)]
         if self.axes is None:
-            inside.append(f"ids={_ids_name(mesh, self.source)}")
+            inside.append(f"ids={ids_name(mesh, self.source)}")
         groups = f"axis_index_groups=groups_along({', '.join(inside)})"
         return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("lax", "groups_along"))
 
@@ -360,48 +347,6 @@ def _change(axis: int, before: DimLayout, after: DimLayout) -> StepChange | None
     if not digits:
         return StepChange(axis, (), is_new, fits=True) if small.levels == large.levels else None
     return StepChange(axis, digits, is_new, dims_fit(before, after))
-
-
-def boxes_of(step: Step, source: Mesh) -> StepBoxes:
-    """Return a step in boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
-    if isinstance(step, ReduceStep):
-        before, after = step.reduction.before, step.reduction.after
-        own = pairs_of((*before.free, *step.reduction.kept))
-        sides = _cuts(before.dims[before.hidden :]), _cuts(after.dims[after.hidden :])
-        return StepBoxes(*sides, (own, own, 1, 0, 1), _ids_of(before, after, source))
-    before, after, rule = step.exchange.source, step.exchange.target, step.exchange.rule
-    own = pairs_of(before.free)
-    receiver = own if rule.kind == "own" else pairs_of(after.free)
-    senders = own, receiver, rule.pieces, rule.cut, rule.unit
-    return StepBoxes(_cuts(before.dims), _cuts(after.dims), senders, _ids_of(before, after, source))
-
-
-def _ids_of(before: Layout, after: Layout, source: Mesh) -> tuple[str, str]:
-    return _ids_name(before.mesh, source), _ids_name(after.mesh, source)
-
-
-def _ids_name(mesh: Mesh, source: Mesh) -> str:
-    """Return the constant that lists a mesh's devices; `source`: that of SOURCE_IDS."""
-    return "SOURCE_IDS" if same_devices(mesh, source) else "TARGET_IDS"
-
-
-def _cuts(dims: tuple[DimLayout, ...]) -> tuple[tuple[int, tuple[Digits, ...]], ...]:
-    return tuple((dim.extent, tuple(_levels(dim))) for dim in dims)
-
-
-def _levels(dim: DimLayout) -> Iterator[Digits]:
-    """Yield the digits of each cut, the outermost first."""
-    if dim.is_flat:
-        yield pairs_of(dim.digits)
-        return
-    for digit in dim.axis_digits:
-        if digit.size > 1:
-            yield ((digit.stride, digit.size),)
-
-
-def pairs_of(digits: tuple[Digit, ...]) -> Digits:
-    """Return digits as pairs (stride, size)."""
-    return tuple((digit.stride, digit.size) for digit in digits)
 
 
 def quoted(names: tuple[str, ...] | None) -> str:

@@ -20,9 +20,9 @@ from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.backends.jax_xla.steps.blocks import (
     Block,
     Blocks,
-    pairs_of,
     quoted,
 )
+from shardwright.codegen.backends.jax_xla.steps.boxes import pairs_of
 from shardwright.codegen.backends.jax_xla.steps.docstring import step_facts
 from shardwright.codegen.backends.jax_xla.steps.statements import ZERO, OwnName, PythonValue
 from shardwright.codegen.emit.context import (
