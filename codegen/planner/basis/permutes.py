@@ -161,13 +161,13 @@ def permuted(have: list[int], want: list[int]) -> list[list[int]]:
     modules make it.
 
     >>> permuted([0, 0, 1, 1], [0, 1, 0, 1])
-    [[0, 0], [3, 3], [1, 2], [2, 1]]
+    [[1, 2], [0, 0], [2, 1], [3, 3]]
     """
-    ranks = range(len(have))
-    away = [rank for rank in ranks if have[rank] != want[rank]]
-    senders, receivers = (sorted(away, key=each.__getitem__) for each in (have, want))
-    kept = [[rank, rank] for rank in ranks if have[rank] == want[rank]]
-    return [*kept, *map(list, zip(senders, receivers, strict=True))]
+    ends = (
+        sorted(range(len(have)), key=lambda rank: (number[rank], have[rank] == want[rank]))
+        for number in (have, want)
+    )
+    return list(map(list, zip(*ends, strict=True)))
 
 
 def _apart(digits: set[tuple[int, int]]) -> bool:
