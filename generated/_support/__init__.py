@@ -5,7 +5,7 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "db0f52f589743f6e",
+    "jax_xla": "6ddb5edbe4a9719c",
     "pallas_tpu": "dcbdfcb1e5888738",
     "triton_gpu": "59d087249f97de69",
 }
