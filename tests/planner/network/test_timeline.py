@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lone import alone
 
 import shardwright as sw
 from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.base import Request
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.network.links import Flows, Network
@@ -66,7 +66,7 @@ def test_copies_are_free_where_memory_is_not_said() -> None:
 
 def emitted(plan: Plan, backend: str, folder: Path) -> ModuleType:
     path = folder / f"{backend}.py"
-    path.write_text(registry.backend(backend).render(Request(plan, "shardwright emit")))
+    path.write_text(alone(plan, backend))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
