@@ -110,22 +110,22 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
     """Bytes from device to device, for each round, by what the module itself says."""
     size = np.dtype(module.jnp.dtype(module.DTYPE)).itemsize
     devices = range(len(module.SOURCE_IDS))
-    if module.FORM not in ("routed", "spread"):
+    if not hasattr(module, "SCHEDULE"):
         pairs: Counter[tuple[int, int]] = Counter()
         for me in devices:
-            for number in range(int(module._outgoing_count(me))):
-                sends, receiver, _, _, box = module._outgoing(me, number)
+            for number in range(int(module.PEERS.outgoing_count(me))):
+                sends, receiver, _, _, box = module.PEERS.outgoing(me, number)
                 if bool(sends):
                     widths = (high - low for low, high in zip(box[::2], box[1::2], strict=True))
                     pairs[me, int(receiver)] += size * math.prod(map(int, widths))
         yield pairs
         return
     first = 0
-    slot = size * math.prod(module.SLOT)
+    slot = size * math.prod(module._PROGRAM.slot.shape)
     for stride, extent, by, count in module.ROUNDS:
         assert len(module.MOVES[first : first + count]) == count
         first += count
-        ends = ((device, int(module._hop(device, stride, extent, by))) for device in devices)
+        ends = ((device, int(module.Way(stride, extent, by).end(device))) for device in devices)
         yield Counter(dict.fromkeys(ends, slot * count))
 
 
