@@ -61,16 +61,17 @@ def measured(reshard: Reshard, module: ModuleType, home: Any) -> dict[str, float
     import torch
     import torch.distributed as dist
 
-    device, dtype = module.RANKS[dist.get_rank()], getattr(torch, module.DTYPE)
+    processes, dtype = module._HOST.processes, getattr(torch, module.DTYPE)
+    device = processes.exchange.ranks[dist.get_rank()]
     shard = torch.zeros(module.source_shape(device), dtype=dtype, device=home)
     out = torch.empty(module.target_shape(device), dtype=dtype, device=home)
     found = {
         "exchange": seconds(lambda: module.reshard(shard, out=out, transport="exchange"), home)
     }
-    wire = module._Wire.of(device, home, module._stream(home))
-    sizes = wire.received, wire.sent
+    wire = module.Wire([module._HOST], device, home)
+    (packed, arrived), sizes = wire.buffers(), (wire.received, wire.sent)
     found["all_to_all alone"] = seconds(
-        lambda: dist.all_to_all_single(wire.arrived, wire.packed, *sizes), home
+        lambda: dist.all_to_all_single(arrived, packed, *sizes), home
     )
     if home.type == "cuda":
         inside = module.symmetric_source()

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from shardwright.codegen.verify.compare import MismatchError
 
 _numbers = count()
+
+
+class _Uncached(SourceFileLoader):
+    """A loader that compiles the text there is.
+
+    Cached bytecode counts as current if size and time of a file agree to the second, which those
+    of a module that was emitted anew can.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def load(path: Path) -> ModuleType:
@@ -25,12 +37,12 @@ def load(path: Path) -> ModuleType:
     _package(root, path.parent.parent)
     _package(home, path.parent)
     name = f"{home}.{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise MismatchError(f"{path} is not a Python module")
+    loader = _Uncached(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None  # None is for a path that no loader is known for.
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 

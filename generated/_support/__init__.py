@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "6ddb5edbe4a9719c",
-    "pallas_tpu": "dcbdfcb1e5888738",
-    "triton_gpu": "59d087249f97de69",
+    "jax_xla": "ce53cba9de92c6b1",
+    "pallas_tpu": "925060678eccd652",
+    "triton_gpu": "1d18f9567390127b",
 }
 
 

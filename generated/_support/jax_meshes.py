@@ -70,9 +70,7 @@ class Sharded:
                 low, high = self.box(position)[2 * axis : 2 * axis + 2]
                 wanted = given[self._slot(axis, position)]
                 if (min(low, high), high) != wanted:
-                    where = (
-                        f"device {self.ids[position]}, dimension {axis} of the {self.name} shard"
-                    )
+                    where = f"device {self.ids[position]}, {self.name} shard along dimension {axis}"
                     return f"{where}: {low} to {high}, by its sharding {wanted[0]} to {wanted[1]}"
         return ""
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .boxes import Exchange, spread_text
+from .boxes import Exchange
 
 
 class Program:
@@ -100,8 +100,7 @@ def _proved(host):
             raise SystemExit(fault)
     if host.exchange is None:
         return "shards tile the tensor; "
-    where = spread_text(len(host.ranks))
-    return f"shards tile the tensor, what is sent is what is expected{where}; "
+    return f"shards tile the tensor, what is sent is what is expected{host.exchange.proved()}; "
 
 
 def _trace(host, mesh, target_mesh):

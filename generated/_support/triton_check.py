@@ -3,18 +3,18 @@
 import math
 import types
 
-from .boxes import common, extents, volume
+from .boxes import common, extents, spread, volume
 
-# Of a kernel with more programs, those of some devices are followed.
+# Of kernels with more programs in all, those of some devices are followed.
 FOLLOWED = 2**18
 
 
 def miscopied(move):
     """Return what a kernel copies that it should not, or leaves out, or the empty string."""
     tiles, ids = move.tiles, move.exchange.target.ids
-    first = tiles.number * math.prod(tiles.largest[:-2])  # programs that copy first blocks
+    first = _first_blocks(tiles)
     later = tiles.programs(True) - first  # how far those of the last blocks are from these
-    for receiver in range(0, len(ids), -(-len(ids) * first // FOLLOWED) | 1):
+    for receiver in spread(len(ids), followed(move)):
         found: dict = {piece: [] for piece in move.exchange.incoming(receiver)}
         for program in range(first if found else 0):
             copy, last = (_copied(move, ids[receiver], n) for n in (program, program + later))
@@ -25,6 +25,16 @@ def miscopied(move):
             if not _tiled(piece.box, boxes):
                 return f"device {ids[receiver]}: the kernel does not fill {piece.box}"
     return ""
+
+
+def followed(move):
+    """Return of how many devices the kernel is followed at most."""
+    return max(FOLLOWED // _first_blocks(move.tiles), 1)
+
+
+def _first_blocks(tiles):
+    """Return how many programs of a device copy first blocks."""
+    return tiles.number * math.prod(tiles.largest[:-2])
 
 
 def _copied(move, device, program):
@@ -92,11 +102,7 @@ def _covered(within, start, groups):
 def _tiled(box, parts):
     """Return whether boxes of one shape tile a box, each at a multiple of its extents."""
     shapes, places = {extents(part) for part in parts}, {part[::2] for part in parts}
-    if (
-        len(shapes) != 1
-        or len(parts) != len(places)
-        or len(parts) * volume(parts[0]) != volume(box)
-    ):
+    if len(shapes) != 1 or len(places) != len(parts) or sum(map(volume, parts)) != volume(box):
         return False
     steps = [zip(place, box[::2], *shapes, strict=True) for place in places]
     return all((at - low) % extent == 0 for step in steps for at, low, extent in step)

@@ -119,6 +119,10 @@ class Exchange:
                     return f"{self._said(piece)} is not what is expected there"
         return ""
 
+    def proved(self):
+        """Return at how many devices `fault` looks, empty for all."""
+        return spread_text(max(len(self.source.ids), len(self.target.ids)))
+
     def _said(self, piece):
         sender, receiver = self.source.ids[piece.sender], self.target.ids[piece.receiver]
         return f"{piece.box} from device {sender} to device {receiver}"
@@ -158,19 +162,19 @@ def _gap(box, parts):
     return "pieces overlap" if any(volume(common(*pair)) for pair in pairs) else ""
 
 
-def spread(count):
-    """Return the positions that are proved: all of a few; of more the ends and some whose
+def spread(count, most=PROVED):
+    """Return the positions that are proved: all of `most`; of more the ends and some whose
     coordinates along every axis of the mesh differ."""
-    if count <= PROVED:
+    if count <= most:
         return range(count)
     start = count * 377 // 610  # the golden section: multiples spread along every axis
     step = next(step for step in itertools.count(start) if math.gcd(step, count) == 1)
-    return sorted({0, count - 1, *(number * step % count for number in range(SAMPLED))})
+    return sorted({0, count - 1, *(n * step % count for n in range(min(most, SAMPLED)))})
 
 
-def spread_text(count):
+def spread_text(count, most=PROVED):
     """Return at how many of so many devices something is proved, empty for all."""
-    proved = len(spread(count))
+    proved = len(spread(count, most))
     return "" if proved == count else f" at {proved} of {count} devices"
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 import torch
 
-from .boxes import ranges, volume
+from .boxes import ranges, spread_text, volume
 from .torch_processes import Wire
 from .torch_tensors import part
-from .triton_check import miscopied
+from .triton_check import followed, miscopied
 
 # More elements than these are not moved.
 FEW = 2**18
@@ -28,9 +28,10 @@ def self_check(processes):
         fault = "".join(faults) or move.exchange.fault() or miscopied(move)
         if fault:
             raise SystemExit(_said(name, fault))
-    proved = (
-        "what is sent is what is expected, and fills every target shard; kernels copy just that"
-    )
+    exchange = processes.exchange
+    copied = spread_text(len(exchange.target.ids), min(map(followed, processes.moves)))
+    proved = f"what is sent is what is expected, and fills every target shard{exchange.proved()}"
+    proved += f"; kernels copy just that{copied}"
     elements = sum(math.prod(move.shape) for move in moves.values())
     if elements > FEW:
         return f"{proved} ({elements} elements, none moved)"

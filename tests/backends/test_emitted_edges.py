@@ -117,7 +117,7 @@ MIXED = (
         (OTHER_AXES, MIXED.format("{'t': 8}")),
         (SUB_AXES, MIXED.format("{'x:(1)2': 2, 'x:(2)2': 2, 'y': 2}")),
         pytest.param(reverse(OTHER_AXES), "", marks=pytest.mark.slow),
-        (reverse(SUB_AXES), ""),
+        pytest.param(reverse(SUB_AXES), "", marks=pytest.mark.slow),
     ],
     ids=["same axes", "other axes", "sub-axes", "from other axes", "from sub-axes"],
 )

@@ -55,13 +55,16 @@ def test_generated_modules_are_formatted() -> None:
         assert result.returncode == 0, result.stdout + result.stderr
 
 
-LINES = 18_320
-"""Of all files."""
-
-
-def test_generated_is_of_few_lines() -> None:
+@pytest.mark.parametrize(
+    "most",
+    [
+        pytest.param(18_000, marks=pytest.mark.xfail(reason="support is too long", strict=True)),
+        18_320,  # until then, no more than these
+    ],
+)
+def test_generated_is_of_few_lines(most: int) -> None:
     files = [p for p in GENERATED.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
-    assert sum(path.read_bytes().count(b"\n") for path in files) <= LINES
+    assert sum(path.read_bytes().count(b"\n") for path in files) <= most
 
 
 @pytest.mark.parametrize(("file", "most"), [("README.md", 55), ("reshard.svg", 45)])

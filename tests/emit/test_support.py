@@ -78,8 +78,15 @@ def test_a_backend_lists_all_that_its_modules_import(backend: str) -> None:
         assert imports(text(name))[0] <= listed
 
 
-def test_all_support_modules_are_within_bounds() -> None:
-    assert sum(path.read_text().count("\n") for path in SOURCES) <= 4440
+@pytest.mark.parametrize(
+    "most",
+    [
+        pytest.param(4000, marks=pytest.mark.xfail(reason="self-checks grew", strict=True)),
+        4440,  # until then, no more than these
+    ],
+)
+def test_all_support_modules_are_within_bounds(most: int) -> None:
+    assert sum(path.read_text().count("\n") for path in SOURCES) <= most
 
 
 def test_the_folder_has_what_its_bundles_use(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def test_texts_are_formatted(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow  # half a minute
 def test_modules_against_the_oracle(tmp_path: Path) -> None:
     """Values, padding and, of floating-point numbers, the derivative, which takes the backward."""
     pytest.importorskip("jax")

@@ -148,6 +148,7 @@ def written(made: Plan, path: Path, *edits: tuple[str, str]) -> Path:
     return path
 
 
+@pytest.mark.slow  # a minute
 def test_modules_move_what_they_should(tmp_path: Path) -> None:
     """Against the oracle, in the interpreter, with races on; every schedule and kind of slot."""
     pytest.importorskip("jax")
@@ -170,7 +171,7 @@ def test_modules_move_what_they_should(tmp_path: Path) -> None:
         pytest.param("float32", (259, 386), True, marks=pytest.mark.slow),
         # Tiles that differ, but by less than what memory is tiled in.
         pytest.param("int8", (37, 158), False, marks=pytest.mark.slow),
-        ("float32", (25, 175), False),
+        pytest.param("float32", (25, 175), False, marks=pytest.mark.slow),
     ],
 )
 def test_every_form_of_thin_and_wide_tiles(
