@@ -113,11 +113,9 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
     if not hasattr(module, "SCHEDULE"):
         pairs: Counter[tuple[int, int]] = Counter()
         for me in devices:
-            for number in range(int(module.PEERS.outgoing_count(me))):
-                sends, receiver, _, _, box = module.PEERS.outgoing(me, number)
-                if bool(sends):
-                    widths = (high - low for low, high in zip(box[::2], box[1::2], strict=True))
-                    pairs[me, int(receiver)] += size * math.prod(map(int, widths))
+            for piece in module._PROGRAM.elsewhere(module._PROGRAM.moves.outgoing(me)):
+                widths = zip(piece.box[::2], piece.box[1::2], strict=True)
+                pairs[me, piece.receiver] += size * math.prod(high - low for low, high in widths)
         yield pairs
         return
     first = 0
