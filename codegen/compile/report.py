@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from shardwright.codegen.planner.xla import Collective
@@ -18,7 +18,8 @@ class TpuCode:
     `lower_seconds` is tracing and lowering in JAX, `compile_seconds` the compiler. `vmem_bytes`:
     the most that one Pallas kernel takes, None for a program without. `wire_bytes`: what the
     busiest device receives, padding included; None for a module that does not state it. `warning`:
-    what the module says of the devices when it is traced.
+    what the module says of the devices when it is traced. `moves`: the collectives of XLA's own
+    program.
     """
 
     lower_seconds: float
@@ -28,7 +29,7 @@ class TpuCode:
     vmem_bytes: int | None = None
     wire_bytes: int | None = None
     warning: str = ""
-    moves: tuple[Collective, ...] = ()
+    moves: tuple[Collective, ...] = field(default=(), hash=False)  # it has lists
 
 
 @dataclass(frozen=True)
