@@ -119,9 +119,8 @@ def _cost(plan: Plan) -> tuple[str, ...]:
     if predicted is None:
         return ()
     said = (
-        f"Links alone would take {predicted.seconds:.3g} seconds on `{predicted.topology}` if all "
-        f"tiles went at once; a device holds at most {predicted.peak_bytes:,} bytes of the tensor "
-        "at once."
+        f"Links alone would take {predicted.seconds:.3g} seconds if all tiles went at once; a device "
+        f"holds at most {predicted.peak_bytes:,} bytes of the tensor at once."
     )
     return (_paragraph(said),)
 

@@ -5,7 +5,7 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "ce53cba9de92c6b1",
+    "jax_xla": "1cb75e56bd3a72fb",
     "pallas_tpu": "925060678eccd652",
     "triton_gpu": "1d18f9567390127b",
 }

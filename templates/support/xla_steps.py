@@ -36,12 +36,11 @@ def number_of(digits, position):
 
 def groups_along(devices, *digits, ids=None):
     """Return the ranks in groups of those that differ in digits only, ordered by them."""
-    groups: dict[int, dict[int, int]] = {}
-    for position in range(devices):
-        number = number_of(digits, position)
-        groups.setdefault(position - _place(digits, number), {})[number] = position
-    rank = np.argsort(np.argsort(ids or range(devices))).tolist()
-    return [[rank[group[number]] for number in sorted(group)] for group in groups.values()]
+    positions = np.arange(devices)
+    number = number_of(digits, positions)
+    order = np.lexsort((number, positions - _place(digits, number)))
+    rank = np.argsort(np.argsort(ids or range(devices)))
+    return rank[order].reshape(-1, math.prod(size for _, size in digits)).tolist()
 
 
 def sends_along(devices, held, wanted, ids=None):
