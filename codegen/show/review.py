@@ -119,8 +119,8 @@ def _cost(plan: Plan) -> tuple[str, ...]:
     if predicted is None:
         return ()
     said = (
-        f"Links alone would take {predicted.seconds:.3g} seconds if all tiles went at once; a device "
-        f"holds at most {predicted.peak_bytes:,} bytes of the tensor at once."
+        f"Links alone would take {predicted.seconds:.3g} seconds if all tiles went at once; a "
+        f"device holds at most {predicted.peak_bytes:,} bytes of the tensor at once."
     )
     return (_paragraph(said),)
 
