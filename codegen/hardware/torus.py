@@ -181,6 +181,8 @@ class Torus:
     ) -> Floats:
         """Add `w` to `count` links of a line from coordinate `first` on, modulo the axis, by
         differences: [weights, links]."""
+        if not count.any():
+            return np.zeros((len(w), self.size))
         size, lines = self.dims[axis], self.size // self.dims[axis]
         begin = first % size
         end = begin + count
