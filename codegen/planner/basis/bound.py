@@ -116,7 +116,7 @@ class Estimates:
         if state not in self._lacks:
             nbytes, seconds = self._lacking(state)
             moves = nbytes >= 0.5  # less than a byte is rounding
-            alone = self.network.topology.least_latency + seconds if moves else 0.0
+            alone = self._latency + seconds if moves else 0.0
             hosts = self._hosts if moves and state.unreduced == self.basis.kept else None
             self._lacks[state] = max(alone, hosts.seconds(state)) if hosts else alone
         return self._lacks[state]
@@ -157,8 +157,15 @@ class Estimates:
         """Return the least seconds in which a device receives so many bytes."""
         if nbytes < 0.5:  # less than a byte is rounding
             return 0.0
-        topology = self.network.topology
-        return topology.least_latency + nbytes / topology.ingest
+        return self._latency + nbytes / self._ingest
+
+    @cached_property
+    def _latency(self) -> float:
+        return self.network.topology.least_latency
+
+    @cached_property
+    def _ingest(self) -> float:
+        return self.network.topology.ingest
 
     @cached_property
     def _itemsize(self) -> int:
@@ -180,32 +187,53 @@ class Estimates:
         """Return the most bytes that a device lacks of its target shard, and the seconds of the
         device that they take longest to reach. Where sums are to be made, no device has any of
         it yet."""
-        held: Floats = np.zeros(self.basis.size)
-        if state.unreduced == self.basis.kept:
-            held += 1.0
+        if state.unreduced != self.basis.kept:
+            held: Floats = np.zeros(self.basis.size)
+        else:
+            held = np.ones(1)
             for dim, digits in enumerate(state.dims):
-                held *= self._overlap(state.layer, dim, digits)
+                held = held * self._overlap(state.layer, dim, digits)
+        per_byte = self._per_byte[state.layer]
+        if isinstance(per_byte, float):  # all devices receive as fast: who lacks most waits longest
+            most = (self._goal_share - float(held.min())) * self._nbytes
+            return most, most * per_byte
         lacking = (self._goal_share - held) * self._nbytes
-        return float(lacking.max()), float((lacking * self._per_byte[state.layer]).max())
+        return float(lacking.max()), float((lacking * per_byte).max())
 
     @cached_property
-    def _per_byte(self) -> tuple[Floats, ...]:
-        """Seconds a byte takes to reach the device at every position, by layer."""
+    def _per_byte(self) -> tuple[Floats | float, ...]:
+        """Seconds a byte takes to reach the device at every position, by layer; one figure where
+        they are alike."""
         topology = self.network.topology
-        return tuple(1.0 / topology.ingest_of(prices.ids) for prices in self.prices)
+        found = [1.0 / topology.ingest_of(prices.ids) for prices in self.prices]
+        return tuple(float(each[0]) if (each == each[0]).all() else each for each in found)
 
     def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
         """Return, for each position, the share of a dimension that a device holds and shall
         hold."""
         key = (layer, dim, digits)
         if key not in self._overlaps:
-            length, goal = 1.0 / parts_of(digits), 1.0 / self._goal_parts[dim]
+            length = 1.0 / parts_of(digits)
             low = self.basis.index(digits) * length
-            index = self.basis.index(self.basis.goal.dims[dim])
-            wanted = index[self._goal_positions[layer]] * goal
-            high = np.minimum(low + length, wanted + goal)
-            self._overlaps[key] = np.maximum(high - np.maximum(low, wanted), 0.0)
+            start, end = self._wanted[layer][dim]
+            self._overlaps[key] = np.maximum(
+                np.minimum(low + length, end) - np.maximum(low, start), 0.0
+            )
         return self._overlaps[key]
+
+    @cached_property
+    def _wanted(self) -> tuple[tuple[tuple[Floats, Floats], ...], ...]:
+        """By layer and dimension, where what each position shall hold begins and ends, as parts of
+        the dimension."""
+        found = []
+        for positions in self._goal_positions:
+            ends = []
+            for digits, parts in zip(self.basis.goal.dims, self._goal_parts, strict=True):
+                goal = 1.0 / parts
+                start = self.basis.index(digits)[positions].astype(np.float64) * goal
+                ends.append((start, start + goal))
+            found.append(tuple(ends))
+        return tuple(found)
 
     @cached_property
     def _goal_positions(self) -> tuple[Integers, ...]:

@@ -94,7 +94,7 @@ class Basis:
         """How many orders of devices there are."""
         return 1 if same_devices(self.reshard.source.mesh, self.reshard.target.mesh) else 2
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many devices."""
         return self.reshard.source.mesh.size
@@ -295,7 +295,7 @@ class Basis:
         for kept in itertools.product(*ways):
             gone = tuple(itertools.chain.from_iterable(moved for _, moved in kept))
             if gone:
-                after = state._replace(dims=tuple(digits for digits, _ in kept))
+                after = State(state.layer, tuple(digits for digits, _ in kept), state.unreduced)
                 yield Move("all_gather", gone, after)
 
     def _exchanges(self, state: State) -> Iterator[Move]:

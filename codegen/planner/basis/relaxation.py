@@ -122,8 +122,7 @@ class Remaining:
         """Yield what one step leads to a node from, and its seconds."""
         layer, used, parts = node
         for digits, joined in self._outside[layer, used]:
-            for factors in factorings(parts_of(digits), len(parts)):
-                before = tuple(map(operator.mul, parts, factors))
+            for before in _multiplied(parts, parts_of(digits)):
                 yield (
                     Relaxed(layer, joined, before),
                     self.price("all_gather", layer, digits, before),
@@ -139,11 +138,8 @@ class Remaining:
         """Yield what `_before` does, of all-to-alls: over whichever digits of a size cost least."""
         layer, used, parts = node
         for size, choice in self._by_size[layer, used]:
-            for gained, lost in _exchanged(size, len(parts)):
-                if all(count % factor == 0 for count, factor in zip(parts, gained, strict=True)):
-                    changed = zip(parts, gained, lost, strict=True)
-                    before = tuple(count // factor * other for count, factor, other in changed)
-                    yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
+            for before in _exchanged_before(parts, size):
+                yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
 
     def _exchange(self, layer: int, choice: tuple[Digits, ...], parts: Parts) -> float:
         """Return the least that an all-to-all over some of these digits takes."""
@@ -220,6 +216,27 @@ class Remaining:
             self.basis.index(used)[devices], return_index=True, return_inverse=True
         )
         return tuple(first[number].tolist())
+
+
+@functools.cache
+def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
+    """Return so many times these parts, in all ways."""
+    return tuple(
+        tuple(map(operator.mul, parts, factors)) for factors in factorings(size, len(parts))
+    )
+
+
+@functools.cache
+def _exchanged_before(parts: Parts, size: int) -> tuple[Parts, ...]:
+    """Return from which parts digits of a size that change places make these."""
+    return tuple(
+        tuple(
+            count // factor * other
+            for count, factor, other in zip(parts, gained, lost, strict=True)
+        )
+        for gained, lost in _exchanged(size, len(parts))
+        if all(count % factor == 0 for count, factor in zip(parts, gained, strict=True))
+    )
 
 
 @functools.cache
