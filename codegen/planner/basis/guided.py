@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from shardwright.codegen.planner.basis.alignment import Arrangements, aligned
 from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.digits import (
@@ -157,8 +159,8 @@ class Guided:
             heapq.heappush(self._queue, entry)
 
     def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:
-        """Note a path to a state, if it is cheaper than others."""
-        if cost >= self._best.get(state, math.inf):
+        """Note a path to a state, if it is cheaper than others, and than a path to the target."""
+        if cost >= self._most(state):
             return False
         self._best[state] = cost
         if state == self.basis.goal:
@@ -167,6 +169,11 @@ class Guided:
             self._came[state] = came
         self._push(cost, 0.0, state, False, False)
         return True
+
+    def _most(self, state: State) -> float:
+        """Return what a path to a state has to take less than."""
+        best = self._best.get
+        return min(best(state, math.inf), best(self.basis.goal, math.inf))
 
     def _step(self, state: State, cost: float) -> list[State]:
         """Take every step but permutes."""
@@ -186,8 +193,12 @@ class Guided:
         choice, reached = self._choice(state), list[State]()
         if choice is None:
             return []
-        seconds_each = self.permutes.seconds(state, choice.receivers).tolist()
-        for after, seconds in zip(choice.states, seconds_each, strict=True):
+        most = np.array([self._most(after) for after in choice.states])
+        least = self.permutes.least(state, choice)
+        better = np.flatnonzero(cost + least + self._tie < most)
+        seconds_each = self.permutes.seconds(state, choice.receivers[better]).tolist()
+        for number, seconds in zip(better.tolist(), seconds_each, strict=True):
+            after = choice.states[number]
             came, total = (state, Move("permute", (), after), seconds), cost + seconds + self._tie
             if after != state and self._reach(after, total, came):
                 reached.append(after)

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -69,22 +70,35 @@ class Permutes:
         moved = moving.astype(np.float64)
         return self.estimates.network.seconds_each(senders, receivers, moved, nbytes)
 
+    def least(self, state: State, choice: Choice) -> Floats:
+        """Return a lower bound on what each permute costs: to another order of devices, it may move
+        nothing."""
+        least: Floats = self.estimates.least_permute(state) * (choice.layers == state.layer)
+        return least
+
     def _by_shard(self, state: State) -> tuple[Integers, Integers]:
         """Return the numbers of shards, ascending, and the ids of the devices that hold them, in
         the order of their ranks."""
-        number, ids = self._number(state), self.estimates.prices[state.layer].ids
-        rank = ids if self.basis.layers > 1 else np.arange(ids.size)
-        order = np.lexsort((rank, number))
-        return number[order], ids[order]
+        number, rank = self._number(state), self._by_rank[state.layer]
+        order = rank[np.argsort(number[rank], kind="stable")]
+        return number[order], self.estimates.prices[state.layer].ids[order]
+
+    @cached_property
+    def _by_rank(self) -> Integers:
+        """By layer, the positions in the order of the ranks of their devices."""
+        found = [np.argsort(prices.ids) for prices in self.estimates.prices]
+        return np.stack(found if len(found) > 1 else [np.arange(self.basis.size)])
 
     def choice(self, states: Iterable[State]) -> Choice:
         """Return states of as many parts with their receivers."""
         found = tuple(states)
-        receivers = np.empty((len(found), self.basis.size), dtype=np.int64)
-        for row, state in zip(receivers, found, strict=True):
-            row[:] = self._by_shard(state)[1]
         layers = np.array([state.layer for state in found], dtype=np.int64)
-        return Choice(found, layers, receivers)
+        numbers = np.array([self._number(state) for state in found], dtype=np.int64)
+        numbers, rank = numbers.reshape(len(found), self.basis.size), self._by_rank[layers]
+        by_shard = np.argsort(np.take_along_axis(numbers, rank, axis=1), axis=1, kind="stable")
+        ids = np.stack([prices.ids for prices in self.estimates.prices])[layers]
+        order = np.take_along_axis(rank, by_shard, axis=1)
+        return Choice(found, layers, np.take_along_axis(ids, order, axis=1))
 
     def digits(self, state: State, after: State) -> Digits:
         """Return the digits that a permute moves: those of the dimensions that change."""

@@ -131,8 +131,10 @@ class Search:
         return self.estimates.ahead(state) if whole else self.estimates.lacking(state)
 
     def _expand(self, state: State, cost: float) -> None:
+        most, least = self._best.get(self.basis.goal, math.inf), cost + self._tie
+        quick = self.estimates.quick
         for move in self.basis.moves(state):
-            if not self._improves(move.after, cost + self._tie):
+            if not self._improves(move.after, least) or least + quick(move.after) > most:
                 continue
             seconds = self.estimates.seconds(state, move)
             if self.allowed(state, move.after):
@@ -148,9 +150,7 @@ class Search:
             return
         choice = self.permutes.all_of(state)
         best = np.array([self._best.get(other, math.inf) for other in choice.states])
-        # To another order of devices, a permute may move nothing.
-        moving = self.estimates.least_permute(state) * (choice.layers == state.layer)
-        least = entry.cost + moving + self._tie
+        least = entry.cost + self.permutes.least(state, choice) + self._tie
         most = self._best.get(self.basis.goal, math.inf)
         better = np.flatnonzero((least < best) & (least < most))
         seconds = self.permutes.seconds(state, choice.receivers[better])
