@@ -51,7 +51,7 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     moved = _moved(reshard.moving, network, memory_limit)
     if reshard.places:
         return _placed(moved, reshard, memory_limit)
-    return _of(reshard, moved.steps, moved)
+    return moved if moved.reshard is reshard else _of(reshard, moved.steps, moved)
 
 
 def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> SteppedPlan:
