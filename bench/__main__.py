@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from bench import (
     balance,
+    beside,
     bytes,
     gpu_assembly,
     gpu_copy,
@@ -32,10 +33,11 @@ TABLES: dict[str, Callable[..., None]] = {
     "links": links.main,
     "search": search.main,
     "verdicts": verdicts.main,
+    "beside": beside.main,
     "propagation": propagation.main,
     "xla_time": xla_time.main,
 }
-COUNTED = ("tpu_compile", "verdicts", "xla_time")
+COUNTED = ("beside", "tpu_compile", "verdicts", "xla_time")
 
 
 def main(words: list[str]) -> None:

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
+from importlib import metadata
 from typing import Any
 
 import shardwright as sw
@@ -43,13 +45,29 @@ class PeerStep:
     after: str
 
 
+def versions() -> str:
+    """Return when a table is made, and with which versions of the peers."""
+    names = ("jax", "jaxlib", "numpy")
+    found = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    return f"Made on {date.today().isoformat()} with {found}."
+
+
 def by_shardy(reshards: Sequence[sw.Reshard]) -> list[tuple[PeerStep, ...] | None]:
     """Return the steps of Shardy's pass for each reshard; None where the pass makes an op that is
-    not well-formed."""
+    not well-formed, or steps that lead to another sharding."""
     asked = [[str(r.source.mesh), r.shape, str(r.source), str(r.target)] for r in reshards]
     lines = _answers(["-m", "bench.peers"], [json.dumps(each) for each in asked])
-    found = (json.loads(line) for line in lines)
-    return [None if steps is None else tuple(PeerStep(*step) for step in steps) for steps in found]
+    return [_led(r, json.loads(line)) for r, line in zip(reshards, lines, strict=True)]
+
+
+def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep, ...] | None:
+    """Return the steps that an answer has, if they lead to the target."""
+    if answer is None:
+        return None
+    steps, last = tuple(PeerStep(*step) for step in answer), reshard.source
+    if steps:
+        last = reshard.source.mesh.sharding(steps[-1].after)
+    return steps if state_of(last, 0) == state_of(reshard.target, 0) else None
 
 
 def by_xla(reshards: Sequence[sw.Reshard]) -> list[XlaCollectives]:

@@ -15,7 +15,7 @@ from math import exp, log
 from pathlib import Path
 
 import shardwright as sw
-from bench.peers import PeerStep, by_shardy, by_xla, shardy_seconds, xla_seconds
+from bench.peers import PeerStep, by_shardy, by_xla, shardy_seconds, versions, xla_seconds
 from bench.reshards import corpus, random_reshard
 from shardwright.codegen.backends.registry import NAMES
 from shardwright.codegen.emit.verdict import Peer, Priced, priced, verdict, xla_peer
@@ -128,6 +128,13 @@ def main(count: int = RANDOM) -> None:
         for row in found
     )
     summary = list(_summary(found))
-    text = ["# Predicted milliseconds of modules beside XLA and Shardy", "", *summary, ""]
+    text = [
+        "# Predicted milliseconds of modules beside XLA and Shardy",
+        "",
+        versions(),
+        "",
+        *summary,
+        "",
+    ]
     RESULT.write_text("\n".join([*text, *_lines(found)]) + "\n")
     print("\n".join(summary))
