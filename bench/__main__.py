@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from bench import (
     balance,
+    beside,
     bytes,
     gpu_assembly,
     gpu_copy,
@@ -18,6 +19,7 @@ from bench import (
     search,
     speed,
     tpu_compile,
+    verdicts,
     xla_time,
 )
 
@@ -30,10 +32,12 @@ TABLES: dict[str, Callable[..., None]] = {
     "bytes": bytes.main,
     "links": links.main,
     "search": search.main,
+    "verdicts": verdicts.main,
+    "beside": beside.main,
     "propagation": propagation.main,
     "xla_time": xla_time.main,
 }
-COUNTED = ("tpu_compile", "xla_time")
+COUNTED = ("beside", "tpu_compile", "verdicts", "xla_time")
 
 
 def main(words: list[str]) -> None:

@@ -10,6 +10,7 @@ to 64 MB. Bytes are what the busiest device receives, read from the compiled pro
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -31,8 +32,8 @@ from rich.table import Table
 import shardwright as sw
 from bench import reshards
 from bench.chart import Chart, Series, written
-from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.spec.description import Description, describe
 from shardwright.ir import AxisRef, DimSharding, Sharding
 from shardwright.ir.dtypes import DTYPES
@@ -47,6 +48,8 @@ MATRICES = (
     ({"x": 4, "y": 2}, (4096, 4096)),
 )
 SIZES = range(1 << 24, (1 << 26) + 1)
+DEEP = 60  # random reshards of rank 3
+DEEP_SIZES = (1 << 23, 1 << 27)
 
 
 def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
@@ -60,6 +63,22 @@ def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
     for name, reshard in reshards.corpus().items():
         if _fits(reshard):
             yield name, reshard
+
+
+def deep_cases(count: int) -> Iterator[tuple[str, sw.Reshard]]:
+    """Random reshards of rank 3 of 8 to 128 MB on 8 devices, every other one of extents that do not
+    divide, some axes cut into sub-axes or left out."""
+    rng = random.Random(1)
+    for number in range(count):
+        mesh = sw.Mesh(rng.choice([{"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}, {"x": 8}]))
+        elements = math.exp(rng.uniform(*map(math.log, DEEP_SIZES))) / 4
+        ratios = [rng.uniform(0.5, 2.0) for _ in range(3)]
+        scale = (elements / math.prod(ratios)) ** (1 / 3)
+        extents = [max(8, round(scale * ratio)) for ratio in ratios]
+        shape = tuple(e - e % 8 if number % 2 == 0 else e - e % 8 + 3 for e in extents)
+        sides = (reshards.random_sharding(rng, mesh, 3) for _ in range(2))
+        made = sw.Reshard(shape, "float32", *sides)
+        yield f"{'x'.join(map(str, shape))} {made.source} -> {made.target}", made
 
 
 def _shardings(mesh: sw.Mesh) -> list[Sharding]:
@@ -104,12 +123,12 @@ class Case:
         module = self.module
         numbers = jnp.arange(math.prod(module.SHAPE)) % 2
         shaped = numbers.astype(module.DTYPE).reshape(module.SHAPE)
-        x = jax.device_put(shaped, module.source_sharding(self.mesh))
+        x = jax.device_put(module.pad(shaped), module.source_sharding(self.mesh))
         if not self.programs:
-            target = module.target_sharding(self.mesh)
+            target, theirs = module.target_sharding(self.mesh), functools.partial(_padded, module)
             self.programs = [
                 jax.jit(function, out_shardings=target).lower(x).compile()
-                for function in (lambda x: module.reshard(x, self.mesh), lambda x: x, lambda x: x)
+                for function in (lambda x: module.reshard(x, self.mesh), theirs, theirs)
             ]
             ours, theirs = (program(x) for program in self.programs[:2])
             assert bool((ours == theirs).all()), "they differ"
@@ -124,6 +143,17 @@ class Case:
         texts = [program.as_text() for program in self.programs[:2]]
         nbytes = [max(received(text, self.mesh.size)[0]) for text in texts]
         return {"ms": [median(taken) for taken in self.times], "bytes": nbytes, "how": self.how}
+
+
+def _padded(module: Any, x: Any) -> Any:
+    """The identity, from the padded source to the padded target."""
+    import jax.numpy as jnp
+
+    shape, padded = module.SHAPE, module.PADDED_TARGET_SHAPE
+    if padded == x.shape:
+        return x
+    x = x[tuple(slice(size) for size in shape)]
+    return jnp.pad(x, [(0, to - size) for size, to in zip(shape, padded, strict=True)])
 
 
 def _times(calls: list[Callable[[], Any]]) -> list[list[float]]:
@@ -163,7 +193,7 @@ def _case(description: dict[str, Any]) -> Case:
     plan = sw.plan(describe(description).reshard(), "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "jax_xla.py")
-        path.write_text(jax_xla.render(Request(plan, "shardwright emit")))
+        path.write_text(parts(plan, "jax_xla", "shardwright emit", single_file=True)[0].text)
         module = load(path)
     names, sizes = zip(*module.SOURCE_AXES, strict=True)
     devices = np.array(jax.devices()[: plan.devices]).reshape(sizes)
@@ -172,8 +202,13 @@ def _case(description: dict[str, Any]) -> Case:
 
 
 def main(pairs: int = PAIRS) -> None:
-    """Print the table."""
-    listed = list(cases(pairs))
+    """Print the tables: of matrices and the corpus, and of tensors of rank 3."""
+    found = _measured("matrices and the corpus", list(cases(pairs)))
+    written("cpu_time", _picture(found))
+    _measured("rank 3", list(deep_cases(min(DEEP, pairs))))
+
+
+def _measured(what: str, listed: list[tuple[str, sw.Reshard]]) -> list[dict[str, Any]]:
     lines = [json.dumps(Description.of(r, f"case{n}").to_dict()) for n, (_, r) in enumerate(listed)]
     forced = f"--xla_force_host_platform_device_count={DEVICES}"
     run = subprocess.run(
@@ -186,8 +221,9 @@ def main(pairs: int = PAIRS) -> None:
         check=True,
     )
     found = [json.loads(line) for line in run.stdout.splitlines()]
+    print(what)
     _print([name for name, _ in listed], found)
-    written("cpu_time", _picture(found))
+    return found
 
 
 def _print(names: list[str], found: list[dict[str, Any]]) -> None:

@@ -61,13 +61,15 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a cost model says of a plan. Seconds; bytes of the largest shards.
+    """What a cost model says of a plan, whoever carries it out: seconds of links, the transfers of
+    a step all at once; bytes of the largest shards. What a module takes is its timeline's to say
+    (`codegen/planner/network/timeline.py`).
 
     `least_seconds`: no sequence of basis steps takes less, whatever memory it takes; a hair below
     `seconds` where there is none (None for a direct plan). `peak_bytes`: the most that a device
     holds of the tensor at once, before and after a step. `memory_bytes`: the most it may hold
-    (None: no shard in between is larger than the larger one of source and target). `why`: where
-    that could not be met.
+    (None: no shard in between is larger than the larger one of source and target, or a megabyte).
+    `why`: where that could not be met.
     """
 
     topology: str

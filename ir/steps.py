@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.layout import Layout
 from shardwright.ir.reduction import Reduction
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.transfers import Transfers, enumerate_transfers
@@ -54,11 +53,6 @@ class ExchangeStep:
     def op(self) -> str:
         return "exchange"
 
-    @property
-    def is_even(self) -> bool:
-        """Whether every dimension whose sharding changes divides, before and after."""
-        return _is_even(self.exchange.source, self.exchange.target)
-
     def phases(self) -> tuple[Phase, ...]:
         """Return the one phase."""
         return (Phase(self.exchange.once(enumerate_transfers)),)
@@ -68,19 +62,13 @@ class ExchangeStep:
 class MoveStep:
     """A collective that moves values. It is an exchange too: no device receives what it holds.
 
-    Where a dimension does not divide, the exchange also moves what the cuts before and after it
-    differ by, beyond the group of devices that the collective's name speaks of; `is_even` says
-    that it does not, so that the collective of that name does the step.
+    Where a dimension does not divide, the exchange may also move what the cuts before and after it
+    differ by, beyond the group of devices that the collective's name speaks of.
     """
 
     op: MoveOp
     ends: Ends
     exchange: Exchange
-
-    @property
-    def is_even(self) -> bool:
-        """Whether every dimension whose sharding changes divides, before and after."""
-        return _is_even(self.exchange.source, self.exchange.target)
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the one phase."""
@@ -95,21 +83,11 @@ class ReduceStep:
     ends: Ends
     reduction: Reduction
 
-    @property
-    def is_even(self) -> bool:
-        """Whether every dimension whose sharding changes divides, before and after."""
-        return _is_even(self.reduction.before, self.reduction.after)
-
     def phases(self) -> tuple[Phase, ...]:
         """Return the sums, and for an all-reduce the copies of the summed parts."""
         copies = self.reduction.copies()
         sums = Phase(self.reduction.sums(), self.reduction.operator)
         return (sums,) if copies is None else (sums, Phase(copies))
-
-
-def _is_even(before: Layout, after: Layout) -> bool:
-    dims = before.dims[before.hidden :], after.dims[after.hidden :]
-    return all(a == b or (a.is_even and b.is_even) for a, b in zip(*dims, strict=True))
 
 
 # The steps a plan may hold.

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardwright.codegen.emit.bundle import Bundle
     from shardwright.codegen.emit.check import Problem, check
+    from shardwright.codegen.emit.choice import plan
     from shardwright.codegen.emit.emit import emit
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
     from shardwright.codegen.partition.partitioned import Partitioned
-    from shardwright.codegen.planner import plan
     from shardwright.codegen.show import derivation, pictures, svg, tile_table
     from shardwright.codegen.spec.config import load_toml
     from shardwright.codegen.spec.description import Description
@@ -47,6 +47,7 @@ if not Path(__file__).with_name("ir").is_dir():
 
 _HOMES = {
     "shardwright.codegen.emit.bundle": ("Bundle",),
+    "shardwright.codegen.emit.choice": ("plan",),
     "shardwright.codegen.emit.emit": ("emit",),
     "shardwright.codegen.emit.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("from_named_sharding", "from_torch", "to_named_sharding"),
@@ -54,7 +55,6 @@ _HOMES = {
     "shardwright.codegen.partition.constraints": ("constrain", "shard_alike"),
     "shardwright.codegen.partition.entry": ("partition",),
     "shardwright.codegen.partition.partitioned": ("Partitioned",),
-    "shardwright.codegen.planner": ("plan",),
     "shardwright.codegen.show": ("derivation", "pictures", "svg", "tile_table"),
     "shardwright.codegen.spec.config": ("load_toml",),
     "shardwright.codegen.verify": ("Report", "verify"),

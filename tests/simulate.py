@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.codegen.planner.basis.plan import SMALL_BYTES
 from shardwright.codegen.verify import case
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.codegen.verify.oracle import sums as oracle_terms
@@ -139,5 +140,5 @@ def check(plan: Plan) -> None:
     if said.memory_bytes is not None:
         assert most <= said.memory_bytes
     elif said.why is None:
-        largest = [max(shards.values()) for shards in stages]
-        assert max(largest) <= max(largest[0], largest[-1])
+        largest = [reshard.itemsize * max(shards.values()) for shards in stages]
+        assert max(largest) <= max(largest[0], largest[-1], SMALL_BYTES)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from shardwright.codegen.backends.contract import Contract
 from shardwright.codegen.backends.toolchain import Compiler, Runtime
+from shardwright.codegen.planner.network.timeline import Timeline
 from shardwright.codegen.spec.group import Group
 from shardwright.ir.errors import InternalError
 from shardwright.ir.plan import Plan
@@ -51,6 +52,7 @@ class Backend(Protocol):
     differentiable: bool = True
     portable: bool = False
     runtime: Runtime
+    on_torus: bool | None = None
     compiler: Compiler | None = None
     contract: Contract
     has_groups: bool = False
@@ -62,6 +64,9 @@ class Backend(Protocol):
 
     def render(self, request: Request) -> str:
         """Return the text of a module of a plan that is not refused."""
+
+    def timeline(self, plan: Plan) -> Timeline:
+        """Return what the module of a plan that is not refused does, stage by stage."""
 
     def review(self, plan: Plan) -> Table | None:
         """Return what a review page says of the module, None for nothing."""

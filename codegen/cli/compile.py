@@ -10,6 +10,7 @@ import typer
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, ratio, shown
 from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode, compile_bundles
+from shardwright.codegen.emit.verdict import TOLD_AS_BYTES
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def _print(reports: tuple[CompileReport, ...]) -> None:
         where = f"{report.name} for {report.target}"
         if report.detail:
             print(f"{where}: {report.detail}")
+        if report.best:
+            print(f"{where}: {report.best}")
         if report.xla is not None and report.xla.error not in ("", report.detail):
             print(f"{where}, XLA's own: {report.xla.error}")
 
@@ -147,6 +150,8 @@ def _wire(code: TpuCode, report: CompileReport) -> str:
         return "-"
     if not bound:
         return _size(moved)
+    if moved < TOLD_AS_BYTES:  # of a small tensor most is padding
+        return f"{moved} B"
     return ratio(moved, bound) if moved < 10 * bound else f"{moved / bound:.0f}"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardwright.codegen.cli.explain import explain, verdict_lines
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.tables import console, ratio
 from shardwright.ir.errors import InputError
@@ -30,6 +31,12 @@ PROVEN = 1e-4
 class PlanCommand(Flags):
     """Show what moves, and the least that any plan moves."""
 
+    backends: Annotated[
+        str | None,
+        typer.Option(
+            help="Backends that carry the plan out, with commas between (default: as for emit)."
+        ),
+    ] = None
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")] = False
     transfers: Annotated[
         bool,
@@ -37,6 +44,12 @@ class PlanCommand(Flags):
     ] = False
     compare: Annotated[
         bool, typer.Option("--compare", help="Direct, basis and XLA's own plan beside the bound.")
+    ] = False
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="The model's terms for the plan, and what each alternative costs."
+        ),
     ] = False
     relabel: Annotated[
         bool,
@@ -47,13 +60,14 @@ class PlanCommand(Flags):
 
     def run(self) -> None:
         """Print the plan, or the plans that are compared."""
-        if self.compare and self.json:
-            raise InputError(
-                "a comparison is a table for people",
-                argument="--compare",
-                got="--compare --json",
-                expected="one of them",
-            )
+        for given, option in ((self.compare, "--compare"), (self.explain, "--explain")):
+            if given and self.json:
+                raise InputError(
+                    "a comparison is a table for people",
+                    argument=option,
+                    got=f"{option} --json",
+                    expected="one of them",
+                )
         description = self.one()
         try:
             reshard = description.reshard()
@@ -69,31 +83,43 @@ class PlanCommand(Flags):
             sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))
             return
         _print(planned, self.transfers)
+        if description.topology is not None:
+            for line in verdict_lines(planned, description):
+                print(line)
+        if self.explain:
+            explain(planned, description)
 
 
 def planned_of(given: Flags) -> "DirectPlan":
     """Return the direct plan of the one reshard that is described; InputError if another is
     asked for."""
+    from shardwright.codegen.planner import plan as plan_of
     from shardwright.ir.plan import direct_of
 
     description = given.one()
     try:
-        return direct_of(_planned(description.reshard(), description, ("direct",)))
+        return direct_of(
+            plan_of(
+                description.reshard(),
+                description.strategy,
+                topology=description.topology,
+                memory_limit=description.memory_limit,
+                among=("direct",),
+            )
+        )
     except InputError as error:
         raise given.located(error, description) from None
 
 
-def _planned(
-    reshard: "Reshard", description: "Description", among: tuple[str, ...] = ("direct", "basis")
-) -> "Plan":
-    from shardwright.codegen.planner import plan as plan_of
+def _planned(reshard: "Reshard", description: "Description") -> "Plan":
+    from shardwright.codegen.emit.choice import plan as plan_of
 
     return plan_of(
         reshard,
         description.strategy,
         topology=description.topology,
         memory_limit=description.memory_limit,
-        among=among,
+        backends=description.backends,
     )
 
 
@@ -143,6 +169,8 @@ def _print(planned: "Plan", transfers: bool) -> None:
         print(f"(emitted by {', '.join(executing('basis'))}; other backends take direct plans)")
         console().print(_steps_table(planned))
     if planned.prediction is not None:
+        if isinstance(planned, DirectPlan):
+            print("links alone, all transfers at once: ", end="")
         _print_prediction(planned.prediction)
         if isinstance(planned, DirectPlan) and planned.devices <= SCHEDULED_DEVICES:
             _print_rounds(planned, planned.prediction.topology)

@@ -10,6 +10,7 @@ from typing import Any
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import GpuCode, Outcome, TpuCode
 from shardwright.codegen.compile.targets import compilers
+from shardwright.codegen.planner.xla import Collective
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 
 _CODES = {code.__name__: code for code in (TpuCode, GpuCode)}
@@ -43,4 +44,7 @@ def _outcome(worker: Worker, job: Job, time_limit: float) -> Outcome:
         return Outcome(error=str(error))
     if "error" in answer:
         return Outcome(error=answer["error"])
-    return Outcome(_CODES[answer["kind"]](**answer["code"]))
+    fields = answer["code"]
+    if "moves" in fields:
+        fields["moves"] = tuple(Collective(*move) for move in fields["moves"])
+    return Outcome(_CODES[answer["kind"]](**fields))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from shardwright.codegen.planner.xla import Collective
 
 Verdict = Literal["ok", "failed", "skipped"]
 
@@ -16,7 +18,8 @@ class TpuCode:
     `lower_seconds` is tracing and lowering in JAX, `compile_seconds` the compiler. `vmem_bytes`:
     the most that one Pallas kernel takes, None for a program without. `wire_bytes`: what the
     busiest device receives, padding included; None for a module that does not state it. `warning`:
-    what the module says of the devices when it is traced.
+    what the module says of the devices when it is traced. `moves`: the collectives of XLA's own
+    program.
     """
 
     lower_seconds: float
@@ -26,6 +29,7 @@ class TpuCode:
     vmem_bytes: int | None = None
     wire_bytes: int | None = None
     warning: str = ""
+    moves: tuple[Collective, ...] = field(default=(), hash=False)  # it has lists
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class CompileReport:
     `skipped` means that the bundle has no module for such a target. `detail` says in one line why
     a module failed or was skipped. `xla` is what XLA makes of the same reshard, where it was asked:
     its outcome does not bear on the verdict. `bound_bytes`: what the busiest device of a TPU
-    topology has to receive at least.
+    topology has to receive at least. `best`: which of the two is best there, and by how much.
     """
 
     name: str
@@ -79,6 +83,7 @@ class CompileReport:
     code: Code | None = None
     xla: Outcome | None = None
     bound_bytes: int | None = None
+    best: str = ""
 
 
 Progress = Callable[[int, int, CompileReport | None], None]

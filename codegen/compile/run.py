@@ -18,7 +18,10 @@ from shardwright.codegen.compile.report import (
     Verdict,
 )
 from shardwright.codegen.compile.targets import Target, compilers, parse_targets, require
+from shardwright.codegen.emit.choice import planned
+from shardwright.codegen.emit.verdict import verdicts
 from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.xla import XlaCollectives, in_words
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import described, grouped
 from shardwright.ir.dtypes import DTYPES
@@ -90,10 +93,22 @@ class _BundleTask:
     ) -> CompileReport:
         name, target = self.name, self.target
         bound = self._bound() if target.compiler.is_xla else None
-        return CompileReport(name, target.name, target.backend, verdict, detail, code, xla, bound)
+        best = self._best(xla) if code is not None else ""
+        return CompileReport(
+            name, target.name, target.backend, verdict, detail, code, xla, bound, best
+        )
 
     def _bound(self) -> int:
         return plan(self.description.reshard()).traffic.bound_received_max
+
+    def _best(self, xla: Outcome | None) -> str:
+        """Return in a line which is best on a TPU topology, the module or XLA's own reshard."""
+        if xla is None or not isinstance(xla.code, TpuCode) or self.backend is None:
+            return ""
+        moves, made = list(xla.code.moves), planned(self.description)
+        names = in_words(move.op for move in moves)
+        found = XlaCollectives(0, 0, 0, names, moves)
+        return "".join(verdicts(made, (self.backend,), self.target.name, found))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from shardwright.codegen.backends.base import Table
 from shardwright.codegen.emit.modules import Part, parts
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.emit.templates import render
+from shardwright.codegen.emit.verdict import page_lines
 from shardwright.codegen.emit.write import write_bundles
 from shardwright.codegen.show.review import review_page
 from shardwright.codegen.show.svg import svg
@@ -55,7 +56,12 @@ class Bundle:
         return {
             **{part.file: part.text for part in modules},
             "README.md": review_page(
-                self.plan, name, command, tables=self._tables(), backward=backward
+                self.plan,
+                name,
+                command,
+                tables=self._tables(),
+                backward=backward,
+                takes=page_lines(self.plan, self.backends),
             ),
             "__init__.py": render("common/package.py.jinja", _Package(support)),
             "plan.json": self.plan.to_json(),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
 from shardwright.codegen.emit.bundle import Bundle
+from shardwright.codegen.emit.choice import checked, executed_by
+from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.planner import STRATEGIES
-from shardwright.codegen.planner import plan as plan_of
 from shardwright.codegen.spec.description import Description
-from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
+from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
@@ -35,19 +34,21 @@ def emit(
     what it is chosen by are for a reshard, of which only strategies count that every backend
     executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
     """
-    backends = _checked(backends)
+    backends = checked(backends)
     reshard = what.reshard if isinstance(what, Plan) else what
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     check_reduces(reshard, backends)
-    among = check_executed("auto" if isinstance(what, Plan) else strategy, backends)
+    check_executed("auto" if isinstance(what, Plan) else strategy, backends)
     if isinstance(what, Plan):
         plan = what
         if plan.prediction is not None:
             topology, memory_limit = plan.prediction.topology, plan.prediction.memory_bytes
-        auto = plan_of(plan.reshard, topology=topology, memory_limit=memory_limit, among=among)
+        auto = plan_of(reshard, topology=topology, memory_limit=memory_limit, backends=backends)
         strategy = "auto" if auto == plan else plan.strategy
     else:
-        plan = plan_of(reshard, strategy, topology=topology, memory_limit=memory_limit, among=among)
+        plan = plan_of(
+            reshard, strategy, topology=topology, memory_limit=memory_limit, backends=backends
+        )
     for backend in backends:
         registry.backend(backend).refuse(plan)
     return Bundle(plan, backends, strategy, topology, memory_limit, gradient, single_file)
@@ -64,41 +65,6 @@ def emit_described(description: Description) -> Bundle:
         gradient=description.gradient,
         single_file=description.single_file,
     )
-
-
-def planned(description: Description) -> Plan:
-    """Return the plan of a description, whether its backends take it or not."""
-    return plan_of(
-        description.reshard(),
-        description.strategy,
-        topology=description.topology,
-        memory_limit=description.memory_limit,
-        among=executed_by(description.backends),
-    )
-
-
-def _checked(given: object) -> tuple[str, ...]:
-    """Return the backends in the order of the registry, whatever order they are named in."""
-    known = registry.NAMES
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise wrong_type(given, tuple, f'("{known[1]}",)', "backends")
-    backends = tuple(given)
-    for backend in backends:
-        registry.check_name(backend)
-    if not backends or len(set(backends)) < len(backends):
-        raise InputError(
-            "each backend is named once",
-            argument="backends",
-            got=", ".join(backends) or "none",
-            expected="one or more of " + ", ".join(known),
-        )
-    return tuple(backend for backend in known if backend in backends)
-
-
-def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
-    """Return the strategies that every one of the backends executes."""
-    each = [registry.backend(name).executes for name in backends]
-    return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
 
 
 def executing(strategy: str) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ and /h200, 900 GB/s a GPU, both ways. Between hosts: NVIDIA DGX H100 data sheet,
 400 Gb/s a host. Latencies: about a microsecond a hop (jax-ml.github.io/scaling-book/tpus, "ICI
 latency"); the order of a small NCCL message within a host, and over InfiniBand
 (github.com/NVIDIA/nccl, src/graph/tuning.cc, `hwLat`: 0.6 to 1 on NVLink, 5 to 8 on the
-network). They are presets, not measurements: state your own where you have them.
+network). HBM: the same pages, 3.35 and 4.8 TB/s a GPU. They are presets, not measurements: state
+your own where you have them.
 
 `ragged`: see TPU_RAGGED; `h100,ragged=0` is without. On GPUs of one host XLA's has been reported at
 2% of NVLink (openxla/xla #33386, B200), and near the network's bandwidth between hosts.
@@ -42,12 +43,27 @@ TPU_RAGGED = 512
 GPU_RAGGED = 1
 
 _CHIPS = {chip.generation: chip for chip in CHIPS}
-_GPUS = ("h100", "h200")
+_GPUS = {"h100": 3.35e12, "h200": 4.8e12}  # bytes a second of HBM
 _KINDS = ("switch", "torus", "hierarchical")
 _FIGURES = {
-    "switch": ("bandwidth", "latency", "ragged"),
-    "torus": ("wrap", "bandwidth", "latency", "powers_of_two", "ragged", "core_bandwidth"),
-    "hierarchical": ("bandwidth", "latency", "between_bandwidth", "between_latency", "ragged"),
+    "switch": ("bandwidth", "latency", "ragged", "memory"),
+    "torus": (
+        "wrap",
+        "bandwidth",
+        "latency",
+        "powers_of_two",
+        "ragged",
+        "core_bandwidth",
+        "memory",
+    ),
+    "hierarchical": (
+        "bandwidth",
+        "latency",
+        "between_bandwidth",
+        "between_latency",
+        "ragged",
+        "memory",
+    ),
 }
 NAMES = (*_KINDS, *_CHIPS, *_GPUS)
 
@@ -68,6 +84,28 @@ def topology_of(text: str) -> Topology:
             _wrong("figures of a topology are key=value, with commas between", pair, "key=value")
         figures[key.strip()] = value.strip()
     return _described(head.strip(), figures)
+
+
+def name_of(topology: Topology) -> str:
+    """Return the text of a topology without figures where they are those of a preset: `v5e:4x4`;
+    else its kind and sizes."""
+    said = str(topology).partition(",")[0]
+    match topology:
+        case Torus(dims=dims, core_bandwidth=cores):
+            sizes = "x".join(map(str, dims[1:] if cores else dims))
+            names = [f"{chip.generation}:{sizes}" for chip in CHIPS]
+        case Switch(size=size):
+            names = [name if size == GPUS else f"{name}:{size}" for name in _GPUS]
+        case _:
+            names = [f"{name}:{topology.hosts}x{topology.host_size}" for name in _GPUS]
+    return next((name for name in names if _is_named(name, topology)), said)
+
+
+def _is_named(name: str, topology: Topology) -> bool:
+    try:
+        return topology_of(name) == topology
+    except InputError:
+        return False
 
 
 def _from_file(path: Path) -> Topology:
@@ -107,7 +145,7 @@ def _slice(name: str, dims: tuple[int, ...]) -> Torus:
     cores = (chip.devices,) if chip.core_bandwidth else ()
     wrap = (*[False for _ in cores], *slice_of(dims).wraps)
     figures = (chip.link_bandwidth, ICI_LATENCY, chip.power_of_two_offsets, TPU_RAGGED)
-    return Torus((*cores, *dims), wrap, *figures, chip.core_bandwidth)
+    return Torus((*cores, *dims), wrap, *figures, chip.core_bandwidth, chip.hbm_bandwidth)
 
 
 def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
@@ -116,8 +154,8 @@ def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
     if len(dims) > 2 or dims[-1] > GPUS:
         _wrong(f"a host of {name} has up to {GPUS} GPUs", _said(name, dims), f"{name}:4x{GPUS}")
     if len(dims) == 1:
-        return Switch(dims[0], NVLINK_BANDWIDTH, NVLINK_LATENCY, GPU_RAGGED)
-    return replace(_hierarchical(dims), ragged=GPU_RAGGED)
+        return Switch(dims[0], NVLINK_BANDWIDTH, NVLINK_LATENCY, GPU_RAGGED, _GPUS[name])
+    return replace(_hierarchical(dims), ragged=GPU_RAGGED, memory=_GPUS[name])
 
 
 def _switch(dims: tuple[int, ...]) -> Switch:

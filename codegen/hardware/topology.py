@@ -14,6 +14,13 @@ Devices are numbered 0 to size - 1: those of a host one after another, those of 
 first axis first, as JAX numbers a TPU's. A mesh whose devices are in another order says so by its
 `device_ids`.
 
+What is known of routers: on v5e a device sends directly only to a power-of-two offset (JAX's guide
+to distributed Pallas, "Routing"). What is assumed: transfers take the axes of a torus in order, the
+first first, and the shorter way along each, half each way where both are as long; links that a
+transfer passes are all taken for as long as it takes (no header, no contention but for the links
+themselves); a switch has full bisection; nothing of one step overlaps with the next.
+
+`memory`: bytes a second that a device's HBM reads and writes, 0 where copies are not counted.
 `ragged` says whether XLA has a ragged all-to-all there: it moves rows in whole multiples of so many
 bytes; 0 where it has none, or where a text does not name the platform.
 """
@@ -42,6 +49,7 @@ class Switch:
     bandwidth: float
     latency: float
     ragged: int = 0
+    memory: float = 0.0
 
     def bandwidths(self, devices: int) -> Floats:
         """Return the bandwidth of every link; `devices` is one above the largest device id."""
@@ -104,7 +112,7 @@ class Switch:
     def __str__(self) -> str:
         size = "" if self.size is None else f":{self.size}"
         said = figures(bandwidth=self.bandwidth, latency=self.latency)
-        return f"switch{size},{said}{optional(ragged=self.ragged)}"
+        return f"switch{size},{said}{optional(ragged=self.ragged, memory=self.memory)}"
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,7 @@ class Hierarchical:
     between_bandwidth: float
     between_latency: float
     ragged: int = 0
+    memory: float = 0.0
 
     @property
     def size(self) -> int:
@@ -205,7 +214,8 @@ class Hierarchical:
             between_bandwidth=self.between_bandwidth,
             between_latency=self.between_latency,
         )
-        return f"hierarchical:{self.hosts}x{self.host_size},{said}{optional(ragged=self.ragged)}"
+        more = optional(ragged=self.ragged, memory=self.memory)
+        return f"hierarchical:{self.hosts}x{self.host_size},{said}{more}"
 
 
 Topology: TypeAlias = Switch | Torus | Hierarchical

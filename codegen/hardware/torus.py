@@ -35,6 +35,7 @@ class Torus:
     powers_of_two: bool = False
     ragged: int = 0
     core_bandwidth: float = 0.0
+    memory: float = 0.0
 
     @property
     def size(self) -> int:
@@ -180,6 +181,8 @@ class Torus:
     ) -> Floats:
         """Add `w` to `count` links of a line from coordinate `first` on, modulo the axis, by
         differences: [weights, links]."""
+        if not count.any():
+            return np.zeros((len(w), self.size))
         size, lines = self.dims[axis], self.size // self.dims[axis]
         begin = first % size
         end = begin + count
@@ -201,7 +204,7 @@ class Torus:
         wrap = "x".join("1" if wraps else "0" for wraps in self.wrap)
         cores = {"core_bandwidth": self.core_bandwidth} if self.core_bandwidth else {}
         said = figures(bandwidth=self.bandwidth, latency=self.latency, **cores)
-        more = optional(powers_of_two=self.powers_of_two, ragged=self.ragged)
+        more = optional(powers_of_two=self.powers_of_two, ragged=self.ragged, memory=self.memory)
         return f"torus:{dims},wrap={wrap},{said}{more}"
 
 
@@ -210,9 +213,9 @@ def figures(**values: float) -> str:
     return ",".join(f"{name}={_number(value)}" for name, value in values.items())
 
 
-def optional(**values: int) -> str:
+def optional(**values: float) -> str:
     """Return what a topology's text says only where it is not 0."""
-    return "".join(f",{name}={value:d}" for name, value in values.items() if value)
+    return "".join(f",{name}={_number(+value)}" for name, value in values.items() if value)
 
 
 def _number(value: float) -> str:

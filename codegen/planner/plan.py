@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shardwright.codegen.hardware.presets import MOST_DEVICES, check_devices, topology_of
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner.basis.plan import plan_basis
@@ -23,12 +25,14 @@ def plan(
     topology: str | Topology | None = None,
     memory_limit: int | None = None,
     among: tuple[str, ...] = STRATEGIES[1:],
+    price: Callable[[Plan], float] | None = None,
 ) -> Plan:
     """Return the plan of a reshard.
 
     `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
     file, or a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold
-    at once. `among`: what `auto` chooses from. Raises InputError for an unknown strategy or one
+    at once. `among`: what `auto` chooses from; `price`: the seconds by which, of a plan as it is
+    emitted; those of its prediction by default. Raises InputError for an unknown strategy or one
     that cannot do it, a topology that lacks devices, and a limit below what source and target take
     together.
     """
@@ -54,16 +58,18 @@ def plan(
         return plan_basis(reshard, network or default_network(reshard), memory_limit)
     if network is None:
         return plan_direct(reshard, memory_limit=memory_limit)
-    return _cheapest(reshard, network, memory_limit)
+    return _cheapest(reshard, network, memory_limit, price or _seconds)
 
 
-def _cheapest(reshard: Reshard, network: Network, memory_limit: int | None) -> Plan:
+def _cheapest(
+    reshard: Reshard, network: Network, memory_limit: int | None, price: Callable[[Plan], float]
+) -> Plan:
     direct = plan_direct(reshard, network=network, memory_limit=memory_limit)
     try:
         basis = plan_basis(reshard, network, memory_limit)
     except InputError:  # what the basis cannot do, an exchange can
         return direct
-    return basis if _seconds(basis) < _seconds(direct) else direct
+    return basis if price(basis) < price(direct) else direct
 
 
 def _seconds(plan: Plan) -> float:

@@ -10,7 +10,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -57,6 +57,17 @@ def received(hlo: str, devices: int) -> tuple[list[int], list[str]]:
     return totals, names
 
 
+def collectives(hlo: str, devices: int) -> list[Collective]:
+    """Return the collectives of a program, in order."""
+    return [Collective(op, nbytes, ends(op, line, devices)) for op, nbytes, line in _found(hlo)]
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Return the names of collectives, equal ones once with their number."""
+    counts = Counter(names).items()
+    return ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts) or "none"
+
+
 def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
     """Yield each collective with the bytes of its result, and its line."""
     for line in hlo.splitlines():
@@ -94,12 +105,10 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
     devices = reshard.source.mesh.size
     hlo = program.as_text()
     totals, names_found = received(hlo, devices)
-    moves = [Collective(op, nbytes, ends(op, line, devices)) for op, nbytes, line in _found(hlo)]
     memory = program.memory_analysis()
     peak = sum(getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "temp"))
-    steps = Counter(names_found)
-    said = ", ".join(f"{count} {name}" if count > 1 else name for name, count in steps.items())
-    return XlaCollectives(max(totals), sum(totals), int(peak), said or "none", moves)
+    said = in_words(names_found)
+    return XlaCollectives(max(totals), sum(totals), int(peak), said, collectives(hlo, devices))
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from shardwright.codegen.planner.basis.digits import Digits
-from shardwright.codegen.planner.network.collectives import Prices, positions_of_groups
+from shardwright.codegen.planner.network.collectives import Prices, positions_of_groups, prices_of
 from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.arrays import Integers
@@ -24,14 +24,14 @@ FROM_ONE = ("collective-permute", "collective-broadcast")
 
 def seconds_of(moves: Iterable[Collective], network: Network, ids: Integers) -> float:
     """Return seconds of collectives; `ids[position]` is the device at a position of the mesh."""
-    prices = Prices(network, ids)
+    prices = prices_of(network, ids)
     return sum(_seconds(move, prices) for move in moves)
 
 
 def _seconds(move: Collective, prices: Prices) -> float:
     digits = None if move.op in FROM_ONE else digits_of(move.ends, prices.ids.size)
     if digits is None:
-        return prices.network.seconds(prices.network.load(_sends(move, prices.ids)))
+        return prices.network.seconds(prices.network.load(sends_of(move, prices.ids)))
     members = len(move.ends[0])
     match move.op:
         case "all-gather":
@@ -63,8 +63,8 @@ def digits_of(groups: list[list[int]], count: int) -> Digits | None:
     return digits if sorted(made) == sorted(map(sorted, groups)) else None
 
 
-def _sends(move: Collective, ids: Integers) -> Flows:
-    """Return the collective as transfers from device to device."""
+def sends_of(move: Collective, ids: Integers) -> Flows:
+    """Return a collective as transfers from device to device."""
     sends = [send for members in move.ends for send in _sends_within(move, members)]
     sender, receiver = np.array([(a, b) for a, b, _ in sends], dtype=np.int64).reshape(-1, 2).T
     return Flows(ids[sender], ids[receiver], np.array([nbytes for *_, nbytes in sends]))

@@ -29,18 +29,25 @@ Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 
 
 def review_page(
-    plan: Plan, name: str, command: str, tables: Tables = (), backward: Sequence[str] = ()
+    plan: Plan,
+    name: str,
+    command: str,
+    tables: Tables = (),
+    backward: Sequence[str] = (),
+    takes: Sequence[str] = (),
 ) -> str:
     """Return the README.md of a bundle, in Markdown; the same for the same plan, name and command.
 
     `tables`: what backends say of their modules, each a title with a heading and rows. `backward`:
-    the files of the reverse reshard, which derivatives need.
+    the files of the reverse reshard, which derivatives need. `takes`: lines on the seconds that
+    modules take, and on what that is worth.
     """
     sections = (
         f"# {name}",
         f"{what_moves(plan)}.",
         _block(_form(plan)),
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
+        *(("\n".join(map(_item, takes)),) if takes else ()),
         *_cost(plan),
         *(_steps(plan) if isinstance(plan, SteppedPlan) else _exchanged(plan)),
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
@@ -83,6 +90,11 @@ def _paragraph(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
+def _item(text: str) -> str:
+    """Return an item of a list."""
+    return textwrap.indent(_paragraph(text), "  ").replace("  ", "- ", 1)
+
+
 def _traffic_rows(plan: Plan) -> tuple[Row, ...]:
     traffic = plan.traffic
     return (
@@ -107,9 +119,8 @@ def _cost(plan: Plan) -> tuple[str, ...]:
     if predicted is None:
         return ()
     said = (
-        f"An exchange of these tiles is predicted to take {predicted.seconds:.3g} seconds on "
-        f"`{predicted.topology}`, and a device to hold at most {predicted.peak_bytes:,} bytes of "
-        "the tensor at once."
+        f"Links alone would take {predicted.seconds:.3g} seconds if all tiles went at once; a "
+        f"device holds at most {predicted.peak_bytes:,} bytes of the tensor at once."
     )
     return (_paragraph(said),)
 

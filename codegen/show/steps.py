@@ -38,8 +38,8 @@ def choice_lines(plan: SteppedPlan) -> tuple[str, ...]:
     chosen = plan.prediction
     limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"
     return (
-        f"Seconds are predicted for `{chosen.topology}`.",
-        f"A device holds at most {chosen.peak_bytes:,} bytes of the tensor at once{limit}:",
-        "the shards before and after one step.",
+        f"Seconds are predicted for `{chosen.topology}`,",
+        f"where a device holds at most {chosen.peak_bytes:,} bytes of the tensor{limit}:",
+        "before and after a step.",
         *((f"That is more than the larger shard: {chosen.why}.",) if chosen.why else ()),
     )

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shardwright.codegen.emit.emit import emit_described, planned
+from shardwright.codegen.emit.choice import planned
+from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.emit.modules import Part, backward_file, backward_of, parts
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.spec.description import Description

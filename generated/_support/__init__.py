@@ -5,7 +5,7 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "b03d3dbec8713a99",
+    "jax_xla": "a9aa20f0b88bb696",
     "pallas_tpu": "a86eb054d221a008",
     "triton_gpu": "2dc04fadcc84e3f4",
 }

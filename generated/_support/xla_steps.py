@@ -1,4 +1,4 @@
-"""Steps of a plan in plain JAX: groups of devices, and steps by boxes.
+"""Steps of a plan in plain JAX: groups of devices, whole shards that move, and steps by boxes.
 
 Digits (stride, size) of a device's position, major to minor, make a number. A step by boxes is
 said by BEFORE and AFTER: of each dimension its extent, and the digits of a position that cut it,
@@ -28,7 +28,7 @@ def bits_from(value, dtype):
 
 def number_of(digits, position):
     """Return the number that digits of a position make."""
-    number = 0
+    number = 0 * position
     for stride, size in digits:
         number = number * size + position // stride % size
     return number
@@ -36,20 +36,20 @@ def number_of(digits, position):
 
 def groups_along(devices, *digits, ids=None):
     """Return the ranks in groups of those that differ in digits only, ordered by them."""
-    groups: dict[int, dict[int, int]] = {}
-    for position in range(devices):
-        number = number_of(digits, position)
-        groups.setdefault(position - _place(digits, number), {})[number] = position
-    rank = _ranks(range(devices) if ids is None else ids)
-    return [[rank[group[number]] for number in sorted(group)] for group in groups.values()]
+    positions = np.arange(devices)
+    number = number_of(digits, positions)
+    order = np.lexsort((number, positions - _place(digits, number)))
+    rank = np.argsort(np.argsort(ids or range(devices)))
+    return rank[order].reshape(-1, math.prod(size for _, size in digits)).tolist()
 
 
-def _ranks(ids):
-    """Return the ranks of positions."""
-    if isinstance(ids, range):
-        return ids if ids.start == 0 else range(len(ids))
-    order = {device_id: number for number, device_id in enumerate(sorted(ids))}
-    return [order[device_id] for device_id in ids]
+def sends_along(devices, held, wanted, ids=None):
+    """Return who sends its shard to whom, as ranks: (sender, receiver), the same for those that
+    keep theirs. Digits number the shards: `held` those before a step, `wanted` those after it."""
+    sides = zip((held, wanted), ids or [range(devices)] * 2, strict=True)
+    have, want = (number_of(digits, np.argsort(order)) for digits, order in sides)
+    ends = (np.lexsort((have == want, number)).tolist() for number in (have, want))
+    return list(zip(*ends, strict=True))
 
 
 def _place(digits, number):

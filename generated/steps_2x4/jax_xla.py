@@ -28,7 +28,7 @@ before and after one step together; what XLA takes within a step is beside that.
 On the wire 672 bytes into the busiest device.
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 16x24 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {}]' --backends jax_xla --strategy basis --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512 --name steps_2x4 -o generated
+    shardwright emit --mesh x=2,y=4 --shape 16x24 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {}]' --backends jax_xla --strategy basis --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name steps_2x4 -o generated
 """
 
 import os
@@ -46,9 +46,9 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
-from .._support.xla_steps import moved_by_boxes
+from .._support.xla_steps import sends_along
 
-require("jax_xla", "b03d3dbec8713a99", __name__)
+require("jax_xla", "a9aa20f0b88bb696", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -67,10 +67,6 @@ TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 672  # that arrive at the busiest device, padding included
 AXES = ("x", "y:(1)2", "y:(2)2")  # over which devices are ranked
-# Steps by boxes, by their number: see `moved_by_boxes`.
-BEFORE_3 = ((16, (((4, 2), (1, 2)),)), (24, ((),)))
-AFTER_3 = ((16, (((1, 4),),)), (24, ((),)))
-SENDERS_3 = (((2, 2),), ((4, 2),), 2, 1, 1)
 
 
 def source_box(position):
@@ -99,7 +95,8 @@ def _exchange(x):
     # 2. all_gather over "y":(1)2: [{"x", "y":(2)2}, {"y":(1)2}] -> [{"x", "y":(2)2}, {}]
     x = lax.all_gather(x, "y:(1)2", axis=1, tiled=True)
     # 3. permute over "x", "y": [{"x", "y":(2)2}, {}] -> [{"y"}, {}]
-    y = moved_by_boxes(x, AXES, 8, BEFORE_3, AFTER_3, SENDERS_3)
+    sends = sends_along(8, ((4, 2), (1, 2)), ((1, 4),))
+    y = lax.ppermute(x, AXES, sends)
     return y
 
 

@@ -21,14 +21,36 @@ from shardwright.codegen.spec.description import Description, describe
 
 
 def test_a_basis_plan_is_printed() -> None:
+    """Of so small a tensor all of it may be held on the way; the verdict names a backend."""
     result = run("plan", *flags(), "--strategy", "basis", "--topology", "h100")
     assert result.code == 0, result.err
-    assert "strategy basis, steps: all_to_all, permute, all_to_all" in result.out
+    assert "strategy basis, steps: all_gather, slice" in result.out
     assert "(emitted by jax_xla; other backends take direct plans)" in result.out
-    assert '[{"y", "x"}, {}]' in result.out
-    where = "switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1"
+    assert '[{"y"}, {"x"}]' in result.out
+    where = "switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1,memory=3.35e+12"
+    assert f"3e-06 seconds on {where}; at most 168 bytes a device" in result.out
+    (line,) = (line for line in result.out.splitlines() if line.startswith("jax_xla: "))
+    assert " seconds on h100" in line
+    assert line.endswith("; moves 120 bytes, 24 at least")
+
+
+def test_what_a_limit_costs_is_printed() -> None:
+    limited = ("--strategy", "basis", "--topology", "h100", "--memory-limit", "48")
+    result = run("plan", *flags(), *limited)
+    assert "strategy basis, steps: all_to_all, permute, all_to_all" in result.out
     least = "at least 2e-06 by any steps of the basis"  # which takes more memory
-    assert f"4e-06 seconds on {where}; {least}; at most 48 bytes a device" in result.out
+    assert f"; {least}; at most 48 bytes a device" in result.out
+
+
+def test_explain() -> None:
+    """The stages of every module that runs there, and each alternative."""
+    result = run("plan", *flags(), "--topology", "v5e:2x4", "--explain")
+    assert result.code == 0, result.err
+    for words in ("pallas_tpu: ", "jax_xla: ", "round 1 of", "busiest link", "HBM"):
+        assert words in result.out, words
+    assert "triton_gpu: " not in result.out
+    for alternative in ("direct", "basis", "XLA"):
+        assert any(f" {alternative} " in line for line in result.out.splitlines()), alternative
 
 
 def test_json_says_what_is_predicted() -> None:
@@ -36,7 +58,7 @@ def test_json_says_what_is_predicted() -> None:
     made = json.loads(result.out)
     assert made["strategy"] == "direct"
     assert made["prediction"] == {
-        "topology": "switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1",
+        "topology": "switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1,memory=3.35e+12",
         "seconds": pytest.approx(3e-6, rel=1e-3),
         "step_seconds": [pytest.approx(3e-6, rel=1e-3)],
         "least_seconds": None,
@@ -53,8 +75,8 @@ def test_json_says_what_is_predicted() -> None:
             {"topology": "v5e:2x2"},
             """
             error: --topology: the topology has fewer devices than the meshes name
-            got: torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512: \
-devices 0 to 3
+            got: torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,\
+memory=8.19e+11: devices 0 to 3
             expected: a topology of at least 6 devices, for device 5
             """,
         ),
@@ -119,10 +141,34 @@ def test_bundles_take_what_their_backends_execute(tmp_path: Path) -> None:
         source=mesh.sharding('[{"x", "y"}, {}]'),
         target=mesh.sharding('[{}, {"x", "y"}]'),
     )
-    assert sw.plan(reshard, topology="switch").strategy == "basis"
     bundle = sw.emit(reshard, topology="switch")
+    assert bundle.plan == sw.plan(reshard, topology="switch")
     assert bundle.plan.strategy == "direct"
+    steps = sw.plan(reshard, topology="switch", backends=("jax_xla",))
+    assert steps.strategy == "basis"
+    assert sw.emit(reshard, ("jax_xla",), topology="switch").plan == steps
     assert bundle.description("a") == Description.of(reshard, "a", topology="switch")
+
+
+@pytest.mark.parametrize("backends", [None, "pallas_tpu", "jax_xla", "pallas_tpu,jax_xla"])
+@pytest.mark.parametrize("topology", [None, "v5e:2x4", "h100"])
+def test_plan_shows_what_emit_writes(
+    backends: str | None, topology: str | None, tmp_path: Path
+) -> None:
+    """The same flags, the same plan, byte for byte."""
+    same = flags() + (["--backends", backends] if backends else [])
+    same += ["--topology", topology] if topology else []
+    shown = run("plan", *same, "--json")
+    assert run("emit", *same, "--name", "a", "-o", str(tmp_path)).code == 0
+    assert shown.out == (tmp_path / "a" / "plan.json").read_text()
+
+
+def test_other_backends_have_lines_of_their_own() -> None:
+    """Those of the plan that each would have; they say how to get it."""
+    lines = run("plan", *flags(), "--topology", "v5e:2x4").out.splitlines()
+    assert any(line.startswith("pallas_tpu: ") for line in lines)
+    (line,) = (line for line in lines if "jax_xla: " in line)
+    assert line.startswith("with --backends jax_xla, basis (all_gather, slice), jax_xla: ")
 
 
 def test_a_bundle_of_a_priced_plan_is_described_with_the_prices() -> None:
@@ -157,7 +203,7 @@ def test_comparison() -> None:
     direct, basis, xla, bound = rows
     assert [row.name for row in rows] == ["direct", "basis", "XLA", "bound"]
     assert direct.received_max == bound.received_max == 24
-    assert basis.received_max == 52
+    assert basis.received_max == 120  # all of it, in one gather
     assert xla.received_max is not None
     assert xla.received_max >= 24
     assert xla.peak is not None

@@ -25,6 +25,7 @@ from shardwright.ir.plan import Plan, direct_of
 
 GOLDEN = TESTS / "golden" / "kernels"
 MESH, ROW, CUBE = Mesh({"x": 2, "y": 4}), Mesh({"x": 4}), Mesh({"x": 2, "y": 2, "z": 2})
+SIX = Mesh({"x": 2, "y": 3})
 MADE_BY = "shardwright emit"
 
 
@@ -78,7 +79,7 @@ XLA = {
     "fetches": made('[{}, {"x"}]', '[{}, {"y"}]', (8, 8)),
     "rounds": made('[{"x"}, {"y"}]', '[{"y"}, {"x"}]', (12, 12)),
     "ragged": made(*[ROWS] * 2, (1001, 128), topology="v5e:2x4", source_split="nested"),
-    "steps": made('[{"x"}, {}], unreduced={"y"}', '[{"y"}, {}]', (7, 6), strategy="basis"),
+    "steps": made('[{"x"}, {}], unreduced={"y"}', '[{"y", "x"}, {}]', (8, 1 << 16), SIX, "basis"),
 }
 KERNELS: dict[str, tuple[frozenset[str], Callable[[], str]]] = {
     **{

@@ -133,14 +133,16 @@ def test_texts_read_back(text: str) -> None:
 
 
 def test_presets() -> None:
-    assert topology_of("v5e:8x16") == Torus((8, 16), (False, True), 50e9, 1e-6, True, 512)
+    assert topology_of("v5e:8x16") == Torus(
+        (8, 16), (False, True), 50e9, 1e-6, True, 512, memory=819e9
+    )
     assert topology_of("v5p:4x4x8").wrap == (True, True, True)
     assert topology_of("v5p:2x2x4").wrap == (False, False, False)
-    cores = Torus((2, 2, 2, 1), (False,) * 4, 45e9 / 2, 1e-6, False, 512, 600e9)
+    cores = Torus((2, 2, 2, 1), (False,) * 4, 45e9 / 2, 1e-6, False, 512, 600e9, 600e9)
     assert topology_of("v4:2x2x1") == cores
     assert topology_of("tpu7x:4x4x4").wrap == (False, True, True, True)
-    assert topology_of("h100") == Switch(8, 450e9, 1e-6, 1)
-    assert topology_of("h100:4x8") == Hierarchical(4, 8, 450e9, 1e-6, 400e9, 5e-6, 1)
+    assert topology_of("h100") == Switch(8, 450e9, 1e-6, 1, 3.35e12)
+    assert topology_of("h100:4x8") == Hierarchical(4, 8, 450e9, 1e-6, 400e9, 5e-6, 1, 3.35e12)
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -173,7 +175,7 @@ def test_a_file(tmp_path: Path) -> None:
             """
             topology: a switch has no such figure
             got: speed
-            expected: one of bandwidth, latency, ragged
+            expected: one of bandwidth, latency, ragged, memory
             """,
         ),
         (
@@ -227,7 +229,7 @@ def test_a_topology_with_too_few_devices() -> None:
     assert message(lambda: check_devices(topology_of("h100"), 16)) == exactly(
         """
         topology: the topology has fewer devices than the meshes name
-        got: switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1: devices 0 to 7
+        got: switch:8,bandwidth=4.5e+11,latency=1e-06,ragged=1,memory=3.35e+12: devices 0 to 7
         expected: a topology of at least 16 devices, for device 15
         """
     )

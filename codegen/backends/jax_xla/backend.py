@@ -6,6 +6,7 @@ from shardwright.codegen.backends.base import Backend
 from shardwright.codegen.backends.jax_xla import context
 from shardwright.codegen.backends.jax_xla.contract import CONTRACT
 from shardwright.codegen.backends.jax_xla.runtime import RUNTIME
+from shardwright.codegen.backends.jax_xla.timeline import timeline
 
 
 class JaxXla(Backend):
@@ -30,6 +31,7 @@ class JaxXla(Backend):
 
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
+    timeline = staticmethod(timeline)
 
 
 BACKEND: Backend = JaxXla()

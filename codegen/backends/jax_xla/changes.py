@@ -1,7 +1,8 @@
 """Changes of dimensions as collectives over axes: which are slices, all-to-alls and all-gathers.
 
 A dimension that gains minor-most digits keeps a slice of every shard, one that loses them gathers
-its shards, and digits that one dimension loses and another gains are an all-to-all. One collective
+its shards, and digits that one dimension loses and another gains are an all-to-all; one dimension
+may gain those of several. One collective
 is done after the other, so each must leave the digits of the others as they are: the digits of
 different collectives must not overlap, nor cut the position where the other's do not.
 """
@@ -13,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.planner.basis.digits import Digits, merged
 
 
 class DigitChange(Protocol):
@@ -34,10 +35,11 @@ C = TypeVar("C", bound=DigitChange)
 
 @dataclass(frozen=True)
 class MatchedChanges(Generic[C]):
-    """What one collective each carries out; pairs are (gained, lost)."""
+    """What one collective each carries out; pairs are (the dimension that gains, lost), for one
+    dimension the major digits first."""
 
     slices: tuple[C, ...]
-    all_to_alls: tuple[tuple[C, C], ...]
+    all_to_alls: tuple[tuple[int, C], ...]
     all_gathers: tuple[C, ...]
 
     @staticmethod
@@ -47,15 +49,29 @@ class MatchedChanges(Generic[C]):
         Return None where the digits of two of them are not apart, so that no order of them is
         right.
         """
-        gained = {change.digits: change for change in changes if change.is_new}
-        lost = {change.digits: change for change in changes if not change.is_new}
-        if not all(itertools.starmap(_are_apart, itertools.combinations({**gained, **lost}, 2))):
+        lost = [change for change in changes if not change.is_new]
+        slices, pairs = list[C](), list[tuple[int, C]]()
+        for change in changes:
+            if change.is_new:
+                left = [other for other in lost if all(other is not old for _, old in pairs)]
+                found = _made_of(change.digits, left)
+                pairs += [(change.axis, old) for old in found]
+                slices += [] if found else [change]
+        digits = [change.digits for change in (*slices, *lost)]
+        if not all(itertools.starmap(_are_apart, itertools.combinations(digits, 2))):
             return None
-        return MatchedChanges(
-            tuple(gained[digits] for digits in gained if digits not in lost),
-            tuple((gained[digits], lost[digits]) for digits in gained if digits in lost),
-            tuple(lost[digits] for digits in lost if digits not in gained),
-        )
+        gathered = [old for old in lost if all(old is not other for _, other in pairs)]
+        return MatchedChanges(tuple(slices), tuple(pairs), tuple(gathered))
+
+
+def _made_of(digits: Digits, lost: list[C]) -> tuple[C, ...]:
+    """Return the changes whose digits, one after another, are the given ones; none if none are."""
+    for count in range(1, len(lost) + 1):
+        for chosen in itertools.permutations(lost, count):
+            joined = itertools.chain.from_iterable(change.digits for change in chosen)
+            if merged(tuple(joined)) == digits:
+                return chosen
+    return ()
 
 
 def _are_apart(some: Digits, others: Digits) -> bool:

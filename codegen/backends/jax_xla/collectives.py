@@ -3,7 +3,7 @@
 Every dimension is split by the same axes before and after, but for its minor-most ones: where some
 are new, every device keeps its slice; where some are gone, they are gathered; where the ones gone
 from one dimension are those new in another, the two are an all-to-all. No device receives what it
-does not need, so that such a sequence moves what the exchange does.
+does not need but padding: a whole dimension that does not divide is padded before it is cut.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.planner.network.collectives import positions_of_groups
+from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.axes import AxisRef, contains
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.mesh import Mesh
@@ -35,11 +37,18 @@ class AxisChange:
 @dataclass(frozen=True)
 class Collectives:
     """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds;
-    `libraries`: those that they use."""
+    `libraries`: those that they use; `asked`: the collectives among them."""
 
     lines: tuple[str, ...]
     wire: tuple[int, int]
     libraries: frozenset[str] = frozenset()
+    asked: tuple[Collective, ...] = ()
+
+
+def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
+    """Return a collective among positions of a mesh that differ in some digits; `nbytes`: of its
+    result."""
+    return Collective(op, nbytes, positions_of_groups(digits, devices).tolist())
 
 
 def collectives_of(
@@ -56,10 +65,11 @@ def collectives_of(
     if moves is None:
         return None
     program = _Statements(reshard, list(exchange.source.local_shape), named)
+    program.pad(exchange)
     for change in moves.slices:
         program.slice(change.axis, change.refs)
-    for new, gone in moves.all_to_alls:
-        program.all_to_all(new.axis, gone.axis, gone.refs)
+    for axis, gone in moves.all_to_alls:
+        program.all_to_all(axis, gone.axis, gone.refs)
     # Last the dimension along which parts lie one after the other in memory: the most is gathered
     # by the last step, and there it takes no transpose.
     for change in sorted(moves.all_gathers, key=lambda change: -change.axis):
@@ -67,8 +77,8 @@ def collectives_of(
     program.cut(exchange.target.local_shape)
     *first, last = program.lines or ["x = x"]
     wire = program.wire, program.wire * reshard.source.mesh.size
-    libraries = frozenset(("lax",) if program.lines else ())
-    return Collectives((*first, last.replace("x = ", "y = ", 1)), wire, libraries)
+    lines, asked = (*first, last.replace("x = ", "y = ", 1)), tuple(program.asked)
+    return Collectives(lines, wire, frozenset(program.libraries), asked)
 
 
 def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
@@ -107,11 +117,10 @@ def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
     """Return whether padded shards fit into one another: small ones at multiples of their size."""
     changed = {change.axis for change in changes}
     for axis, dims in enumerate(exchange.dims):
-        small, large = sorted((dims.source, dims.target), key=lambda dim: dim.size)
+        small, large = sorted((dims.source, dims.target), key=lambda dim: -dim.parts)
         if axis not in changed and small != large:
             return False
-        parts = small.parts // large.parts
-        whole = large.parts == 1 and large is dims.target
+        parts, whole = small.parts // large.parts, large.parts == 1
         if axis in changed and not (dims.is_flat and (whole or small.size * parts == large.size)):
             return False
     return True
@@ -126,15 +135,28 @@ class _Statements:
     named: Callable[[Refs], str]
     lines: list[str] = field(default_factory=list)
     wire: int = 0
+    asked: list[Collective] = field(default_factory=list)
+    libraries: set[str] = field(default_factory=set)
 
     def _size(self, refs: Refs) -> int:
         return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
+
+    def pad(self, exchange: Exchange) -> None:
+        """Make dimensions that are to be cut as long as their parts together."""
+        ends = []
+        for axis, dims in enumerate(exchange.dims):
+            source, target = dims.source, dims.target
+            size = max(self.shape[axis], target.size * (target.parts // source.parts))
+            ends.append((0, size - self.shape[axis]))
+            self.shape[axis] = size
+        if any(end for _, end in ends):
+            self._add("jnp", f"pad(x, {tuple(ends)})")
 
     def slice(self, axis: int, refs: Refs) -> None:
         """Keep on every device its part of a dimension."""
         size = self.shape[axis] = self.shape[axis] // self._size(refs)
         start = f"lax.axis_index({self.named(refs)}) * {size}"
-        self.lines.append(f"x = lax.dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
+        self._add("lax", f"dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
 
     def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
         """Move axes from one dimension to another."""
@@ -143,9 +165,10 @@ class _Statements:
         self.shape[split] //= count
         self._reshape([*self.shape[:split], count, *self.shape[split:]])
         how = f"split_axis={split}, concat_axis={concat}"
-        self.lines.append(f"x = lax.all_to_all(x, {self.named(refs)}, {how})")
+        self._add("lax", f"all_to_all(x, {self.named(refs)}, {how})")
         self.shape[concat] *= count
         self._reshape(self.shape)
+        self._ask("all-to-all", refs)
 
     def all_gather(self, axis: int, refs: Refs) -> None:
         """Bring the parts of a dimension together, whole ones along an axis of their own: parts
@@ -154,10 +177,21 @@ class _Statements:
         self.wire += math.prod(self.shape) * (count - 1)
         is_outermost = math.prod(self.shape[:axis]) == 1
         how = f"axis={axis}" + ", tiled=True" * is_outermost
-        self.lines.append(f"x = lax.all_gather(x, {self.named(refs)}, {how})")
+        self._add("lax", f"all_gather(x, {self.named(refs)}, {how})")
         self.shape[axis] *= count
         if not is_outermost:
             self._reshape(self.shape)
+        self._ask("all-gather", refs)
+
+    def _add(self, library: str, call: str) -> None:
+        """Call a function of a library for the next `x`."""
+        self.libraries.add(library)
+        self.lines.append(f"x = {library}.{call}")
+
+    def _ask(self, op: str, refs: Refs) -> None:
+        mesh, nbytes = self.reshard.source.mesh, math.prod(self.shape) * self.reshard.itemsize
+        digits = tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
+        self.asked.append(among(op, nbytes, digits, mesh.size))
 
     def _reshape(self, shape: list[int]) -> None:
         self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
@@ -166,4 +200,4 @@ class _Statements:
         """Drop what lies beyond the tensor's end."""
         for axis, size in enumerate(shape):
             if self.shape[axis] > size:
-                self.lines.append(f"x = lax.slice_in_dim(x, 0, {size}, axis={axis})")
+                self._add("lax", f"slice_in_dim(x, 0, {size}, axis={axis})")

@@ -5,10 +5,10 @@ A direct plan becomes the first of these that it is: a few collectives over axes
 among groups (`xla_groups`), whichever is fewer collectives, rounds of `lax.ppermute`
 (`xla_rounds`); in place of several rounds one `lax.ragged_all_to_all` (`xla_ragged`), where the
 plan is for a topology that has it. Each moves the plan's bytes, and less than 5% of padding beside
-them. A round costs a pass over the memory of every device and a rendezvous, so that fewer are
-better: where whole tiles from holders of the module's own choice take fewer than the plan's holders
-and pieces do, the module has a table of them. A plan of several steps, and one of partial sums,
-goes step by step (`xla_steps`).
+them, collectives over axes less than 15%. A round costs a pass over the memory of every device and
+a rendezvous, so that fewer are better: where whole tiles from holders of the module's own choice
+take fewer than the plan's holders and pieces do, the module has a table of them. A plan of several
+steps, and one of partial sums, goes step by step (`xla_steps`).
 """
 
 from __future__ import annotations
@@ -68,6 +68,9 @@ from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 NAME = "jax_xla"
+# Collectives over axes move up to so much padding, of the bytes that travel: rounds of boxes copy
+# every one several times.
+MOST_PADDING_AT_ONCE = 0.15
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
 
@@ -156,7 +159,9 @@ def _collectives(plan: DirectPlan) -> Collectives | None:
         return quoted_names([names[ref] for ref in refs])
 
     found = collectives_of(plan.reshard, plan.exchange, named)
-    return found if found is not None and _is_tight(found.wire, _exact(plan)) else None
+    if found is None or not _is_tight(found.wire, _exact(plan), MOST_PADDING_AT_ONCE):
+        return None
+    return found
 
 
 def _exact(plan: Plan) -> tuple[int, int]:
@@ -165,8 +170,8 @@ def _exact(plan: Plan) -> tuple[int, int]:
     return plan.traffic.received_max // size, plan.traffic.received_total // size
 
 
-def _is_tight(wire: tuple[int, int], exact: tuple[int, int]) -> bool:
-    return all(w == e or w < (1 + MOST_PADDING) * e for w, e in zip(wire, exact, strict=True))
+def _is_tight(wire: tuple[int, int], exact: tuple[int, int], most: float = MOST_PADDING) -> bool:
+    return all(w == e or w < (1 + most) * e for w, e in zip(wire, exact, strict=True))
 
 
 def _transfers(exchange: Exchange) -> int:

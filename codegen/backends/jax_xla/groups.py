@@ -18,11 +18,12 @@ from shardwright.ir.exchange import Exchange
 
 @dataclass(frozen=True)
 class Groups:
-    """An all-to-all among groups of `members`; `wire` as in Rounds."""
+    """An all-to-all among groups of `members`, ranks as `groups` has them; `wire` as in Rounds."""
 
     members: int
     join: Join
     wire: tuple[int, int]
+    groups: tuple[tuple[int, ...], ...]
     collectives: int = 1
 
 
@@ -44,4 +45,5 @@ def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
         return None
     wire = math.prod(boxes.window) * (members - 1)
     join = Join(grid, boxes.window, exchange.target.local_shape)
-    return Groups(members, join, (wire, wire * devices))
+    listed = tuple(map(tuple, groups.tolist()))
+    return Groups(members, join, (wire, wire * devices), listed)

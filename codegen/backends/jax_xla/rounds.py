@@ -45,6 +45,8 @@ from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
 Kind = Literal["tiles", "shards", "turns", "rotation", "mirror", "table"]
+Permute = tuple[int, list[list[int]]]
+"""Elements that travel, and who sends to whom."""
 KINDS: tuple[Kind, ...] = ("shards", "tiles", "turns", "rotation", "mirror")
 
 
@@ -67,6 +69,19 @@ class Rounds:
     wire: tuple[int, int]
     join: Join | None
     table: tuple[tuple[int, ...], ...] = ()
+
+
+def permutes_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> tuple[Permute, ...]:
+    """Return the permutes of the rounds that `rounds_of` says, one after another."""
+    turns = _turns(exchange, boxes, whole)
+    moved, windows = turns.boxes, largest(turns.boxes.shape, turns.turn)
+    found = []
+    for number, each in enumerate(split_by(turns.turn)):
+        away = each[~moved.local[each]]
+        if away.size:
+            ends = np.stack([moved.sender[away], moved.receiver[away]], axis=1)
+            found.append((int(windows[number].prod()), ends.tolist()))
+    return tuple(found)
 
 
 def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:

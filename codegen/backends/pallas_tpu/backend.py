@@ -10,6 +10,7 @@ from shardwright.codegen.backends.pallas_tpu import context
 from shardwright.codegen.backends.pallas_tpu.contract import CONTRACT
 from shardwright.codegen.backends.pallas_tpu.review import review
 from shardwright.codegen.backends.pallas_tpu.runtime import RUNTIME
+from shardwright.codegen.backends.pallas_tpu.timeline import timeline
 from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.hardware.chips import TOPOLOGIES
 
@@ -32,6 +33,7 @@ class PallasTpu(Backend):
     """One SPMD kernel in which every device pushes its tiles to receivers."""
 
     name = context.NAME
+    on_torus = True
     unsupported = context.UNSUPPORTED
     runtime = RUNTIME
     contract = CONTRACT
@@ -64,6 +66,7 @@ class PallasTpu(Backend):
 
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
+    timeline = staticmethod(timeline)
     review = staticmethod(review)
 
 

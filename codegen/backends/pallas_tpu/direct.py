@@ -56,13 +56,17 @@ class Direct:
         """Return the index functions that this form needs beside those of every module: none."""
         return ()
 
+    def taken(self, axis: int, width: Integers) -> Integers:
+        """Return what pieces take on the wire along a dimension."""
+        units = dict(zip(self.view[-2:], _units(self.itemsize, len(self.view)), strict=True))
+        return covered(0 * width, width, units.get(axis, 1))
+
     def figures(self, sums: Sums) -> Figures:
         """Return what it moves. Where target shards are short, XLA writes zeros over their
         padding, which reads and writes them once more."""
-        units = dict(zip(self.view[-2:], _units(self.itemsize, len(self.view)), strict=True))
 
         def padded(pieces: Pieces, axis: int) -> Integers:
-            return covered(0 * pieces.low, pieces.width, units.get(axis, 1))
+            return self.taken(axis, pieces.width)
 
         exchange, itemsize = sums.exchange, self.itemsize
         into = sums.received(padded)

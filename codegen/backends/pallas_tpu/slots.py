@@ -74,37 +74,46 @@ class Slots:
         """Return the index functions that this form needs beside those of every module: none."""
         return ()
 
+    def traffic(self, sums: Sums) -> tuple[int, int, int]:
+        """Return bytes of HBM over all devices: to pack, while slots travel, to unpack."""
+        slot, window = self.granules * self.packed * LANES, self._padded(self.window)
+        source, target = sums.exchange.source, sums.exchange.target
+        packed = math.prod(self.outgoing) * (window + 2 * slot) * source.mesh.size
+        packed += self._padded(source.local_shape) * source.mesh.size if self.pads else 0
+        unpacked = math.prod(self.incoming) * (slot + 2 * window) * target.mesh.size
+        unpacked += 2 * self._padded(self.target_reach) * target.mesh.size
+        sent = 2 * (sums.remote(self._sent) + sums.local(self._sent))
+        return self.itemsize * packed, self.itemsize * sent, self.itemsize * unpacked
+
     def figures(self, sums: Sums) -> Figures:
         """Return what it moves; XLA is taken to read and write each window and slot once, and to
         keep shards and windows as it does by default."""
         exchange, itemsize = sums.exchange, self.itemsize
         into = sums.received(self._sent)
-        slot, window = self.granules * self.packed * LANES, self._padded(self.window)
+        slot = self.granules * self.packed * LANES
         source, target = exchange.source, exchange.target
         outgoing, incoming = math.prod(self.outgoing), math.prod(self.incoming)
-        packed = outgoing * (window + 2 * slot) * source.mesh.size
-        unpacked = incoming * (slot + 2 * window) * target.mesh.size
-        shards = self._padded(source.local_shape) * source.mesh.size if self.pads else 0
-        shards += 2 * self._padded(self.target_reach) * target.mesh.size
-        moved = packed + unpacked + shards + 2 * (int(into.sum()) + sums.local(self._sent))
         return Figures(
             wire_bytes=itemsize * int(into.sum()),
             wire_max=itemsize * int(into.max()),
             exact_bytes=itemsize * sums.remote(width),
-            hbm_bytes=itemsize * moved,
+            hbm_bytes=sum(self.traffic(sums)),
             hbm_least=least_traffic(sums, itemsize),
             staging_bytes=itemsize * slot * (outgoing + incoming),
             chunks=2 * (outgoing * source.mesh.size + incoming * target.mesh.size),
         )
 
     def _sent(self, pieces: Pieces, axis: int) -> Integers:
+        return self.taken(axis, pieces.width)
+
+    def taken(self, axis: int, width: Integers) -> Integers:
         """Return the elements sent of a tile along a dimension: its own extent along the first,
         the window's along the others."""
         if axis:
-            return 0 * pieces.low + 1
+            return 0 * width + 1
         inner = math.prod(self.window[1:])
         unit = self.packed * LANES
-        elements: Integers = -(-(pieces.width * inner) // unit) * unit
+        elements: Integers = -(-(width * inner) // unit) * unit
         return elements
 
     def _padded(self, shape: tuple[int, ...]) -> int:

@@ -99,7 +99,11 @@ class WindowDim:
 
     def staged(self) -> Integers:
         """Return elements that every piece takes on the wire and in the staging area."""
-        return covered(0 * self.pieces.low, self.pieces.width, self.unit)
+        return self.taken(self.pieces.width)
+
+    def taken(self, width: Integers) -> Integers:
+        """Return the whole units that pieces take."""
+        return covered(0 * width, width, self.unit)
 
     def unpacked(self, from_stage: bool) -> Integers:
         """Return elements that the blocks read of every piece, from the staging area or the
@@ -244,6 +248,23 @@ class Windows:
         # 64-bit elements are moved in two halves, one after the other.
         return 2 * (window + chunk) * min(self.itemsize, 4) + 4 * TEMPORARIES * window
 
+    def taken(self, axis: int, width: Integers) -> Integers:
+        """Return what pieces take on the wire along a dimension."""
+        return self.dims[self.view.index(axis)].taken(width)
+
+    def traffic(self, sums: Sums) -> tuple[int, int]:
+        """Return bytes of HBM over all devices: while chunks travel, and after that."""
+        dims = dict(zip(self.view, self.dims, strict=True))
+        sent = sums.remote(lambda _, axis: dims[axis].sent())
+        target = sums.exchange.target
+        unpacked = (
+            sums.remote(lambda _, axis: dims[axis].unpacked(from_stage=True))
+            + sums.local(lambda _, axis: dims[axis].unpacked(from_stage=False))
+            + math.prod(target.local_shape) * target.mesh.size
+        )
+        first = sent + sums.remote(lambda _, axis: dims[axis].staged())
+        return self.itemsize * first + self._padded_rows(sums), self.itemsize * unpacked
+
     def figures(self, sums: Sums) -> Figures:
         """Return what it moves."""
         dims = dict(zip(self.view, self.dims, strict=True))
@@ -251,20 +272,13 @@ class Windows:
         words = self.itemsize // itemsize
         into = sums.received(lambda _, axis: dims[axis].staged())
         wire = int(into.sum())
-        moved = (
-            sums.remote(lambda _, axis: dims[axis].sent())
-            + wire
-            + sums.remote(lambda _, axis: dims[axis].unpacked(from_stage=True))
-            + sums.local(lambda _, axis: dims[axis].unpacked(from_stage=False))
-            + math.prod(exchange.target.local_shape) * exchange.target.mesh.size
-        )
         chunks = sums.remote(lambda _, axis: dims[axis].cuts())
         blocks = math.prod(self.blocks) * exchange.target.mesh.size
         return Figures(
             wire_bytes=self.itemsize * wire,
             wire_max=self.itemsize * int(into.max()),
             exact_bytes=self.itemsize * sums.remote(width),
-            hbm_bytes=self.itemsize * moved + self._padded_rows(sums),
+            hbm_bytes=sum(self.traffic(sums)),
             hbm_least=least_traffic(sums, self.itemsize),
             staging_bytes=self.itemsize * math.prod(self.stage) if wire else 0,
             vmem_bytes=self.vmem_bytes,

@@ -11,6 +11,7 @@ from shardwright.codegen.backends.triton_gpu import context
 from shardwright.codegen.backends.triton_gpu.contract import CONTRACT
 from shardwright.codegen.backends.triton_gpu.group import group_files
 from shardwright.codegen.backends.triton_gpu.runtime import RUNTIME
+from shardwright.codegen.backends.triton_gpu.timeline import timeline
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 """NVIDIA's `sm_` names and AMD's `gfx` names."""
@@ -30,6 +31,7 @@ class TritonGpu(Backend):
     """Kernels that copy tiles, a program a block, and the code around them."""
 
     name = context.NAME
+    on_torus = False
     runtime = RUNTIME
     contract = CONTRACT
     compiler = Compiler(
@@ -59,6 +61,7 @@ class TritonGpu(Backend):
 
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
+    timeline = staticmethod(timeline)
     group_files = staticmethod(group_files)
 
 

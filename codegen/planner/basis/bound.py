@@ -17,7 +17,7 @@ from shardwright.codegen.planner.basis.digits import Digits, ordered, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of
 from shardwright.codegen.planner.basis.hosts import Hosts
 from shardwright.codegen.planner.basis.relaxation import Parts, Remaining
-from shardwright.codegen.planner.network.collectives import Prices
+from shardwright.codegen.planner.network.collectives import Prices, prices_of
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
@@ -37,13 +37,14 @@ class Estimates:
     _prices: dict[tuple[str, int, Digits, float], float] = field(default_factory=dict)
     _after: dict[tuple[Parts, bool], float] = field(default_factory=dict)
     _bytes: dict[Parts, float] = field(default_factory=dict)
+    _padded: dict[tuple[Parts, Parts], float] = field(default_factory=dict)
 
     @cached_property
     def prices(self) -> tuple[Prices, ...]:
         """Prices by layer."""
         reshard = self.basis.reshard
         meshes = (reshard.source.mesh, reshard.target.mesh)[: self.basis.layers]
-        return tuple(Prices(self.network, ids_of(mesh)) for mesh in meshes)
+        return tuple(prices_of(self.network, ids_of(mesh)) for mesh in meshes)
 
     def shard_bytes(self, state: State) -> float:
         """Return the bytes of the largest shard."""
@@ -55,19 +56,37 @@ class Estimates:
         if found is None:
             pairs = zip(self.basis.reshard.shape, parts, strict=True)
             elements = math.prod(-(-extent // count) for extent, count in pairs)
-            found = self._bytes[parts] = float(elements * self.basis.reshard.itemsize)
+            found = self._bytes[parts] = float(elements * self._itemsize)
         return found
 
     def seconds(self, state: State, move: Move) -> float:
         """Return the seconds of a step that is no permute."""
         if move.op == "slice":
             return 0.0
-        return self.price(move.op, state.layer, ordered(move.digits), product_of(state))
+        nbytes = self.padded_bytes(product_of(state), product_of(move.after))
+        return self.price_of(move.op, state.layer, ordered(move.digits), nbytes)
+
+    def padded_bytes(self, parts: Parts, after: Parts) -> float:
+        """Return the bytes of the largest shard of so many parts, dimensions that are to be cut
+        into more padded to as long as the new parts together."""
+        if self.basis.is_even:
+            return self.bytes_of(parts)
+        key = parts, after
+        if key not in self._padded:
+            sizes = (
+                -(-extent // max(one, other)) * (max(one, other) // one)
+                for extent, one, other in zip(self.basis.reshard.shape, parts, after, strict=True)
+            )
+            self._padded[key] = float(math.prod(sizes) * self._itemsize)
+        return self._padded[key]
 
     def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
         """Return the price of a collective over digits of a layer, of shards that are one of so
         many parts."""
-        nbytes = self.bytes_of(parts)
+        return self.price_of(op, layer, digits, self.bytes_of(parts))
+
+    def price_of(self, op: str, layer: int, digits: Digits, nbytes: float) -> float:
+        """Return the price of a collective over digits of a layer, of shards of so many bytes."""
         key = (op, layer, digits, nbytes)
         if key not in self._prices:
             self._prices[key] = getattr(self.prices[layer], op)(digits, nbytes)
@@ -79,17 +98,16 @@ class Estimates:
         return self._moving(product_of(state))
 
     def _moving(self, parts: Parts) -> float:
-        return self._at_least(self.bytes_of(parts))
+        return self.at_least(self.bytes_of(parts))
 
     def quick(self, state: State) -> float:
         """Return a cheap lower bound on the seconds from a state to the target."""
-        return self.remaining.so_far(state) if self.basis.is_thorough else self.ahead(state)
+        return self.remaining.so_far(state)
 
     def ahead(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target: what is lacking, and,
-        in an exact search, what `relaxed` says."""
-        lacking = self.lacking(state)
-        return max(lacking, self.remaining.seconds(state)) if self.basis.is_thorough else lacking
+        """Return a lower bound on the seconds from a state to the target: what is lacking, and
+        what `relaxation` says."""
+        return max(self.lacking(state), self.remaining.seconds(state))
 
     def lacking(self, state: State) -> float:
         """Return a cheap lower bound: a device must receive all that it lacks of its target
@@ -98,34 +116,34 @@ class Estimates:
         if state not in self._lacks:
             nbytes, seconds = self._lacking(state)
             moves = nbytes >= 0.5  # less than a byte is rounding
-            alone = self.network.topology.least_latency + seconds if moves else 0.0
+            alone = self._latency + seconds if moves else 0.0
             hosts = self._hosts if moves and state.unreduced == self.basis.kept else None
             self._lacks[state] = max(alone, hosts.seconds(state)) if hosts else alone
         return self._lacks[state]
 
     @cached_property
     def _hosts(self) -> Hosts | None:
-        """In an exact search: what is nearly all there is to pay leads a greedy one astray."""
+        """The hosts of the topology, where there are several."""
         topology = self.network.topology
         if not isinstance(topology, Hierarchical) or topology.hosts == 1:
             return None
-        if not self.basis.is_thorough or topology.host_size > LARGEST_HOST:
+        if topology.host_size > LARGEST_HOST:
             return None
         return Hosts(self.basis, topology, tuple(prices.ids for prices in self.prices))
 
     def with_permute(self, state: State, whole: bool) -> float:
         """Return a lower bound on the seconds from a state to the target if a permute is next;
-        not `whole`: without what `relaxed` says."""
+        not `whole`: without what `relaxation` says."""
         if not whole and self.basis.layers > 1:  # it may move nothing
             return self.lacking(state)
-        is_told = whole and self.basis.is_thorough and state.unreduced == self.basis.kept
+        is_told = whole and state.unreduced == self.basis.kept
         if is_told and self.remaining.stays(state):
             return self.ahead(state)
         key = product_of(state), is_told
         if key not in self._after:
             pairs = zip(key[0], self._goal_parts, strict=True)
             held = math.prod(1.0 / max(a, b) for a, b in pairs)
-            lacking = self._at_least((self._goal_share - held) * self._nbytes)
+            lacking = self.at_least((self._goal_share - held) * self._nbytes)
             rest = self.remaining.of_parts(key[0]) if is_told else 0.0
             self._after[key] = max(lacking, rest)
         return self.least_permute(state) + self._after[key]
@@ -135,11 +153,23 @@ class Estimates:
         """What is left to pay, of states with less told of them."""
         return Remaining(self.basis, self.prices, self.price, self._moving, self.bytes_of)
 
-    def _at_least(self, nbytes: float) -> float:
+    def at_least(self, nbytes: float) -> float:
+        """Return the least seconds in which a device receives so many bytes."""
         if nbytes < 0.5:  # less than a byte is rounding
             return 0.0
-        topology = self.network.topology
-        return topology.least_latency + nbytes / topology.ingest
+        return self._latency + nbytes / self._ingest
+
+    @cached_property
+    def _latency(self) -> float:
+        return self.network.topology.least_latency
+
+    @cached_property
+    def _ingest(self) -> float:
+        return self.network.topology.ingest
+
+    @cached_property
+    def _itemsize(self) -> int:
+        return self.basis.reshard.itemsize
 
     @cached_property
     def _nbytes(self) -> float:
@@ -157,32 +187,53 @@ class Estimates:
         """Return the most bytes that a device lacks of its target shard, and the seconds of the
         device that they take longest to reach. Where sums are to be made, no device has any of
         it yet."""
-        held: Floats = np.zeros(self.basis.size)
-        if state.unreduced == self.basis.kept:
-            held += 1.0
+        if state.unreduced != self.basis.kept:
+            held: Floats = np.zeros(self.basis.size)
+        else:
+            held = np.ones(1)
             for dim, digits in enumerate(state.dims):
-                held *= self._overlap(state.layer, dim, digits)
+                held = held * self._overlap(state.layer, dim, digits)
+        per_byte = self._per_byte[state.layer]
+        if isinstance(per_byte, float):  # all devices receive as fast: who lacks most waits longest
+            most = (self._goal_share - float(held.min())) * self._nbytes
+            return most, most * per_byte
         lacking = (self._goal_share - held) * self._nbytes
-        return float(lacking.max()), float((lacking * self._per_byte[state.layer]).max())
+        return float(lacking.max()), float((lacking * per_byte).max())
 
     @cached_property
-    def _per_byte(self) -> tuple[Floats, ...]:
-        """Seconds a byte takes to reach the device at every position, by layer."""
+    def _per_byte(self) -> tuple[Floats | float, ...]:
+        """Seconds a byte takes to reach the device at every position, by layer; one figure where
+        they are alike."""
         topology = self.network.topology
-        return tuple(1.0 / topology.ingest_of(prices.ids) for prices in self.prices)
+        found = [1.0 / topology.ingest_of(prices.ids) for prices in self.prices]
+        return tuple(float(each[0]) if (each == each[0]).all() else each for each in found)
 
     def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
         """Return, for each position, the share of a dimension that a device holds and shall
         hold."""
         key = (layer, dim, digits)
         if key not in self._overlaps:
-            length, goal = 1.0 / parts_of(digits), 1.0 / self._goal_parts[dim]
+            length = 1.0 / parts_of(digits)
             low = self.basis.index(digits) * length
-            index = self.basis.index(self.basis.goal.dims[dim])
-            wanted = index[self._goal_positions[layer]] * goal
-            high = np.minimum(low + length, wanted + goal)
-            self._overlaps[key] = np.maximum(high - np.maximum(low, wanted), 0.0)
+            start, end = self._wanted[layer][dim]
+            self._overlaps[key] = np.maximum(
+                np.minimum(low + length, end) - np.maximum(low, start), 0.0
+            )
         return self._overlaps[key]
+
+    @cached_property
+    def _wanted(self) -> tuple[tuple[tuple[Floats, Floats], ...], ...]:
+        """By layer and dimension, where what each position shall hold begins and ends, as parts of
+        the dimension."""
+        found = []
+        for positions in self._goal_positions:
+            ends = []
+            for digits, parts in zip(self.basis.goal.dims, self._goal_parts, strict=True):
+                goal = 1.0 / parts
+                start = self.basis.index(digits)[positions].astype(np.float64) * goal
+                ends.append((start, start + goal))
+            found.append(tuple(ends))
+        return tuple(found)
 
     @cached_property
     def _goal_positions(self) -> tuple[Integers, ...]:

@@ -22,6 +22,7 @@ def merged(digits: Digits) -> Digits:
     return tuple((digit.stride, digit.size) for digit in joined)
 
 
+@functools.cache
 def ordered(digits: Digits) -> Digits:
     """Return digits by stride, major first, contiguous ones as one."""
     return merged(tuple(sorted(digits, reverse=True)))
@@ -33,10 +34,27 @@ def parts_of(digits: Digits) -> int:
     return math.prod(size for _, size in digits)
 
 
+@functools.cache
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+@functools.cache
+def factorings(number: int, count: int) -> tuple[tuple[int, ...], ...]:
+    """Return the ways to write a number as a product of so many factors, in order.
+
+    >>> factorings(4, 2)
+    ((1, 4), (2, 2), (4, 1))
+    """
+    if count == 0:
+        return ((),) if number == 1 else ()
+    return tuple(
+        (first, *rest)
+        for first in divisors(number)
+        for rest in factorings(number // first, count - 1)
+    )
 
 
 def primes(number: int) -> tuple[int, ...]:
@@ -50,6 +68,7 @@ def primes(number: int) -> tuple[int, ...]:
     return (*found, number) if number > 1 else tuple(found)
 
 
+@functools.cache
 def minus(digits: Digits, taken: Digits) -> Digits:
     """Return what is left of digits when parts of them are taken out."""
     left = []

@@ -5,8 +5,9 @@ mesh, and of two meshes over one order of devices, are one language. Contiguous 
 digit: `"x":(1)2, "x":(2)3` is `"x"`, and can be cut again at any border of either mesh.
 
     slice           a dimension is split further over digits that are free; nothing moves
-    all_gather      the minor-most digits of a dimension become free
-    all_to_all      the minor-most digits of a dimension become those of another
+    all_gather      the minor-most digits of a dimension, or of several at once, become free
+    all_to_all      the minor-most digits of a dimension become those of another; of several, each
+                    at once those of another that keeps its own
     permute         any other sharding with as many parts of every dimension
     reduce_scatter  unreduced digits become the minor-most of a dimension
     all_reduce      unreduced digits become free
@@ -20,6 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shardwright.codegen.planner.basis.boxed import sizes_fit
 from shardwright.codegen.planner.basis.digits import (
     Digits,
     Pair,
@@ -43,10 +46,10 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# On meshes of up to so many prime factors, every sub-axis may be used on the way.
-FINE_FACTORS = 4
-# Up to so many shardings are all looked at if need be.
-THOROUGH = 4000
+# On meshes of up to so many prime factors, and up to so many shardings, all are looked at if need
+# be.
+EXACT_FACTORS = 4
+EXACT = 4000
 
 
 class State(NamedTuple):
@@ -91,7 +94,7 @@ class Basis:
         """How many orders of devices there are."""
         return 1 if same_devices(self.reshard.source.mesh, self.reshard.target.mesh) else 2
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many devices."""
         return self.reshard.source.mesh.size
@@ -99,12 +102,12 @@ class Basis:
     @cached_property
     def start(self) -> State:
         """The source."""
-        return _state(self.reshard.source, 0)
+        return state_of(self.reshard.source, 0)
 
     @cached_property
     def goal(self) -> State:
         """The target."""
-        return _state(self.reshard.target, self.layers - 1)
+        return state_of(self.reshard.target, self.layers - 1)
 
     @cached_property
     def kept(self) -> Digits:
@@ -117,24 +120,21 @@ class Basis:
         return tuple(dict.fromkeys(both)) if self.layers == 1 else (both[layer],)
 
     @cached_property
-    def is_fine(self) -> bool:
-        """Whether all sub-axes are used: the mesh has few prime factors."""
-        return len(primes(self.size)) <= FINE_FACTORS
+    def borders(self) -> tuple[frozenset[int], ...]:
+        """Per layer where digits may be cut: at the borders of all sub-axes."""
+        return tuple(
+            frozenset(
+                stride * cut
+                for mesh in self.meshes(layer)
+                for stride, size in _axes(mesh)
+                for cut in divisors(size)
+            )
+            for layer in range(self.layers)
+        )
 
     @cached_property
-    def borders(self) -> tuple[frozenset[int], ...]:
-        """Per layer where digits may be cut: at the borders of all sub-axes, or, on a mesh of many
-        prime factors, at those of the axes and of what the source and the target have."""
-        if self.is_fine:
-            return tuple(
-                frozenset(
-                    stride * cut
-                    for mesh in self.meshes(layer)
-                    for stride, size in _axes(mesh)
-                    for cut in divisors(size)
-                )
-                for layer in range(self.layers)
-            )
+    def coarse_borders(self) -> tuple[frozenset[int], ...]:
+        """Per layer the borders of the axes, and of what the source and the target have."""
         return tuple(
             frozenset(
                 end
@@ -181,13 +181,16 @@ class Basis:
         return longest
 
     @cached_property
-    def is_thorough(self) -> bool:
-        """Whether a search looks at every sharding if need be."""
+    def is_exact(self) -> bool:
+        """Whether a search looks at every sharding if need be: there are few."""
+        if len(primes(self.size)) > EXACT_FACTORS:
+            return False
         atoms, rank = self.chain, self.reshard.rank
         counts = (
             math.perm(atoms, k) * math.comb(k + max(rank, 1) - 1, k) for k in range(atoms + 1)
         )
-        return sum(counts) * self.layers <= THOROUGH
+        orders = (_orders(size) for mesh in self.meshes(0) for _, size in mesh.axes)
+        return sum(counts) * self.layers * math.prod(orders) <= EXACT
 
     @cached_property
     def _indices(self) -> dict[Digits, Integers]:
@@ -214,6 +217,17 @@ class Basis:
             gaps.append((at, self.size // at))
         return tuple(gaps)
 
+    def pieces(self, layer: int, spaces: Digits) -> Digits:
+        """Return digits cut where an axis, the source or the target is cut, minor to major."""
+        found = []
+        for stride, size in spaces:
+            at, top = stride, stride * size
+            for border in sorted(self.coarse_borders[layer] | {top}):
+                if at < border <= top and not border % at and not top % border:
+                    found.append((at, border // at))
+                    at = border
+        return tuple(found)
+
     def within(self, layer: int, spaces: Digits) -> Iterator[Pair]:
         """Yield the atoms inside any of the given digits."""
         for stride, size in spaces:
@@ -222,12 +236,40 @@ class Basis:
                 if not atom[0] % stride and not (stride * size) % top and top <= stride * size:
                     yield atom
 
+    def fits(self, dim: int, parts: int, others: int) -> bool:
+        """Return whether shards of so many parts of a dimension and of so many others fit into one
+        another, so that a step between them is a collective of padded shards."""
+        return parts == others or self._fit(dim, min(parts, others), max(parts, others))
+
+    def fit(self, state: State, after: State) -> bool:
+        """Return whether the shards of two states fit into one another."""
+        pairs = zip(product_of(state), product_of(after), strict=True)
+        return all(self.fits(dim, *parts) for dim, parts in enumerate(pairs))
+
+    @cached_property
+    def is_even(self) -> bool:
+        """Whether every extent divides, however the mesh is cut."""
+        return all(extent % self.size == 0 for extent in self.reshard.shape)
+
+    @cached_property
+    def _splits(self) -> frozenset[str]:
+        return frozenset({self.reshard.source_split, self.reshard.target_split})
+
+    def _fit(self, dim: int, few: int, many: int) -> bool:
+        extent = self.reshard.shape[dim]
+        if extent % many and "nested" in self._splits:
+            return False
+        return sizes_fit(extent, few, many)
+
+    def free_of(self, state: State) -> Digits:
+        """Return the maximal digits that a state does not use, minor to major."""
+        return self.free((*itertools.chain.from_iterable(state.dims), *state.unreduced))
+
     def slices(self, state: State) -> Iterator[Move]:
         """Yield the slices over one atom."""
-        used = (*itertools.chain.from_iterable(state.dims), *state.unreduced)
-        for atom in self.within(state.layer, self.free(used)):
+        for atom in self.within(state.layer, self.free_of(state)):
             for dim in range(len(state.dims)):
-                yield Move("slice", (atom,), _appended(state, dim, (atom,)))
+                yield Move("slice", (atom,), appended(state, dim, (atom,)))
 
     def _all_slices(self, state: State) -> Iterator[Move]:
         """Yield the slices over any atoms, each sharding once."""
@@ -243,27 +285,66 @@ class Basis:
     def moves(self, state: State) -> Iterator[Move]:
         """Yield all steps from a state but permutes."""
         yield from self._all_slices(state) if self.long_slices else self.slices(state)
-        for dim in range(len(state.dims)):
-            for kept, moved in self.tails(state, dim):
-                without = _with(state, dim, kept)
-                yield Move("all_gather", moved, without)
-                for other in range(len(state.dims)):
-                    if other != dim:
-                        yield Move("all_to_all", moved, _appended(without, other, moved))
-        yield from self._reductions(state)
+        yield from self._gathers(state)
+        yield from self._exchanges(state)
+        yield from self.reductions(state)
 
-    def tails(self, state: State, dim: int) -> Iterator[tuple[Digits, Digits]]:
-        """Yield the ways to cut a dimension's digits in two: what stays, and the minor-most
+    def _gathers(self, state: State) -> Iterator[Move]:
+        """Yield the all-gathers, over digits of one dimension or of several at once."""
+        ways = [((digits, ()), *self.tails(state, dim)) for dim, digits in enumerate(state.dims)]
+        for kept in itertools.product(*ways):
+            gone = tuple(itertools.chain.from_iterable(moved for _, moved in kept))
+            if gone:
+                after = State(state.layer, tuple(digits for digits, _ in kept), state.unreduced)
+                yield Move("all_gather", gone, after)
+
+    def _exchanges(self, state: State) -> Iterator[Move]:
+        """Yield the all-to-alls, from one dimension to another or from several at once."""
+        found: dict[State, Move] = {}
+        ahead = [(Move("all_to_all", (), state), frozenset[int](), frozenset[int]())]
+        for before, lost, gained in ahead:
+            for dim, other in itertools.permutations(range(len(state.dims)), 2):
+                if dim in lost | gained or other in lost:
+                    continue
+                for kept, moved in self.tails(before.after, dim):
+                    after = appended(with_dim(before.after, dim, kept), other, moved)
+                    if after not in found:
+                        found[after] = Move("all_to_all", (*before.digits, *moved), after)
+                        ahead.append((found[after], lost | {dim}, gained | {other}))
+        yield from found.values()
+
+    def narrowings(self, state: State, dim: int) -> Iterator[Move]:
+        """Yield the all-gathers of one dimension's digits, and the all-to-alls from there to
+        another."""
+        for kept, moved in self.tails(state, dim):
+            without = with_dim(state, dim, kept)
+            yield Move("all_gather", moved, without)
+            for other in range(len(state.dims)):
+                if other != dim:
+                    yield Move("all_to_all", moved, appended(without, other, moved))
+
+    def tails(self, state: State, dim: int) -> tuple[tuple[Digits, Digits], ...]:
+        """Return the ways to cut a dimension's digits in two: what stays, and the minor-most
         ones."""
-        digits = state.dims[dim]
+        key = state.layer, state.dims[dim]
+        if key not in self._tails:
+            self._tails[key] = tuple(self._cut_in_two(*key))
+        return self._tails[key]
+
+    @cached_property
+    def _tails(self) -> dict[tuple[int, Digits], tuple[tuple[Digits, Digits], ...]]:
+        return {}
+
+    def _cut_in_two(self, layer: int, digits: Digits) -> Iterator[tuple[Digits, Digits]]:
         for i in reversed(range(len(digits))):
             (stride, size), minor = digits[i], digits[i + 1 :]
             for cut in range(2, size + 1):
-                if size % cut == 0 and (cut == size or stride * cut in self.borders[state.layer]):
+                if size % cut == 0 and (cut == size or stride * cut in self.borders[layer]):
                     rest = () if cut == size else ((stride * cut, size // cut),)
                     yield (*digits[:i], *rest), ((stride, cut), *minor)
 
-    def _reductions(self, state: State) -> Iterator[Move]:
+    def reductions(self, state: State) -> Iterator[Move]:
+        """Yield the steps that make sums of terms that the target does not have."""
         sums = self.outside_kept(state.unreduced)
         if not sums:
             return
@@ -274,7 +355,7 @@ class Basis:
             reduced = State(state.layer, state.dims, left)
             yield Move("all_reduce", digits, reduced)
             for dim in range(len(state.dims)):
-                yield Move("reduce_scatter", digits, _appended(reduced, dim, digits))
+                yield Move("reduce_scatter", digits, appended(reduced, dim, digits))
 
     def outside_kept(self, unreduced: Digits) -> Digits:
         """Return the unreduced digits that the target does not have."""
@@ -287,7 +368,8 @@ def _axes(mesh: Mesh) -> Digits:
     return tuple((stride, size) for stride, (_, size) in zip(strides, mesh.axes, strict=True))
 
 
-def _state(sharding: Sharding, layer: int) -> State:
+def state_of(sharding: Sharding, layer: int) -> State:
+    """Return a sharding in digits; `layer`: the order of devices that they are read in."""
     mesh = sharding.mesh
     dims = tuple(
         merged(tuple((d.stride, d.size) for d in sharding.digits(dim)))
@@ -297,9 +379,17 @@ def _state(sharding: Sharding, layer: int) -> State:
     return State(layer, dims, ordered(tuple((d.stride, d.size) for d in unreduced if d.size > 1)))
 
 
-def _with(state: State, dim: int, digits: Digits) -> State:
+def with_dim(state: State, dim: int, digits: Digits) -> State:
+    """Return a state with other digits in one dimension."""
     return State(state.layer, (*state.dims[:dim], digits, *state.dims[dim + 1 :]), state.unreduced)
 
 
-def _appended(state: State, dim: int, digits: Digits) -> State:
-    return _with(state, dim, merged((*state.dims[dim], *digits)))
+def appended(state: State, dim: int, digits: Digits) -> State:
+    """Return a state with more digits in one dimension, the minor-most."""
+    return with_dim(state, dim, merged((*state.dims[dim], *digits)))
+
+
+def _orders(size: int) -> int:
+    """Return in how many orders an axis can be cut into prime factors."""
+    found = Counter(primes(size))
+    return math.factorial(found.total()) // math.prod(map(math.factorial, found.values()))

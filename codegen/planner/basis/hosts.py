@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from shardwright.codegen.hardware.topology import Floats, Hierarchical
-from shardwright.codegen.planner.basis.digits import parts_of
+from shardwright.codegen.planner.basis.digits import Digits, ordered, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, State
 from shardwright.ir.arrays import Integers
-
-
-@dataclass(frozen=True)
-class Shares:
-    """The shards of a sharding on the devices of every host, as parts of the tensor.
-
-    `low`: per dimension where each starts, [hosts, devices]; `length`: of all, per dimension;
-    `weight`: one over how many devices of the host have the same one, 0 where there is none.
-    """
-
-    low: tuple[Floats, ...]
-    length: tuple[float, ...]
-    weight: Floats
 
 
 @dataclass(frozen=True)
@@ -34,6 +22,8 @@ class Hosts:
     basis: Basis
     topology: Hierarchical
     ids: tuple[Integers, ...]
+    _weights: dict[tuple[int, Digits], Floats] = field(default_factory=dict)
+    _overlaps: dict[tuple[int, int, Digits], Floats] = field(default_factory=dict)
 
     def seconds(self, state: State) -> float:
         """Return a lower bound on the seconds from a state to the target: what a host lacks of the
@@ -42,22 +32,28 @@ class Hosts:
         A step takes at least as long as that link is busy, so that this is no more than what a
         step brings and what is left after it.
         """
-        held, wanted = self._shares(state), self._wanted
-        shared = wanted.weight[:, :, None] * held.weight[:, None, :]
-        sides = zip(wanted.low, wanted.length, held.low, held.length, strict=True)
-        for low, length, other, extent in sides:
-            start = np.maximum(low[:, :, None], other[:, None, :])
-            end = np.minimum(low[:, :, None] + length, other[:, None, :] + extent)
-            shared *= np.maximum(end - start, 0.0)
-        needed = wanted.weight.sum(axis=1) * math.prod(wanted.length)
-        lacking = (needed - shared.sum(axis=(1, 2))).max() * self.basis.reshard.nbytes
+        shared = self._wanted[:, :, None] * self._weight(state)[:, None, :]
+        for dim, digits in enumerate(state.dims):
+            shared *= self._overlap(state.layer, dim, digits)
+        lacking = (self._needed - shared.sum(axis=(1, 2))).max() * self._nbytes
         if lacking < 0.5:  # less than a byte is rounding
             return 0.0
         return self.topology.between_latency + float(lacking) / self.topology.between_bandwidth
 
     @cached_property
-    def _wanted(self) -> Shares:
-        return self._shares(self.basis.goal)
+    def _nbytes(self) -> int:
+        return self.basis.reshard.nbytes
+
+    @cached_property
+    def _wanted(self) -> Floats:
+        return self._weight(self.basis.goal)
+
+    @cached_property
+    def _needed(self) -> Floats:
+        """What the devices of each host shall hold together, as a part of the tensor."""
+        share = math.prod(1.0 / parts_of(digits) for digits in self.basis.goal.dims)
+        needed: Floats = self._wanted.sum(axis=1) * share
+        return needed
 
     @cached_property
     def _places(self) -> tuple[tuple[Integers, Integers], ...]:
@@ -70,13 +66,31 @@ class Hosts:
             found.append((np.maximum(rows, 0), (rows >= 0).astype(np.int64)))
         return tuple(found)
 
-    def _shares(self, state: State) -> Shares:
-        place, there = self._places[state.layer]
-        number, low, lengths = np.zeros_like(place), [], []
-        for digits in state.dims:
-            index, parts = self.basis.index(digits)[place], parts_of(digits)
-            number = number * parts + index
-            low.append(index / parts)
-            lengths.append(1.0 / parts)
-        same = (number[:, :, None] == number[:, None, :]) * there[:, None, :]
-        return Shares(tuple(low), tuple(lengths), there / np.maximum(same.sum(axis=2), 1))
+    def _weight(self, state: State) -> Floats:
+        """Return one over how many devices of its host have the same shard as each device, 0 where
+        there is none: [hosts, devices]."""
+        key = state.layer, ordered(tuple(itertools.chain.from_iterable(state.dims)))
+        if key not in self._weights:
+            place, there = self._places[state.layer]
+            number = self.basis.index(key[1])[place]
+            same = (number[:, :, None] == number[:, None, :]) * there[:, None, :]
+            self._weights[key] = there / np.maximum(same.sum(axis=2), 1)
+        return self._weights[key]
+
+    def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
+        """Return the part of a dimension that a device shall hold and another has: [hosts, devices,
+        devices]."""
+        key = layer, dim, digits
+        if key not in self._overlaps:
+            low, end = (
+                ends[:, :, None]
+                for ends in self._ends(self.basis.goal.layer, self.basis.goal.dims[dim])
+            )
+            other, top = (ends[:, None, :] for ends in self._ends(layer, digits))
+            self._overlaps[key] = np.maximum(np.minimum(end, top) - np.maximum(low, other), 0.0)
+        return self._overlaps[key]
+
+    def _ends(self, layer: int, digits: Digits) -> tuple[Floats, Floats]:
+        """Return where the part of a dimension on every device of every host begins and ends."""
+        low = self.basis.index(digits)[self._places[layer][0]] / parts_of(digits)
+        return low, low + 1.0 / parts_of(digits)

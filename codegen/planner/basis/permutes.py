@@ -1,14 +1,16 @@
 """Permutes: from a sharding to any other with as many parts of every dimension.
 
-Every shard moves as a whole, and each of its holders sends it to one device that shall hold it, or
-keeps it.
+Every shard moves as a whole: a device that shall hold what it holds keeps it, and of the others
+each holder sends it to one that shall hold it, in the order of their ranks.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -45,44 +47,58 @@ class Permutes:
         key = parts, state.unreduced, layers
         if key not in self._choices:
             alike = (self._states(layer, state.unreduced, parts) for layer in layers)
-            self._choices[key] = self._choice(itertools.chain.from_iterable(alike))
+            self._choices[key] = self.choice(itertools.chain.from_iterable(alike))
         return self._choices[key]
-
-    def swaps(self, state: State) -> Choice:
-        """Return the target, if a permute leads there, and the states in which two sub-axes of
-        one size, or two neighbours of any size, have changed places."""
-        goal = self.basis.goal
-        found: dict[State, None] = {}
-        if goal.unreduced == state.unreduced and product_of(goal) == product_of(state):
-            found[goal] = None
-        for layer in self._layers(state):
-            if layer != state.layer and self._fits(state, layer):
-                found[state._replace(layer=layer)] = None
-        for dims in self._swapped(state):
-            found[state._replace(dims=dims)] = None
-        found.pop(state, None)
-        return self._choice(found)
 
     def seconds(self, state: State, receivers: Integers) -> Floats:
         """Return what permutes from a state cost, by the receivers [k, devices] of each."""
-        ids = self.estimates.prices[state.layer].ids
-        have = self._number(state)
-        order = np.argsort(have, kind="stable")
-        held = np.zeros(int(ids.max()) + 1, dtype=np.int64)
-        held[ids] = have
-        moving = np.where(held[receivers] != have[order], 1.0, 0.0)
-        senders = np.broadcast_to(ids[order], receivers.shape)
+        have, senders = self._by_shard(state)
+        held = np.zeros(int(senders.max()) + 1, dtype=np.int64)
+        held[senders] = have
+        moving = held[receivers] != have
+        senders = np.broadcast_to(senders, receivers.shape)
+        if math.prod(product_of(state)) < senders.shape[1]:  # replicas, some of which may keep it
+            kept_last = np.argsort(2 * have + ~moving, axis=1, kind="stable")
+            wanted = np.zeros((len(receivers), held.size), dtype=np.int64)
+            np.put_along_axis(wanted, receivers, np.broadcast_to(have, receivers.shape), axis=1)
+            keeps = np.take_along_axis(wanted, senders, axis=1) == have
+            receivers = np.take_along_axis(receivers, kept_last, axis=1)
+            moving = np.take_along_axis(moving, kept_last, axis=1)
+            by_keeping = np.argsort(2 * have + keeps, axis=1, kind="stable")
+            senders = np.take_along_axis(senders, by_keeping, axis=1)
         nbytes = self.estimates.shard_bytes(state)
-        return self.estimates.network.seconds_each(senders, receivers, moving, nbytes)
+        moved = moving.astype(np.float64)
+        return self.estimates.network.seconds_each(senders, receivers, moved, nbytes)
 
-    def _choice(self, states: Iterable[State]) -> Choice:
+    def least(self, state: State, choice: Choice) -> Floats:
+        """Return a lower bound on what each permute costs: to another order of devices, it may move
+        nothing."""
+        least: Floats = self.estimates.least_permute(state) * (choice.layers == state.layer)
+        return least
+
+    def _by_shard(self, state: State) -> tuple[Integers, Integers]:
+        """Return the numbers of shards, ascending, and the ids of the devices that hold them, in
+        the order of their ranks."""
+        number, rank = self._number(state), self._by_rank[state.layer]
+        order = rank[np.argsort(number[rank], kind="stable")]
+        return number[order], self.estimates.prices[state.layer].ids[order]
+
+    @cached_property
+    def _by_rank(self) -> Integers:
+        """By layer, the positions in the order of the ranks of their devices."""
+        found = [np.argsort(prices.ids) for prices in self.estimates.prices]
+        return np.stack(found if len(found) > 1 else [np.arange(self.basis.size)])
+
+    def choice(self, states: Iterable[State]) -> Choice:
+        """Return states of as many parts with their receivers."""
         found = tuple(states)
-        receivers = np.empty((len(found), self.basis.size), dtype=np.int64)
-        for row, state in zip(receivers, found, strict=True):
-            order = np.argsort(self._number(state), kind="stable")
-            row[:] = self.estimates.prices[state.layer].ids[order]
         layers = np.array([state.layer for state in found], dtype=np.int64)
-        return Choice(found, layers, receivers)
+        numbers = np.array([self._number(state) for state in found], dtype=np.int64)
+        numbers, rank = numbers.reshape(len(found), self.basis.size), self._by_rank[layers]
+        by_shard = np.argsort(np.take_along_axis(numbers, rank, axis=1), axis=1, kind="stable")
+        ids = np.stack([prices.ids for prices in self.estimates.prices])[layers]
+        order = np.take_along_axis(rank, by_shard, axis=1)
+        return Choice(found, layers, np.take_along_axis(ids, order, axis=1))
 
     def digits(self, state: State, after: State) -> Digits:
         """Return the digits that a permute moves: those of the dimensions that change."""
@@ -139,15 +155,6 @@ class Permutes:
             number = number * parts_of(digits) + self.basis.index(digits)
         return number
 
-    def _fits(self, state: State, layer: int) -> bool:
-        """Return whether the digits are sub-axes of the other order's meshes too."""
-        borders = self.basis.borders[layer]
-        return all(
-            stride in borders and stride * size in borders
-            for digits in state.dims
-            for stride, size in digits
-        )
-
     def _pieces(self, layer: int, digits: Digits) -> Digits:
         """Return digits cut at every border, as far as one chain of borders goes."""
         found: list[tuple[int, int]] = []
@@ -162,17 +169,19 @@ class Permutes:
             found += reversed(minor_first)
         return tuple(found)
 
-    def _swapped(self, state: State) -> Iterator[tuple[Digits, ...]]:
-        used = (*itertools.chain.from_iterable(state.dims), *state.unreduced)
-        rows = [self._pieces(state.layer, digits) for digits in state.dims]
-        rows.append(self._pieces(state.layer, self.basis.free(used)))
-        places = [(i, j) for i, row in enumerate(rows) for j in range(len(row))]
-        for (i, j), (k, m) in itertools.combinations(places, 2):
-            neighbours = i == k < len(state.dims) and abs(j - m) == 1
-            if rows[i][j][1] == rows[k][m][1] or neighbours:
-                changed = [list(row) for row in rows]
-                changed[i][j], changed[k][m] = rows[k][m], rows[i][j]
-                yield tuple(merged(tuple(row)) for row in changed[:-1])
+
+def permuted(have: list[int], want: list[int]) -> list[list[int]]:
+    """Return the permute [sender, receiver] of ranks that hold and want shards of these numbers, as
+    modules make it.
+
+    >>> permuted([0, 0, 1, 1], [0, 1, 0, 1])
+    [[1, 2], [0, 0], [2, 1], [3, 3]]
+    """
+    ends = (
+        sorted(range(len(have)), key=lambda rank: (number[rank], have[rank] == want[rank]))
+        for number in (have, want)
+    )
+    return list(map(list, zip(*ends, strict=True)))
 
 
 def _apart(digits: set[tuple[int, int]]) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shardwright.codegen.planner.basis.bound import Estimates
-from shardwright.codegen.planner.basis.graph import Basis
+from shardwright.codegen.planner.basis.boxed import fits
+from shardwright.codegen.planner.basis.boxed import seconds_of as boxed_seconds
+from shardwright.codegen.planner.basis.graph import Basis, State
+from shardwright.codegen.planner.basis.guided import ALIKE, Guided
 from shardwright.codegen.planner.basis.naming import Naming, split_of
 from shardwright.codegen.planner.basis.permutes import Permutes
 from shardwright.codegen.planner.basis.search import Allowed, Path, Search
@@ -21,15 +24,22 @@ from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
 from shardwright.ir.layout import Layout
 from shardwright.ir.plan import Prediction, SteppedPlan
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.steps import Ends, MoveStep, ReduceStep, Step
+from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 from shardwright.ir.unreduced import Fate
+
+# Shards of up to so many bytes may be held on the way, however small source and target are: what
+# they take does not matter, and one gather of a small tensor takes least.
+SMALL_BYTES = 1 << 20
+# Boxes of a step are listed on meshes of up to so many devices.
+MOST_LISTED = 512
 
 
 def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
-    No shard in between is larger than the larger one of source and target, or, with a limit, no
-    step holds more before and after than that. Where the default cannot be met, the plan says why.
+    No shard in between is larger than the larger one of source and target, but for such as are
+    within SMALL_BYTES, or, with a limit, no step holds more before and after than that. Where the
+    default cannot be met, the plan says why.
     Raises InputError for meshes of different devices, sums of booleans, and a limit that leaves no
     sequence.
     """
@@ -41,33 +51,104 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
     moved = _moved(reshard.moving, network, memory_limit)
     if reshard.places:
         return _placed(moved, reshard, memory_limit)
-    return _of(reshard, moved.steps, moved)
+    return moved if moved.reshard is reshard else _of(reshard, moved.steps, moved)
 
 
 def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> SteppedPlan:
     """Return the plan of a reshard without new unreduced axes."""
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
-    why = None
-    path = _search(basis, estimates, within(estimates, memory_limit))
+    allowed, why = within(estimates, memory_limit), None
+    path = _search(basis, estimates, allowed)
     if path is None and memory_limit is None:
-        path = _search(basis, estimates, lambda _before, _after: True)
+        allowed = _whatever
+        path = _search(basis, estimates, allowed)
         largest = max(estimates.shard_bytes(s) for s in (basis.start, basis.goal))
         why = f"no sequence of basis steps keeps every shard within {largest:,.0f} bytes"
     if path is None:
         raise _none(reshard, memory_limit)
-    steps = Naming(basis).steps(path.steps)
-    costs = path.costs
-    if steps and not path.steps:  # the same sharding, cut otherwise where it does not divide
-        costs = (_routed(steps[0], network, reshard.itemsize),)
-    states = [basis.start, *(move.after for move in path.steps)] + [basis.goal] * (not path.steps)
-    held = [int(estimates.shard_bytes(state)) for state in states]
-    peak = max(a + b for a, b in itertools.pairwise(held)) if steps else held[0]
-    prediction = Prediction(
-        str(network.topology), sum(costs), costs, path.bound, peak, memory_limit, why
-    )
-    traffic = traffic_of(reshard, steps)
-    return SteppedPlan(reshard=reshard, steps=steps, traffic=traffic, prediction=prediction)
+    found = _Found.of(path, estimates)
+    if not found.fits:
+        fitting = _search(basis, estimates, _fitting(basis, allowed), must_find=False)
+        found = _cheaper(found, fitting, estimates)
+    traffic = traffic_of(reshard, found.steps)
+    bound = found.path.bound
+    if not basis.is_even:  # box by box a step may take less than padded
+        bound = min(bound, estimates.at_least(traffic.bound_received_max))
+    said = Prediction(
+        str(network.topology), sum(found.costs), found.costs, bound, found.peak(estimates),
+        memory_limit, why,
+    )  # fmt: skip
+    return SteppedPlan(reshard=reshard, steps=found.steps, traffic=traffic, prediction=said)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A path as named steps, what each takes as it is carried out, and whether all are collectives
+    of padded shards."""
+
+    path: Path
+    steps: tuple[MoveStep | ReduceStep, ...]
+    costs: tuple[float, ...]
+    fits: bool
+
+    @staticmethod
+    def of(path: Path, estimates: Estimates) -> _Found:
+        """Return a path with its steps; of those whose shards do not fit, what all transfers at
+        once take."""
+        steps = Naming(estimates.basis).steps(path.steps)
+        known = path.costs or (0.0,) * len(steps)  # the same sharding, cut otherwise
+        network, itemsize = estimates.network, estimates.basis.reshard.itemsize
+        costs = [
+            cost
+            if isinstance(step, ReduceStep) or fits(step)
+            else network.seconds(network.total(flows(step.exchange, itemsize)))
+            for step, cost in zip(steps, known, strict=True)
+        ]
+        return _Found(path, steps, tuple(costs), all(map(fits, steps)))
+
+    def by_boxes(self, estimates: Estimates) -> _Found:
+        """Return the same with steps whose shards do not fit priced box by box."""
+        reshard = estimates.basis.reshard
+        ids = ids_of(reshard.source.mesh)
+        if not same_devices(reshard.source.mesh, reshard.target.mesh):
+            ids = np.sort(ids)
+        costs = [
+            cost if fits(step) else boxed_seconds(step, ids, estimates.network, reshard.itemsize)
+            for step, cost in zip(self.steps, self.costs, strict=True)
+        ]
+        return replace(self, costs=tuple(costs))
+
+    @property
+    def seconds(self) -> float:
+        """What all steps take."""
+        return sum(self.costs)
+
+    def peak(self, estimates: Estimates) -> int:
+        """Return the most bytes of the tensor that a device holds at once."""
+        basis, moves = estimates.basis, self.path.steps
+        states = [basis.start, *(move.after for move in moves)] + [basis.goal] * (not moves)
+        held = [int(estimates.shard_bytes(state)) for state in states]
+        return max(a + b for a, b in itertools.pairwise(held)) if self.steps else held[0]
+
+
+def _cheaper(found: _Found, fitting: Path | None, estimates: Estimates) -> _Found:
+    """Return the cheaper of a path with steps that go box by box, and one without such. On a mesh
+    too large to list boxes these are priced as if all went at once."""
+    lists = estimates.basis.size <= MOST_LISTED
+    other = None if fitting is None else _Found.of(fitting, estimates)
+    if other is None or (other.fits and found.seconds < other.seconds):
+        found = found.by_boxes(estimates) if lists else found
+    return found if other is None or found.seconds < other.seconds else other
+
+
+def _whatever(_before: State, _after: State) -> bool:
+    return True
+
+
+def _fitting(basis: Basis, allowed: Allowed) -> Allowed:
+    """Return whether steps are allowed, and collectives of padded shards."""
+    return lambda before, after: basis.fit(before, after) and allowed(before, after)
 
 
 def _of(
@@ -99,20 +180,28 @@ def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> S
     return replace(made, prediction=replace(said, step_seconds=costs, peak_bytes=peak))
 
 
-def _routed(step: Step, network: Network, itemsize: int) -> float:
-    assert isinstance(step, MoveStep)
-    return network.seconds(network.total(flows(step.exchange, itemsize)))
-
-
-def _search(basis: Basis, estimates: Estimates, allowed: Allowed) -> Path | None:
-    return Search(basis, estimates, Permutes(basis, estimates), allowed).run()
+def _search(
+    basis: Basis, estimates: Estimates, allowed: Allowed, must_find: bool = True
+) -> Path | None:
+    """Return the cheapest path that is found: where there are few shardings the exact one, unless
+    the led search has one as good of fewer steps. `must_find`: whether a long search is worth it.
+    """
+    permutes = Permutes(basis, estimates)
+    known = Guided(basis, estimates, permutes, allowed, must_find).run()
+    if not basis.is_exact:
+        return known
+    found = Search(basis, estimates, permutes, allowed, known).run()
+    if found is None or known is None or len(known.steps) >= len(found.steps):
+        return found
+    is_alike = known.seconds <= (1 + ALIKE) * found.seconds
+    return replace(known, bound=found.bound) if is_alike else found
 
 
 def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
     """Return whether steps are within a limit; without one, within the larger shard of the two
-    sides."""
+    sides, or SMALL_BYTES."""
     size, goal = estimates.shard_bytes, estimates.basis.goal
-    largest = max(size(estimates.basis.start), size(goal))
+    largest = max(size(estimates.basis.start), size(goal), SMALL_BYTES)
     if memory_limit is None:
         return lambda _, after: after == goal or size(after) <= largest
     return lambda before, after: size(before) + size(after) <= memory_limit

@@ -11,9 +11,11 @@ Sums that are still to be made are not told of: nothing is said of such sharding
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardwright.codegen.planner.basis.digits import Digits, minus, ordered, parts_of
+from shardwright.codegen.planner.basis.digits import Digits, factorings, minus, ordered, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, State, product_of
 from shardwright.codegen.planner.network.collectives import Prices
 
@@ -120,8 +122,7 @@ class Remaining:
         """Yield what one step leads to a node from, and its seconds."""
         layer, used, parts = node
         for digits, joined in self._outside[layer, used]:
-            for i, count in enumerate(parts):
-                before = (*parts[:i], count * parts_of(digits), *parts[i + 1 :])
+            for before in _multiplied(parts, parts_of(digits)):
                 yield (
                     Relaxed(layer, joined, before),
                     self.price("all_gather", layer, digits, before),
@@ -137,12 +138,8 @@ class Remaining:
         """Yield what `_before` does, of all-to-alls: over whichever digits of a size cost least."""
         layer, used, parts = node
         for size, choice in self._by_size[layer, used]:
-            for i, j in itertools.permutations(range(len(parts)), 2):
-                if parts[i] % size == 0:
-                    moved = list(parts)
-                    moved[i], moved[j] = parts[i] // size, parts[j] * size
-                    before = tuple(moved)
-                    yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
+            for before in _exchanged_before(parts, size):
+                yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
 
     def _exchange(self, layer: int, choice: tuple[Digits, ...], parts: Parts) -> float:
         """Return the least that an all-to-all over some of these digits takes."""
@@ -219,3 +216,35 @@ class Remaining:
             self.basis.index(used)[devices], return_index=True, return_inverse=True
         )
         return tuple(first[number].tolist())
+
+
+@functools.cache
+def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
+    """Return so many times these parts, in all ways."""
+    return tuple(
+        tuple(map(operator.mul, parts, factors)) for factors in factorings(size, len(parts))
+    )
+
+
+@functools.cache
+def _exchanged_before(parts: Parts, size: int) -> tuple[Parts, ...]:
+    """Return from which parts digits of a size that change places make these."""
+    return tuple(
+        tuple(
+            count // factor * other
+            for count, factor, other in zip(parts, gained, lost, strict=True)
+        )
+        for gained, lost in _exchanged(size, len(parts))
+        if all(count % factor == 0 for count, factor in zip(parts, gained, strict=True))
+    )
+
+
+@functools.cache
+def _exchanged(size: int, rank: int) -> tuple[tuple[Parts, Parts], ...]:
+    """Return by how much every dimension gains and loses when digits of a size change places."""
+    ways = factorings(size, rank)
+    return tuple(
+        (gained, lost)
+        for gained, lost in itertools.product(ways, ways)
+        if all(1 in pair for pair in zip(gained, lost, strict=True))
+    )

@@ -9,14 +9,11 @@ many reshards are done by then. A state enters the queue by the part that is qui
 Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
 costs, and are priced together when it comes first.
 
-A mesh of many prime factors is cut only between its axes and where source and target cut it
-(`Basis.borders`). Where there still are too many shardings (`Basis.is_thorough`), only permutes
-that swap two sub-axes or end at the target are tried, the estimate counts GREED times, and
-EXPANSIONS shardings are looked at.
-`Path.bound` is what no sequence of basis steps can beat, whatever memory it takes. In a search of
-all shardings, cut at all sub-axes, it is the least of the cost and of what the steps that memory
-does not allow lead to at least; less what steps count beyond their cost. In any other search it is
-what the source lacks at least.
+It is for few shardings (`Basis.is_exact`); a path that the led search found (`guided.py`) spares it
+what takes longer. It ends with the cheapest path, or, after MOST_LOOKED looks, with the best that
+it has. `Path.bound` is what no sequence of basis steps can beat, whatever memory it takes: the
+least of the cost, of what the steps that memory does not allow lead to at least, and of what is
+left to be looked at; less what steps count beyond their cost.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -34,8 +31,7 @@ from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.graph import Basis, Move, State
 from shardwright.codegen.planner.basis.permutes import Permutes
 
-EXPANSIONS = 1000
-GREED = 3.0
+MOST_LOOKED = 400
 # What a step counts beyond its cost, as a part of the least latency.
 TIE = 1e-6
 # What sums of seconds may be off by, as a part of them.
@@ -73,14 +69,17 @@ class _Entry(NamedTuple):
 
 @dataclass
 class Search:
-    """One search over the basis of a reshard; `expanded`: the shardings it looked on from,
-    and the cost at which."""
+    """One search over the basis of a reshard; `known`: a path that another search has found.
+    `expanded`: the shardings it looked on from, and the cost at which; `looked`: how often it did,
+    all permutes of a sharding counted once more."""
 
     basis: Basis
     estimates: Estimates
     permutes: Permutes
     allowed: Allowed
+    known: Path | None = None
     expanded: dict[State, float] = field(default_factory=dict)
+    looked: int = 0
     _queue: list[_Entry] = field(default_factory=list)
     _best: dict[State, float] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
@@ -94,25 +93,33 @@ class Search:
     def run(self) -> Path | None:
         """Return the cheapest path; None if no path fits in memory."""
         self._reach(self.basis.start, 0.0, None)
+        if self.known is not None and self.known.steps:
+            total = self.known.seconds + len(self.known.steps) * self._tie
+            self._best[self.basis.goal] = (1 + ROUNDING) * total
         while self._queue:
             entry = heapq.heappop(self._queue)
             state, cost = entry.state, entry.cost
+            if self.known is not None and entry.key > self._best[self.basis.goal]:
+                break
             if state == self.basis.goal and not entry.permutes:
                 return self._path(state)
             if cost > self._best[state] or self._is_too_soon(entry):
                 continue
+            if self.looked >= MOST_LOOKED and self.basis.goal in self._best:
+                self._refuse(entry.key)
+                break
+            self.looked += 1
             if entry.permutes:
                 self._every_permute(entry)
             elif self.expanded.get(state, math.inf) > cost:
                 self.expanded[state] = cost
-                if self.basis.is_thorough or len(self.expanded) <= EXPANSIONS:
-                    self._expand(state, cost)
-        return None
+                self._expand(state, cost)
+        return self._path(self.basis.goal) if self.basis.goal in self._best else None
 
     def _is_too_soon(self, entry: _Entry) -> bool:
         """Return whether the whole estimate says more than the entry; then it enters again."""
         ahead = self._ahead(entry.state, entry.permutes)
-        if self._key(entry.cost, ahead) <= entry.key:
+        if entry.cost + ahead <= entry.key:
             return False
         self._push(ahead, entry.cost, entry.state, entry.permutes)
         return True
@@ -124,8 +131,10 @@ class Search:
         return self.estimates.ahead(state) if whole else self.estimates.lacking(state)
 
     def _expand(self, state: State, cost: float) -> None:
+        most, least = self._best.get(self.basis.goal, math.inf), cost + self._tie
+        quick = self.estimates.quick
         for move in self.basis.moves(state):
-            if not self._improves(move.after, cost + self._tie):
+            if not self._improves(move.after, least) or least + quick(move.after) > most:
                 continue
             seconds = self.estimates.seconds(state, move)
             if self.allowed(state, move.after):
@@ -139,13 +148,9 @@ class Search:
         if not self.allowed(state, state):  # as large as what any permute leads to
             self._refuse(entry.key)
             return
-        choice = (
-            self.permutes.all_of(state) if self.basis.is_thorough else self.permutes.swaps(state)
-        )
+        choice = self.permutes.all_of(state)
         best = np.array([self._best.get(other, math.inf) for other in choice.states])
-        # To another order of devices, a permute may move nothing.
-        moving = self.estimates.least_permute(state) * (choice.layers == state.layer)
-        least = entry.cost + moving + self._tie
+        least = entry.cost + self.permutes.least(state, choice) + self._tie
         most = self._best.get(self.basis.goal, math.inf)
         better = np.flatnonzero((least < best) & (least < most))
         seconds = self.permutes.seconds(state, choice.receivers[better])
@@ -173,12 +178,7 @@ class Search:
         if cost + ahead > self._best.get(self.basis.goal, math.inf):
             return
         self._entered += 1
-        key = self._key(cost, ahead)
-        entry = _Entry(key, self._entered, cost, state, permutes)
-        heapq.heappush(self._queue, entry)
-
-    def _key(self, cost: float, ahead: float) -> float:
-        return cost + ahead * (1.0 if self.basis.is_thorough else GREED)
+        heapq.heappush(self._queue, _Entry(cost + ahead, self._entered, cost, state, permutes))
 
     def _path(self, state: State) -> Path:
         found: list[tuple[Move, float]] = []
@@ -187,13 +187,13 @@ class Search:
             if move.op == "permute":
                 move = move._replace(digits=self.permutes.digits(state, move.after))
             found.append((move, seconds))
+        if self.known is not None and not found:
+            return replace(self.known, bound=self._bound(self.known.seconds))
         found.reverse()
-        steps, costs = _slices_joined(found)
+        steps, costs = slices_joined(found)
         return Path(steps, costs, self._bound(sum(costs)))
 
     def _bound(self, seconds: float) -> float:
-        if not (self.basis.is_fine and self.basis.is_thorough):
-            return (1 - ROUNDING) * self.estimates.lacking(self.basis.start)
         least = min(self._best[self.basis.goal], self._refused)
         proven = least - self._tie * self._most_steps(least)
         return max(0.0, (1 - ROUNDING) * min(seconds, proven))
@@ -210,7 +210,7 @@ class Search:
         return taken + (taken + 1) * max(map(len, self.basis.atoms))
 
 
-def _slices_joined(
+def slices_joined(
     found: list[tuple[Move, float]],
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
     """Return the steps with slices that follow each other as one."""

@@ -19,10 +19,11 @@ Dimensions that do not divide are priced by their largest shard, which is what p
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,8 @@ from shardwright.ir.mesh import Digit
 
 # Orders of the axes of a group that are tried.
 MOST_CLASSES = 3
+# Loads of so many links are kept: of more they would take too much memory.
+MOST_KEPT = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Prices:
 
     network: Network
     ids: Integers
+    _loads: dict[tuple[str, tuple[Pair, ...]], Load] = field(default_factory=dict)
     _rings: dict[tuple[Pair, ...], PhaseCost] = field(default_factory=dict)
     _gathers: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
     _exchanges: dict[tuple[Pair, ...], PhaseCost] = field(default_factory=dict)
@@ -184,6 +188,19 @@ class Prices:
     def _forwarding(self, digits: tuple[Pair, ...]) -> Load:
         """Return the load of a gather within groups as a ring or a chain, for a shard of one
         byte."""
+        return self._kept(self._ring_or_chain, digits)
+
+    def _kept(self, route: Callable[[tuple[Pair, ...]], Load], digits: tuple[Pair, ...]) -> Load:
+        """Return the load that a method routes over digits, once where there are few links."""
+        key = route.__name__, digits
+        if key in self._loads:
+            return self._loads[key]
+        load = route(digits)
+        if load.nbytes.size <= MOST_KEPT:
+            self._loads[key] = load
+        return load
+
+    def _ring_or_chain(self, digits: tuple[Pair, ...]) -> Load:
         groups = self._in_order(self._groups(digits))
         n = groups.shape[1]
         step = np.arange(n)
@@ -225,15 +242,17 @@ class Prices:
             return Load(load, load)
         classes = self._classes(digits)
         if len(classes) == 1:
-            return self._pairs_load(self._groups(digits))
+            return self._kept(self._pairs, digits)
         members, total = parts_of(digits), self.network.nothing()
         for part in classes:
             times = members // parts_of(part)
-            one = self._pairs_load(self._groups(part))
+            one = self._kept(self._pairs, part)
             total = total + Load(one.messages * times, one.nbytes * times)
         return total
 
-    def _pairs_load(self, groups: Integers) -> Load:
+    def _pairs(self, digits: tuple[Pair, ...]) -> Load:
+        """Return what `_all_pairs` does, routed transfer by transfer."""
+        groups = self._groups(digits)
         size, load = groups.shape[1], self.network.nothing()
         rows = max(1, CHUNK // size**2)
         columns = max(1, CHUNK // (rows * size))
@@ -247,6 +266,21 @@ class Prices:
                 ones = np.ones(int(apart.sum()))
                 load = load + self.network.load(Flows(sender[apart], receiver[apart], ones))
         return load
+
+
+def prices_of(network: Network, ids: Integers) -> Prices:
+    """Return the prices of a network for devices in an order, with what has been routed before."""
+    return _prices(network, ids.tobytes())
+
+
+@functools.lru_cache(maxsize=16)
+def _prices(network: Network, ids: bytes) -> Prices:
+    return Prices(network, np.frombuffer(ids, dtype=np.int64))
+
+
+def forget_prices() -> None:
+    """Forget what has been routed, for measurements."""
+    _prices.cache_clear()
 
 
 def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:

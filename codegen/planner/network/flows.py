@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -16,8 +16,17 @@ from shardwright.ir.exchange import Exchange, ids_of
 MOST_ROUTED = 1 << 28
 
 
-def flows(exchange: Exchange, itemsize: int) -> Iterator[Flows]:
-    """Yield the transfers between different devices, in pieces of bounded size.
+# Elements that a piece takes along a dimension, of those that it has there.
+Taken = Callable[[int, Integers], Integers]
+
+
+def _exactly(_axis: int, width: Integers) -> Integers:
+    return width
+
+
+def flows(exchange: Exchange, itemsize: int, taken: Taken = _exactly) -> Iterator[Flows]:
+    """Yield the transfers between different devices, in pieces of bounded size; `taken`: what they
+    take on the wire, padding included, a factor a dimension.
 
     Tiles are the product of the dimensions' pairs, receivers the replicas of their target shards.
     Raises InputError for more than MOST_ROUTED transfers.
@@ -41,7 +50,7 @@ def flows(exchange: Exchange, itemsize: int) -> Iterator[Flows]:
         wanted = tuple(pair.target[pick] for pair, pick in zip(pairs, picks, strict=True))
         widths = [pair.width[pick] for pair, pick in zip(pairs, picks, strict=True)]
         receiver = exchange.target.position(wanted, replica) + 0 * number
-        yield from _sent(exchange, itemsize, shard, receiver, widths)
+        yield from _sent(exchange, itemsize, shard, receiver, widths, taken)
 
 
 def _sent(
@@ -50,6 +59,7 @@ def _sent(
     shard: tuple[Integers, ...],
     receiver: Integers,
     widths: list[Integers],
+    taken: Taken,
 ) -> Iterator[Flows]:
     """Yield every piece of these tiles from its holder, where the receiver is no holder itself."""
     own = exchange.source_position_of(receiver)
@@ -62,11 +72,12 @@ def _sent(
     sources, targets = ids_of(exchange.source.mesh), ids_of(exchange.target.mesh)
     for piece in range(exchange.rule.pieces):
         elements = np.ones(receiver.size, dtype=np.float64)
+        full = np.ones(receiver.size, dtype=np.bool_)
         for axis, width in enumerate(widths):
             if exchange.rule.pieces > 1 and axis == exchange.rule.cut:
                 low, high = exchange.piece(width, piece)
                 width = high - low
-            elements *= width
+            elements *= taken(axis, width)
+            full &= width > 0
         sender = exchange.holder(shard, receiver, piece) + 0 * receiver
-        full = elements > 0
         yield Flows(sources[sender[full]], targets[receiver[full]], elements[full] * itemsize)

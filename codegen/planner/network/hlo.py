@@ -48,8 +48,13 @@ def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
     """
     if op == RAGGED:
         raise ValueError(f"the text of a {RAGGED} does not say what it moves")
+    return received_by(op, ends(op, line, devices), nbytes, devices)
+
+
+def received_by(op: str, members_of: list[list[int]], nbytes: int, devices: int) -> list[int]:
+    """Return bytes that each device receives, by who takes part (`ends`)."""
     totals = [0] * devices
-    for members in ends(op, line, devices):
+    for members in members_of:
         if op == "collective-permute":
             source, target = members
             totals[target] += nbytes if source != target else 0

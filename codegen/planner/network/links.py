@@ -128,9 +128,10 @@ class Network:
             return np.concatenate([np.empty(0), *each])
         messages = moving * self.messages(sender, receiver)
         weights = np.stack([messages, moving * nbytes], axis=1)
-        count, carried = np.moveaxis(weights @ self.routes[sender, receiver], 1, 0)
-        busy: Floats = (count * self.per_message + carried * self.per_byte).max(axis=1)
-        return busy
+        carried = weights @ self.routes[sender, receiver]
+        busy = carried[:, 0] * self.per_message + carried[:, 1] * self.per_byte
+        most: Floats = busy.max(axis=1)
+        return most
 
     def _routed(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float

@@ -125,7 +125,8 @@ def test_programs_of_steps_move_the_bytes(tmp_path: Path) -> None:
     for said, each in zip(programs(made, tmp_path), made, strict=True):
         name = describe(each.reshard)
         assert said["received"] == said["wire"] == steps_of(each).wire[0], name
-        assert said["wire"] <= 1.05 * each.traffic.received_max, name
+        even = all(extent % each.devices == 0 for extent in each.reshard.shape)
+        assert said["wire"] <= (1.05 if even else 2) * each.traffic.received_max, name
         assert said["backward"]["received"] == said["backward"]["wire"], name
 
 
@@ -145,14 +146,16 @@ def test_derivatives(tmp_path: Path) -> None:
 
 ROWS_FIRST = Mesh({"x": 2, "y": 4}, [0, 2, 4, 6, 1, 3, 5, 7])
 """The chips of a v5e:2x4 along its second axis first; JAX numbers them along its first."""
+BOXED = '[{"x"}, {}], unreduced={"y"}', '[{"x", "y"}, {}]'
+"""Of 7 rows, shards of which do not fit into one another."""
 THREE = plan(
-    make('[{"x"}, {"y"}]', '[{"y"}, {}]', (16, 24), mesh=ROWS_FIRST), "basis", topology="v5e:2x4"
+    make('[{"x"}, {"y"}]', '[{"y"}, {}]', (16, 24), mesh=ROWS_FIRST), "basis", topology="switch"
 )
 FAULTS = {
     "a wrong order": ('all_gather(x, "x", axis=1', 'all_gather(x, "x", axis=0'),
     "another axis": ('all_to_all(x, "y:(2)2"', 'all_to_all(x, "x"'),
-    "another sender": ("yield sender, piece", "yield sender // 2 * 2, piece"),
-    "backwards": ("(b.sender, b.receiver) for b", "(b.receiver, b.sender) for b"),
+    "to itself": ("for number in (have, want)", "for number in (have, have)"),
+    "a pair less": ("list(zip(*ends, strict=True))", "list(zip(*ends, strict=True))[1:]"),
 }
 SUM_FAULTS = {
     "a maximum": ("lax.psum(x,", "lax.pmax(x,"),
@@ -165,6 +168,7 @@ BOX_FAULTS = {
     "places swapped": ("= box.read, box.write", "= box.write, box.read"),
     "no sum": ("reduce=jnp.add", "reduce=jnp.maximum"),
     "overwritten": ("box if reduce is None else reduce(own, box)", "box"),
+    "another sum": ("yield sender, piece", "yield sender // 2 * 2, piece"),
     "padding": ("low = min(low + number_of(digits, position) * width, high)", "low += 1"),
 }
 
@@ -176,7 +180,7 @@ def test_planted_faults(tmp_path: Path) -> None:
     for made, faults in (
         (THREE, FAULTS),
         (plan(make('[{}, {"x"}], unreduced={"y"}', '[{}, {"x"}]', mesh=SIX)), SUM_FAULTS),
-        (plan(make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]', (5, 6))), BOX_FAULTS),
+        (plan(make(*BOXED, (7, 6), mesh=SIX)), BOX_FAULTS),
     ):
         text = alone(made, "jax_xla")
         for name, (old, new) in {f"none of {next(iter(faults))}": ("", ""), **faults}.items():
@@ -202,12 +206,13 @@ def test_the_statements_of_a_plan() -> None:
         '''
         def _exchange(x):
             """Return the target shard of a device from its source shard, inside shard_map."""
-            # 1. permute over "x", "y": [{"x"}, {"y"}] -> [{"y":(1)2}, {"y":(2)2, "x"}]
-            x = moved_by_boxes(x, AXES, 8, BEFORE_1, AFTER_1, SENDERS_1)
-            # 2. all_gather over "x": [{"y":(1)2}, {"y":(2)2, "x"}] -> [{"y":(1)2}, {"y":(2)2}]
-            x = lax.all_gather(x, "x", axis=1, tiled=True)
-            # 3. all_to_all over "y":(2)2: [{"y":(1)2}, {"y":(2)2}] -> [{"y"}, {}]
-            y = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=1, tiled=True)
+            # 1. permute over "x", "y": [{"x"}, {"y"}] -> [{"y":(1)2}, {"x", "y":(2)2}]
+            sends = sends_along(8, ((4, 2), (1, 4)), ((2, 2), (4, 2), (1, 2)))
+            x = lax.ppermute(x, AXES, sends)
+            # 2. all_to_all over "y":(2)2: [{"y":(1)2}, {"x", "y":(2)2}] -> [{"y"}, {"x"}]
+            x = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=1, tiled=True)
+            # 3. all_gather over "x": [{"y"}, {"x"}] -> [{"y"}, {}]
+            y = lax.all_gather(x, "x", axis=1, tiled=True)
             return y
         '''
     )
@@ -256,7 +261,7 @@ def test_the_tpu_compiler_takes_steps(tmp_path: Path) -> None:
 def test_too_many_boxes_are_refused() -> None:
     """A module goes through them when it is traced."""
     mesh = Mesh({"x": 32, "y": 32})
-    reshard = make('[{"x"}, {"y"}]', '[{"y"}, {"x"}]', (1024, 1024), mesh=mesh)
+    reshard = make('[{"x"}, {}]', '[{"x", "y"}, {}]', (2049, 1 << 16), mesh=mesh)
     assert message(lambda: jax_xla.refuse(plan(reshard, "basis"))) == exactly(
         """
         strategy: jax_xla goes through the boxes of a step when it is traced
@@ -300,3 +305,52 @@ def test_texts_are_formatted(tmp_path: Path) -> None:
         line = [sys.executable, "-m", *command, str(tmp_path)]
         result = subprocess.run(line, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
+
+
+FITTING = [
+    # what is cut is padded first; what is gathered is cut after it; a permute moves padded shards
+    ('[{}, {"x"}]', '[{"y"}, {"x"}]', (9, 7), "slice", "jnp.pad(x, ((0, 3), (0, 0)))"),
+    ('[{"y"}, {}]', '[{}, {"y"}]', (9, 7), "all_to_all", "jnp.pad(x, ((0, 0), (0, 1)))"),
+    ('[{"x"}, {"y"}]', '[{}, {"y"}]', (9, 8), "all_gather", "lax.slice_in_dim(x, 0, 9, axis=0)"),
+    (
+        '[{"x"}, {"y"}]',
+        '[{"y":(1)2}, {"y":(2)2, "x"}]',
+        (9, 7),
+        "permute",
+        "lax.ppermute(x, AXES, ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "shape", "op", "statement"), FITTING)
+def test_shards_that_fit_padded(
+    source: str, target: str, shape: tuple[int, ...], op: str, statement: str, tmp_path: Path
+) -> None:
+    """Extents that do not divide: one collective of padded shards all the same."""
+    made = plan(make(source, target, shape), "basis", topology="switch,latency=1e-12")
+    assert made.ops == op
+    assert statement in exchange_of(made)
+    assert "moved_by_boxes" not in exchange_of(made)
+    check([made], tmp_path)
+
+
+AT_ONCE = [
+    ('[{"x"}, {"y"}]', "[{}, {}]", "all_gather"),
+    ('[{"y"}, {}, {"x"}]', "[{}, {}, {}]", "all_gather"),
+    ('[{"x"}, {}, {"y"}, {}]', '[{}, {"x"}, {}, {"y"}]', "all_to_all"),
+    ('[{}, {"y"}, {"x"}, {}]', '[{"x"}, {}, {}, {"y"}]', "all_to_all"),
+    ('[{}, {"y"}, {"x"}]', '[{"x", "y"}, {}, {}]', "all_to_all"),
+    ('[{}, {"x"}, {"y"}]', '[{"x", "y"}, {}, {}]', "all_to_all"),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "op"), AT_ONCE)
+def test_several_dimensions_at_once(source: str, target: str, op: str, tmp_path: Path) -> None:
+    """One step, and one collective in the module, whatever the number of dimensions."""
+    rank = source.count("{")
+    reshard = make(source, target, (8, 16, 24, 32)[:rank])
+    made = plan(reshard, "basis", topology="switch,latency=1e-12")
+    assert made.ops == op
+    text = exchange_of(made)
+    assert text.count(f"lax.{op}(") == 1
+    check([made], tmp_path)

@@ -16,7 +16,7 @@ from test_xla_steps import SIX, check, make, of_steps, slow
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
-from shardwright.codegen.backends.jax_xla.steps.blocks import StepChange
+from shardwright.codegen.backends.jax_xla.steps.at_once import StepChange
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.basis.digits import Digits
@@ -137,6 +137,15 @@ APART = [
 ]
 
 
+def test_one_dimension_gains_what_several_lose() -> None:
+    """The major digits first; what is left over is gathered."""
+    lost = [StepChange(n, ((low, 2),), False, True) for n, low in enumerate((1, 2, 4))]
+    moves = MatchedChanges.of([*lost, StepChange(3, ((1, 2), (4, 2)), True, True)])
+    assert moves == MatchedChanges((), ((3, lost[0]), (3, lost[2])), (lost[1],))
+    joined = MatchedChanges.of([*lost, StepChange(3, ((1, 8),), True, True)])
+    assert joined == MatchedChanges((), ((3, lost[2]), (3, lost[1]), (3, lost[0])), ())
+
+
 @pytest.mark.parametrize(("gained", "lost", "apart"), APART)
 def test_changes_that_are_collectives(gained: Digits, lost: Digits, apart: bool) -> None:
     changes = [StepChange(0, lost, False, True), StepChange(1, gained, True, True)]
@@ -148,12 +157,17 @@ def test_changes_that_are_collectives(gained: Digits, lost: Digits, apart: bool)
 
 
 def test_sums_of_every_dtype(tmp_path: Path) -> None:
-    """A reduce-scatter, an all-reduce, and a sum by boxes, where rows do not divide."""
-    plans = []
+    """A reduce-scatter, of padded rows too, an all-reduce, and a sum by boxes."""
+    plans, terms = [], ', unreduced={"y"}'
+    asked = (
+        ('[{}, {"x"}]', '[{"y"}, {"x"}]', 9),
+        ('[{}, {"x"}]', '[{}, {"x"}]', 9),
+        ('[{}, {"x"}]', '[{"y"}, {"x"}]', 7),
+        ('[{"x"}, {}]', '[{"x", "y"}, {}]', 7),
+    )
     for dtype in (dtype for dtype in DTYPES if dtype != "bool"):
-        for target, rows in (('[{"y"}, {"x"}]', 9), ('[{}, {"x"}]', 9), ('[{"y"}, {"x"}]', 7)):
-            source = '[{}, {"x"}], unreduced={"y"}'
-            plans.append(plan(make(source, target, (rows, 6), dtype, SIX)))
+        for source, target, rows in asked:
+            plans.append(plan(make(source + terms, target, (rows, 6), dtype, SIX)))
     ops = {made.ops.split(", ")[0] for made in plans}
     assert {"reduce_scatter", "all_reduce"} <= ops
     check(plans, tmp_path)

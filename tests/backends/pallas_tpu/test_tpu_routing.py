@@ -323,7 +323,8 @@ def test_devices_that_hops_do_not_lead_to() -> None:
         assert str(caught.value) == (
             "topology: some tiles go farther than a device sends directly, over a power of two of "
             "hops along one axis, and devices in this order cannot forward them\n"
-            "got: torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512, "
+            "got: torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,"
+            "memory=8.19e+11, "
             f"device ids {', '.join(map(str, mesh.device_ids))}\n"
             "expected: a mesh that fills axes of the torus, or halves of them, so that every digit "
             "of a device id is one along an axis; or no topology, and a module that warns"

@@ -1,8 +1,8 @@
 """Steps of a basis plan as statements: a tiled collective over axes each, where it is one.
 
 A step over the minor-most digits of dimensions is a collective of JAX's where padded shards fit
-into one another: small ones at multiples of their size. Any other step goes box by box
-(`support/xla_steps.py`), as its own exchange or reduction says; no bytes are padding
+into one another (`planner/basis/boxed.py`), and a permute moves padded shards. Any other step goes
+box by box (`support/xla_steps.py`), as its own exchange or reduction says; no bytes are padding
 then. A sum that stays where it is is `lax.psum` whatever the shape, a maximum `lax.pmax`, a minimum
 `lax.pmin`; for these two a reduce-scatter is an all-to-all and a maximum of what arrives.
 """
@@ -12,90 +12,42 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
 
 import numpy as np
 
-from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
+from shardwright.codegen.backends.jax_xla.collectives import among
+from shardwright.codegen.backends.jax_xla.steps.at_once import StepChange, exchanged, gathered
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.backends.jax_xla.steps.boxes import (
+    StepBoxes,
+    boxes_of,
+    ids_name,
+    ids_of_ends,
+    pairs_of,
+)
+from shardwright.codegen.backends.jax_xla.steps.statements import (
+    ZERO,
+    OwnName,
+    PythonValue,
+    Statement,
+)
+from shardwright.codegen.planner.basis.boxed import dims_fit, fits
 from shardwright.codegen.planner.basis.digits import Digits, tail
+from shardwright.codegen.planner.basis.permutes import permuted
 from shardwright.codegen.planner.basis.traffic import moved
+from shardwright.codegen.planner.network.hlo import received_by
+from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.algebra.index import Integers
-from shardwright.ir.exchange import same_devices
+from shardwright.ir.exchange import ids_of, positions_of, same_devices
 from shardwright.ir.layout import DimLayout, Layout
-from shardwright.ir.mesh import Digit, Mesh
+from shardwright.ir.mesh import Mesh
 from shardwright.ir.reduction import Reduction
 from shardwright.ir.sharding import Operator
 from shardwright.ir.steps import ReduceStep, Step
 
 _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
-
-OwnName = Literal["number_of", "groups_along", "moved_by_boxes", "EMPTY", "jnp", "lax"]
-"""Functions of support, constants of the module, and libraries."""
-
-
-@dataclass(frozen=True)
-class PythonValue:
-    """A Python expression, and what it uses."""
-
-    text: str
-    uses: tuple[OwnName, ...] = ()
-
-
-ZERO = PythonValue("0")
-
-
-@dataclass(frozen=True)
-class StepChange:
-    """The minor-most digits that a dimension has gained (`is_new`) or lost."""
-
-    axis: int
-    digits: Digits
-    is_new: bool
-    fits: bool  # whether the smaller shards lie at multiples of their size in the larger ones
-
-    @property
-    def count(self) -> int:
-        """How many small shards a large one has."""
-        return math.prod(size for _, size in self.digits)
-
-
-@dataclass(frozen=True)
-class StepBoxes:
-    """What a step by boxes is said to be: constants of the module, by the name they begin with.
-
-    `before`, `after`: per dimension (extent, cuts), a cut the digits of a position that it goes by.
-    `senders`: see the support module. `ids`: in which order of devices each side counts positions.
-    """
-
-    before: tuple[tuple[int, tuple[Digits, ...]], ...]
-    after: tuple[tuple[int, tuple[Digits, ...]], ...]
-    senders: tuple[Digits, Digits, int, int, int]
-    ids: tuple[str, str]
-
-    def looked_at(self, devices: int) -> int:
-        """Return at most how many boxes a module goes through, empty ones too, when it is
-        traced."""
-        holders = math.prod(size for _, size in self.senders[0])
-        return devices * self.senders[2] * (devices // holders)
-
-
-@dataclass(frozen=True)
-class Statement:
-    """`x = function(arguments)`, or `x = x` without a function; `uses`: what
-    its arguments need, and the function where that is one of support or a library."""
-
-    function: str
-    arguments: tuple[str, ...]
-    uses: tuple[OwnName, ...] = ()
-
-    def lines(self, name: str) -> list[str]:
-        """Return the statement with another name in the place of the first `x`."""
-        if not self.function:
-            return [f"{name} = x"]
-        return called(f"{name} = {self.function}", list(self.arguments))
 
 
 @dataclass(frozen=True)
@@ -105,6 +57,7 @@ class Block:
     statements: tuple[Statement, ...]
     received: Integers
     boxes: StepBoxes | None = None
+    asked: tuple[Collective, ...] = ()  # None of them where it goes by boxes
     is_padded: bool = True  # whether what boxes leave of a shard, its padding, is zero
 
     @property
@@ -139,12 +92,52 @@ class Blocks:
         before, after = step.exchange.source, step.exchange.target
         if self.axes is not None and _only_places(before, after):
             return Block((self._placed(before, after),), self._everywhere(0))
-        moves = None if self.axes is None else _moves(before, after)
+        if step.op == "permute" and fits(step):
+            return self._permute(before, after)
+        moves = self._moves(before, after)
         if moves is None:
             return self._by_boxes(number, step)
-        made, received = self._collectives(before, after, moves)
-        made = made or [Statement("", ())]
-        return self._tight(number, step, made, received * self.itemsize, step.is_even)
+        made, asked = self._collectives(before, after, moves)
+        return self._block(made or [Statement("", ())], asked)
+
+    def _moves(self, before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
+        """Return the collectives that an exchange is; None where it goes by boxes."""
+        moves = _matched(before, after)
+        if self.axes is None and moves is not None:
+            same = same_devices(before.mesh, after.mesh)
+            return moves if same and not moves.slices else None
+        return moves
+
+    def _permute(self, before: Layout, after: Layout) -> Block:
+        """Return one permute of whole shards."""
+        numbers = [
+            pairs_of(tuple(digit for dim in layout.dims for digit in dim.digits))
+            for layout in (before, after)
+        ]
+        named = [str(self.ids.size), *map(str, numbers)]
+        if self.axes is None:
+            named += [f"ids=({', '.join(ids_of_ends(before, after, self.source))})"]
+        ends = [self._ranks_of(layout) for layout in (before, after)]
+        sends = [pair for pair in permuted(*ends) if pair[0] != pair[1]]
+        nbytes = math.prod(after.local_shape) * self.itemsize
+        received = np.zeros(self.ids.size, dtype=np.int64)
+        received[[receiver for _, receiver in sends]] = nbytes
+        made = (
+            Statement("sends_along", tuple(named), ("sends_along",), name="sends"),
+            Statement("lax.ppermute", ("x", "AXES", "sends"), ("lax",)),
+        )
+        asked = (Collective("collective-permute", nbytes, sends),) if sends else ()
+        return Block(made, received, asked=asked)
+
+    def _ranks_of(self, layout: Layout) -> list[int]:
+        """Return the number of the shard that each rank holds."""
+        number = np.zeros(self.ids.size, dtype=np.int64)
+        positions = np.arange(self.ids.size, dtype=np.int64)
+        if self.axes is None:
+            positions = positions_of(layout.mesh, self.ids)
+        for dim in layout.dims:
+            number = number * dim.parts + dim.index(positions)
+        return number.tolist()
 
     def _placed(self, before: Layout, after: Layout) -> Statement:
         """Make terms of replicas: that of coordinate 0 keeps what it holds."""
@@ -162,42 +155,62 @@ class Blocks:
 
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
-    ) -> tuple[list[Statement], int]:
-        """Return statements and the elements that arrive at a device."""
-        shape, made, received = list(before.local_shape), list[Statement](), 0
+    ) -> tuple[list[Statement], list[Collective]]:
+        """Return statements, and the collectives among them."""
+        shape, asked = list(before.local_shape), list[Collective]()
+        call = partial(self._collective, before.mesh)
+        made = _padded(shape, before, after)
         for change in moves.slices:
             shape[change.axis] //= change.count
             made.append(self._slice(change, shape[change.axis]))
-        for new, old in moves.all_to_alls:
-            received += math.prod(shape) // new.count * (new.count - 1)
-            shape[new.axis] //= new.count
-            shape[old.axis] *= new.count
-            how = [f"split_axis={new.axis}", f"concat_axis={old.axis}", "tiled=True"]
-            made.append(self._collective("all_to_all", new.digits, how))
-        for change in moves.all_gathers:
-            received += math.prod(shape) * (change.count - 1)
+        if len(moves.all_to_alls) == 1:
+            ((axis, old),) = moves.all_to_alls
+            shape[axis] //= old.count
+            shape[old.axis] *= old.count
+            how = [f"split_axis={axis}", f"concat_axis={old.axis}", "tiled=True"]
+            made.append(call("all_to_all", old.digits, how))
+        elif moves.all_to_alls:
+            made += exchanged(call, moves.all_to_alls, shape)
+        if moves.all_to_alls:
+            moved = tuple(pair for _, old in moves.all_to_alls for pair in old.digits)
+            asked.append(self._ask(before.mesh, "all-to-all", math.prod(shape), moved))
+        if len(moves.all_gathers) == 1:
+            (change,) = moves.all_gathers
             shape[change.axis] *= change.count
             how = [f"axis={change.axis}", "tiled=True"]
-            made.append(self._collective("all_gather", change.digits, how))
+            made.append(call("all_gather", change.digits, how))
+        elif moves.all_gathers:
+            made += gathered(call, moves.all_gathers, shape)
+        if moves.all_gathers:
+            gone = tuple(pair for change in moves.all_gathers for pair in change.digits)
+            asked.append(self._ask(before.mesh, "all-gather", math.prod(shape), gone))
         for axis, size in enumerate(after.local_shape):
             if shape[axis] > size:
                 cut = ("x", "0", str(size), f"axis={axis}")
                 made.append(Statement("lax.slice_in_dim", cut, ("lax",)))
-        return made, received
+        return made, asked
+
+    def _ask(self, mesh: Mesh, op: str, elements: int, digits: Digits) -> Collective:
+        asked = among(op, elements * self.itemsize, digits, self.ids.size)
+        if self.axes is not None:
+            return asked
+        rank = np.searchsorted(self.ids, ids_of(mesh))
+        return asked._replace(ends=rank[np.array(asked.ends)].tolist())
 
     def _slice(self, change: StepChange, size: int) -> Statement:
         index, uses = self._index(change.digits)
         how = ("x", f"{index} * {size}", str(size), f"axis={change.axis}")
         return Statement("lax.dynamic_slice_in_dim", how, ("lax", *uses))
 
-    def _collective(self, op: str, digits: Digits, how: list[str]) -> Statement:
-        """Return `lax.op` over the axes that digits are, or among the groups that they make."""
+    def _collective(self, mesh: Mesh, op: str, digits: Digits, how: list[str]) -> Statement:
+        """Return `lax.op` over the axes that digits of the positions of a mesh are, or among the
+        groups that they make."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
             return Statement(f"lax.{op}", ("x", quoted(names), *how), ("lax",))
         inside = [str(self.ids.size), *map(str, digits)]
         if self.axes is None:
-            inside.append("ids=SOURCE_IDS")
+            inside.append(f"ids={ids_name(mesh, self.source)}")
         groups = f"axis_index_groups=groups_along({', '.join(inside)})"
         return Statement(f"lax.{op}", ("x", "AXES", *how, groups), ("lax", "groups_along"))
 
@@ -208,40 +221,43 @@ class Blocks:
         changes = changes_of(before, after)
         if changes == ():
             op = f"p{step.reduction.operator}"
-            made = self._collective(op, pairs_of(step.reduction.terms), [])
-            return Block((made,), self._everywhere(2 * (size * (count - 1) // count)))
-        if changes is None or self.axes is None or not all(change.fits for change in changes):
+            terms = pairs_of(step.reduction.terms)
+            made = self._collective(before.mesh, op, terms, [])
+            asked = self._ask(before.mesh, "all-reduce", math.prod(after.local_shape), terms)
+            received = self._everywhere(2 * (size * (count - 1) // count))
+            return Block((made,), received, asked=(asked,))
+        if changes is None or not all(change.fits for change in changes):
             return self._by_boxes(number, step)
         (change,) = changes
-        scattered = self._scattered(step.reduction, change)
-        return self._tight(number, step, scattered, size * (count - 1), step.is_even)
+        scattered = _padded(list(before.local_shape), before, after)
+        scattered += self._scattered(step.reduction, change)
+        elements = math.prod(after.local_shape)
+        asked = self._ask(before.mesh, "reduce-scatter", elements, change.digits)
+        if step.reduction.operator != "sum":
+            asked = self._ask(before.mesh, "all-to-all", elements * count, change.digits)
+        return self._block(scattered, [asked])
 
     def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
         """Return a reduce-scatter: one collective for sums; for the others every device gets all
         terms of its shard, one after the other along a new dimension, and reduces them."""
-        axis = change.axis
+        axis, mesh = change.axis, reduction.before.mesh
         if reduction.operator == "sum":
             how = [f"scatter_dimension={axis}", "tiled=True"]
-            return [self._collective("psum_scatter", change.digits, how)]
+            return [self._collective(mesh, "psum_scatter", change.digits, how)]
         shape = list(reduction.after.local_shape)
         extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
         how = [f"split_axis={axis}", f"concat_axis={axis}"]
         return [
             Statement("x.reshape", extents),
-            self._collective("all_to_all", change.digits, how),
+            self._collective(mesh, "all_to_all", change.digits, how),
             Statement(f"jnp.{reduction.operator}", ("x", f"axis={axis}"), ("jnp",)),
         ]
 
-    def _tight(
-        self, number: int, step: Step, made: list[Statement], nbytes: int, even: bool
-    ) -> Block:
-        """Return the collective, unless it moves so much padding that boxes are better."""
-        if not even:
-            exact = self._received(step)
-            total = exact.sum() * (1 + MOST_PADDING)
-            if nbytes > exact.max() * (1 + MOST_PADDING) or nbytes * self.ids.size > total:
-                return self._by_boxes(number, step)
-        return Block(tuple(made), self._everywhere(nbytes))
+    def _block(self, made: list[Statement], asked: list[Collective]) -> Block:
+        nbytes = sum(
+            received_by(each.op, each.ends, each.nbytes, self.ids.size)[0] for each in asked
+        )
+        return Block(tuple(made), self._everywhere(nbytes), asked=tuple(asked))
 
     def _everywhere(self, nbytes: int) -> Integers:
         return np.full(self.ids.size, nbytes, dtype=np.int64)
@@ -267,7 +283,7 @@ class Blocks:
             empty = self.empty
         named += [f"empty={empty.text}"] if empty != ZERO else []
         moved = Statement("moved_by_boxes", tuple(named), (*uses, *empty.uses))
-        return Block((moved,), self._received(step), boxes, empty == ZERO)
+        return Block((moved,), self._received(step), boxes, is_padded=empty == ZERO)
 
 
 def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:
@@ -284,7 +300,20 @@ def _only_places(before: Layout, after: Layout) -> bool:
     return stays and bool(_new(before, after))
 
 
-def _moves(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
+def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
+    """Return what makes dimensions that are to be cut as long as their parts together; `shape`
+    becomes that of the result."""
+    sides = before.dims[before.hidden :], after.dims[after.hidden :]
+    ends = []
+    for axis, (old, new) in enumerate(zip(*sides, strict=True)):
+        size = max(shape[axis], new.size * (new.parts // old.parts))
+        ends.append((0, size - shape[axis]))
+        shape[axis] = size
+    pad = Statement("jnp.pad", ("x", str(tuple(ends))), ("jnp",))
+    return [pad] if any(end for _, end in ends) else []
+
+
+def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
     """Return the collectives that an exchange is; None where shards do not fit into one another,
     or where terms of sums change places too."""
     changes = changes_of(before, after)
@@ -317,72 +346,10 @@ def _change(axis: int, before: DimLayout, after: DimLayout) -> StepChange | None
         return None
     if not digits:
         return StepChange(axis, (), is_new, fits=True) if small.levels == large.levels else None
-    whole = large.parts == 1 and not is_new
-    count = small.parts // large.parts
-    flat = small.is_flat and large.is_flat
-    return StepChange(axis, digits, is_new, flat and (whole or small.size * count == large.size))
-
-
-def boxes_of(step: Step, source: Mesh) -> StepBoxes:
-    """Return a step in boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
-    if isinstance(step, ReduceStep):
-        before, after = step.reduction.before, step.reduction.after
-        own = pairs_of((*before.free, *step.reduction.kept))
-        sides = _cuts(before.dims[before.hidden :]), _cuts(after.dims[after.hidden :])
-        return StepBoxes(*sides, (own, own, 1, 0, 1), _ids_of(before, after, source))
-    before, after, rule = step.exchange.source, step.exchange.target, step.exchange.rule
-    own = pairs_of(before.free)
-    receiver = own if rule.kind == "own" else pairs_of(after.free)
-    senders = own, receiver, rule.pieces, rule.cut, rule.unit
-    return StepBoxes(_cuts(before.dims), _cuts(after.dims), senders, _ids_of(before, after, source))
-
-
-def _ids_of(before: Layout, after: Layout, source: Mesh) -> tuple[str, str]:
-    first, second = (
-        "SOURCE_IDS" if same_devices(layout.mesh, source) else "TARGET_IDS"
-        for layout in (before, after)
-    )
-    return first, second
-
-
-def _cuts(dims: tuple[DimLayout, ...]) -> tuple[tuple[int, tuple[Digits, ...]], ...]:
-    return tuple((dim.extent, tuple(_levels(dim))) for dim in dims)
-
-
-def _levels(dim: DimLayout) -> Iterator[Digits]:
-    """Yield the digits of each cut, the outermost first."""
-    if dim.is_flat:
-        yield pairs_of(dim.digits)
-        return
-    for digit in dim.axis_digits:
-        if digit.size > 1:
-            yield ((digit.stride, digit.size),)
-
-
-def layouts_of(step: Step) -> tuple[Layout, Layout]:
-    """Return the layouts before and after a step."""
-    if isinstance(step, ReduceStep):
-        return step.reduction.before, step.reduction.after
-    return step.exchange.source, step.exchange.target
-
-
-def pairs_of(digits: tuple[Digit, ...]) -> Digits:
-    """Return digits as pairs (stride, size)."""
-    return tuple((digit.stride, digit.size) for digit in digits)
+    return StepChange(axis, digits, is_new, dims_fit(before, after))
 
 
 def quoted(names: tuple[str, ...] | None) -> str:
     """Return axis names as a Python expression."""
     texts = [f'"{name}"' for name in names or ()]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
-
-
-def called(function: str, arguments: list[str]) -> list[str]:
-    """Return a call for one indentation, as a formatter breaks it."""
-    room = WIDTH - len(INDENT)
-    joined = ", ".join(arguments)
-    if len(f"{function}({joined})") <= room:
-        return [f"{function}({joined})"]
-    if len(INDENT + joined) <= room:
-        return [f"{function}(", INDENT + joined, ")"]
-    return [f"{function}(", *(f"{INDENT}{argument}," for argument in arguments), ")"]

@@ -18,16 +18,13 @@ from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
 from shardwright.codegen.backends.jax_host import LIBRARIES, HostText, host_text, short_dims
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.backends.jax_xla.steps.blocks import (
-    ZERO,
     Block,
     Blocks,
-    OwnName,
-    PythonValue,
-    layouts_of,
-    pairs_of,
     quoted,
 )
+from shardwright.codegen.backends.jax_xla.steps.boxes import pairs_of
 from shardwright.codegen.backends.jax_xla.steps.docstring import step_facts
+from shardwright.codegen.backends.jax_xla.steps.statements import ZERO, OwnName, PythonValue
 from shardwright.codegen.emit.context import (
     ModuleText,
     Said,
@@ -39,6 +36,7 @@ from shardwright.codegen.emit.context import (
 from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.emit.index_functions import box_functions
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.axes import AxisRef

@@ -25,6 +25,7 @@ from shardwright.codegen.compile import hlo, memory
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.compile.saving import lines_of, save
+from shardwright.codegen.planner.xla import collectives
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 
@@ -102,7 +103,7 @@ def compile_xla(module: ModuleType, job: Job) -> TpuCode:
         return jnp.pad(x, [(0, to - size) for size, to in zip(shape, padded, strict=True)])
 
     argument = _argument(module, module.PADDED_SOURCE_SHAPE, module.source_sharding(source))
-    return _compiled(_Program(moved, argument, module.target_sharding(target)))
+    return _compiled(_Program(moved, argument, module.target_sharding(target)), keeps_moves=True)
 
 
 def _whole(module: ModuleType, topology: str) -> _Program:
@@ -134,7 +135,7 @@ def _argument(module: ModuleType, shape: tuple[int, ...], sharding: Any) -> jax.
     return jax.ShapeDtypeStruct(shape, module.DTYPE, sharding=sharding)
 
 
-def _compiled(program: _Program) -> TpuCode:
+def _compiled(program: _Program, keeps_moves: bool = False) -> TpuCode:
     # What JAX traced for an earlier program, perhaps with other widths of integers, is no help.
     jax.clear_caches()
     start = time.perf_counter()
@@ -143,13 +144,15 @@ def _compiled(program: _Program) -> TpuCode:
     compiled = lowered.compile()
     compiled_at = time.perf_counter()
     sizes, text = compiled.memory_analysis(), compiled.as_text()
+    devices = len(program.argument.sharding.device_set)
     return TpuCode(
         lower_seconds=lowered_at - start,
         compile_seconds=compiled_at - lowered_at,
         code_bytes=sizes.generated_code_size_in_bytes,
         temporary_bytes=sizes.temp_size_in_bytes,
         vmem_bytes=hlo.vmem_bytes(text),
-        wire_bytes=hlo.received_bytes(text, len(program.argument.sharding.device_set)),
+        wire_bytes=hlo.received_bytes(text, devices),
+        moves=tuple(collectives(text, devices)) if keeps_moves else (),
     )
 
 

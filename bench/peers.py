@@ -1,0 +1,165 @@
+"""What Shardy's passes and XLA do for a reshard, priced by the model that our plans are priced by.
+
+A peer runs in a process of its own: Shardy's pass may abort it, and XLA's devices are as many as it
+is started with. Shardy's sequence is that of `sdy-reshard-to-collectives` in jaxlib, with the
+canonical patterns of its collectives; XLA's are the collectives of the compiled identity.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib import metadata
+from typing import Any
+
+import shardwright as sw
+from shardwright.codegen.planner.basis.bound import Estimates
+from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.planner.basis.graph import Basis, product_of, state_of
+from shardwright.codegen.planner.basis.permutes import Permutes
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.planner.xla import XlaCollectives
+from shardwright.codegen.planner.xla_cost import seconds_of
+from shardwright.codegen.spec.description import Description
+from shardwright.ir import AxisRef, Mesh
+from shardwright.ir.exchange import ids_of
+
+PASSES = ("func.func(sdy-reshard-to-collectives)", "canonicalize{enable-patterns=sdy-collective}")
+_STEP = re.compile(r"sdy\.(\w+) (.*?)%\w+ out_sharding=<@mesh, (\[.*\])> :")
+_AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
+
+
+@dataclass(frozen=True)
+class PeerStep:
+    """A step of a peer: what it is called, over which axes, and the sharding after it."""
+
+    op: str
+    axes: str
+    after: str
+
+
+def versions() -> str:
+    """Return when a table is made, and with which versions of the peers."""
+    names = ("jax", "jaxlib", "numpy")
+    found = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    return f"Made on {date.today().isoformat()} with {found}."
+
+
+def by_shardy(reshards: Sequence[sw.Reshard]) -> list[tuple[PeerStep, ...] | None]:
+    """Return the steps of Shardy's pass for each reshard; None where the pass makes an op that is
+    not well-formed, or steps that lead to another sharding."""
+    asked = [[str(r.source.mesh), r.shape, str(r.source), str(r.target)] for r in reshards]
+    lines = _answers(["-m", "bench.peers"], [json.dumps(each) for each in asked])
+    return [_led(r, json.loads(line)) for r, line in zip(reshards, lines, strict=True)]
+
+
+def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep, ...] | None:
+    """Return the steps that an answer has, if they lead to the target."""
+    if answer is None:
+        return None
+    steps, last = tuple(PeerStep(*step) for step in answer), reshard.source
+    if steps:
+        last = reshard.source.mesh.sharding(steps[-1].after)
+    return steps if state_of(last, 0) == state_of(reshard.target, 0) else None
+
+
+def by_xla(reshards: Sequence[sw.Reshard]) -> list[XlaCollectives]:
+    """Return what XLA compiles the identity between the shardings of each reshard to."""
+    worker = "from shardwright.codegen.planner.xla import main; main()"
+    lines = [json.dumps(Description.of(r, "asked").to_dict()) for r in reshards]
+    devices = max(r.source.mesh.size for r in reshards)
+    flag = f"--xla_force_host_platform_device_count={devices}"
+    found = _answers(["-c", worker], lines, JAX_PLATFORMS="cpu", XLA_FLAGS=flag)
+    return [XlaCollectives.from_json(line) for line in found]
+
+
+def shardy_seconds(reshard: sw.Reshard, steps: Sequence[PeerStep], topology: str) -> float:
+    """Return what Shardy's steps take, each priced as a step of the basis."""
+    basis = Basis(reshard)
+    estimates = Estimates(basis, network_of(reshard, topology))
+    permutes, mesh = Permutes(basis, estimates), reshard.source.mesh
+    state, total = basis.start, 0.0
+    for step in steps:
+        after = state_of(mesh.sharding(step.after), 0)
+        if step.op == "collective_permute":
+            total += float(permutes.seconds(state, permutes.choice([after]).receivers)[0])
+        elif step.op != "all_slice":
+            digits = tuple(sorted(_digits(mesh, step.axes), reverse=True))
+            total += estimates.price(step.op, 0, digits, product_of(state))
+        state = after
+    if state != basis.goal:
+        raise AssertionError(f"Shardy ends at {state}, not at {basis.goal}")
+    return total
+
+
+def xla_seconds(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> float:
+    """Return what XLA's collectives take, one after another."""
+    return seconds_of(found.moves, network, ids_of(reshard.source.mesh))
+
+
+def _digits(mesh: Mesh, text: str) -> Digits:
+    refs = (
+        AxisRef(name, int(pre), int(size)) if pre else AxisRef(name)
+        for name, pre, size in _AXIS.findall(text)
+    )
+    return tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
+
+
+def _answers(words: list[str], lines: Sequence[str], **environment: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *words],
+        input="\n".join(lines) + "\n",
+        text=True,
+        check=False,
+        capture_output=True,
+        env=os.environ | environment,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return done.stdout.splitlines()
+
+
+def _steps(context: Any, mesh: str, shape: list[int], source: str, target: str) -> Any:
+    """Return the ops of the pass, None where it fails."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.passmanager import PassManager
+
+    tensor = f"tensor<{''.join(f'{extent}x' for extent in shape)}f32>"
+    text = f"""
+      sdy.mesh @mesh = {mesh}
+      func.func @main(%a: {tensor} {{sdy.sharding = #sdy.sharding<@mesh, {source}>}}) -> {tensor} {{
+        %0 = sdy.reshard %a <@mesh, {target}> : {tensor}
+        return %0 : {tensor}
+      }}"""
+    with context, ir.Location.unknown():
+        module = ir.Module.parse(text)
+        try:
+            for one in PASSES:
+                PassManager.parse(f"builtin.module({one})").run(module.operation)
+        except ir.MLIRError:
+            return None
+    ops = [line for line in str(module).splitlines() if " = sdy." in line]
+    found = [_STEP.search(op) for op in ops if "sdy.mesh" not in op]
+    if None in found:
+        raise ValueError(f"an op that is not known, in {ops}")
+    return [match.groups() for match in found if match is not None]
+
+
+def serve() -> None:
+    """Answer a reshard a line with its steps as JSON."""
+    from jax._src.interpreters import mlir
+
+    context = mlir.make_ir_context()
+    for line in sys.stdin:
+        print(json.dumps(_steps(context, *json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

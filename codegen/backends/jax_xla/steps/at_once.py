@@ -1,0 +1,92 @@
+"""Gathers and all-to-alls of several dimensions as one collective each.
+
+What travels stands along one dimension, the first, by the digits of the devices in order: before
+and after it dimensions are split and turned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shardwright.codegen.backends.jax_xla.steps.statements import Statement
+from shardwright.codegen.planner.basis.digits import Digits
+
+Ask = Callable[[str, Digits, list[str]], Statement]
+"""What makes a collective of its name, digits and arguments."""
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """The minor-most digits that a dimension has gained (`is_new`) or lost."""
+
+    axis: int
+    digits: Digits
+    is_new: bool
+    fits: bool  # whether the smaller shards lie at multiples of their size in the larger ones
+
+    @property
+    def count(self) -> int:
+        """How many small shards a large one has."""
+        return math.prod(size for _, size in self.digits)
+
+
+def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> list[Statement]:
+    """Return one all-gather of shards of a shape along several dimensions: shards arrive one
+    after another along a new one, by the digits in order; each goes to its place. `shape`
+    becomes that of the result."""
+    counts, rank = [change.count for change in changes], len(shape)
+    split, order = [*counts, *shape], list[int]()
+    places = {change.axis: number for number, change in enumerate(changes)}
+    for axis in range(rank):
+        order += [places[axis]] if axis in places else []
+        order.append(len(counts) + axis)
+    for change in changes:
+        shape[change.axis] *= change.count
+    digits = tuple(pair for change in changes for pair in change.digits)
+    return [
+        ask("all_gather", digits, ["axis=0"]),
+        *turned(split, order, shape),
+    ]
+
+
+def exchanged(
+    ask: Ask, pairs: tuple[tuple[int, StepChange], ...], shape: list[int]
+) -> list[Statement]:
+    """Return one all-to-all that moves digits between several pairs of dimensions, (the one that
+    gains, lost): parts for every device stand one after another along the first dimension, as those
+    that arrive do. `shape` becomes that of the result."""
+    counts, rank = [old.count for _, old in pairs], len(shape)
+    losing = {old.axis: number for number, (_, old) in enumerate(pairs)}
+    split, front = list[int](), [0] * len(pairs)
+    for axis in range(rank):
+        for number, (gaining, old) in enumerate(pairs):
+            if gaining == axis:
+                front[number] = len(split)
+                split.append(old.count)
+                shape[axis] //= old.count
+        split.append(shape[axis])
+    order = [*front, *(place for place in range(len(split)) if place not in front)]
+    rows, parts = [math.prod(counts), *shape], [*counts, *shape]
+    back = list[int]()
+    for axis in range(rank):
+        back += [losing[axis]] if axis in losing else []
+        back.append(len(counts) + axis)
+        shape[axis] *= counts[losing[axis]] if axis in losing else 1
+    digits = tuple(pair for _, old in pairs for pair in old.digits)
+    how = ["split_axis=0", "concat_axis=0", "tiled=True"]
+    return [
+        *turned(split, order, rows),
+        ask("all_to_all", digits, how),
+        *turned(parts, back, shape),
+    ]
+
+
+def turned(split: list[int], order: list[int], shape: list[int]) -> list[Statement]:
+    """Return what makes an array of a shape of one with its dimensions split and in another
+    order."""
+    return [
+        Statement(f"x.{name}", tuple(map(str, numbers)))
+        for name, numbers in (("reshape", split), ("transpose", order), ("reshape", shape))
+    ]

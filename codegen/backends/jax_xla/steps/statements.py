@@ -1,0 +1,42 @@
+"""Statements of a step, and how they print."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shardwright.codegen.emit.python_text import called
+
+OwnName = Literal[
+    "number_of", "groups_along", "sends_along", "moved_by_boxes", "EMPTY", "jnp", "lax"
+]
+"""Functions of support, constants of the module, and libraries."""
+
+
+@dataclass(frozen=True)
+class PythonValue:
+    """A Python expression, and what it uses."""
+
+    text: str
+    uses: tuple[OwnName, ...] = ()
+
+
+ZERO = PythonValue("0")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`x = function(arguments)`, or `x = x` without a function; `uses`: what
+    its arguments need, and the function where that is one of support or a library; `name`: what it
+    makes beside `x`, for the next one."""
+
+    function: str
+    arguments: tuple[str, ...]
+    uses: tuple[OwnName, ...] = ()
+    name: str = ""
+
+    def lines(self, name: str) -> list[str]:
+        """Return the statement with another name in the place of the first `x`."""
+        if not self.function:
+            return [f"{name} = x"]
+        return called(f"{self.name or name} = {self.function}", list(self.arguments), indents=1)

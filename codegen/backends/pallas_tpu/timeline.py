@@ -1,0 +1,97 @@
+"""What a TPU module does, stage by stage: what its kernels send and what XLA copies beside them.
+
+HBM is counted a device, on average over all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import assert_never
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.figures import Figures
+from shardwright.codegen.backends.pallas_tpu.pieces import Sums
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices, grid_of
+from shardwright.codegen.backends.pallas_tpu.windows import Windows
+from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.planner.network.flows import flows
+from shardwright.codegen.planner.network.links import Flows
+from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.plan import Plan, direct_of
+
+
+def timeline(plan: Plan) -> Timeline:
+    """Return the stages of the module of a direct plan."""
+    direct = direct_of(plan)
+    choice, exchange = cheapest(direct.once(choices)), as_vectors(direct.exchange)
+    form, figures, devices = choice.form, choice.figures, exchange.ranks.size
+    sums, ids = exchange.once(Sums), exchange.ranks
+    stages: list[Stage] = []
+    if figures.relayout_bytes:
+        stages.append(Copies("XLA lays shards out", figures.relayout_bytes / devices))
+    match form:
+        case Direct() | Windows() | Slots():
+            stages += _sent(form, figures, sums, devices)
+        case Routed():
+            grid = direct.once(grid_of)
+            assert grid is not None
+            stages += _routed(form, figures, grid.ids)
+        case _:
+            assert_never(form)
+    return Timeline(tuple(stages), ids)
+
+
+def _sent(
+    form: Direct | Windows | Slots, figures: Figures, sums: Sums, devices: int
+) -> Iterator[Stage]:
+    """Yield what comes before the kernel that sends, that, and what comes after it."""
+    exchange, itemsize = sums.exchange, form.itemsize
+    sends = partial(flows, exchange, itemsize, form.taken)
+    result = 2 * itemsize * math.prod(exchange.target.local_shape)
+    match form:
+        case Direct():
+            yield Sends("tiles by DMA", sends, figures.hbm_bytes / devices)
+            if figures.wire_bytes:
+                yield Copies("XLA copies the result", result)
+        case Windows():
+            first, after = form.traffic(sums)
+            yield Sends("chunks of tiles", sends, first / devices)
+            yield Copies("the result from the staging area", after / devices)
+        case Slots():
+            first, within, after = form.traffic(sums)
+            yield Copies("XLA packs slots", first / devices)
+            yield Sends("slots by DMA", sends, within / devices)
+            yield Copies("XLA unpacks slots", after / devices)
+        case _:
+            assert_never(form)
+
+
+def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
+    """Yield the rounds: in each, every device sends what it has for one hop."""
+    slot, devices = form.slot, ids.size
+    moved = 2 * form.itemsize * form.sent
+    rest = figures.hbm_bytes / devices - moved
+    yield Copies("XLA packs slots and unpacks them", rest)
+    carried = iter(form.schedule.carried)
+    for number, each in enumerate(form.schedule.rounds, 1):
+        sizes = [form.itemsize * slot.sent(n) for n in itertools.islice(carried, len(each.moves))]
+        sends = partial(_hops, each, ids, tuple(sizes))
+        what = f"round {number} of {len(form.schedule.rounds)}"
+        yield Sends(what, sends, 2.0 * sum(sizes))
+
+
+def _hops(each: Round, ids: Integers, sizes: tuple[int, ...]) -> Iterator[Flows]:
+    """Yield what all devices send in a round, a slot a message."""
+    device = np.arange(ids.size)
+    sender, receiver = ids[device], ids[each.hop.to(device)]
+    for size in sizes:
+        yield Flows(sender, receiver, np.full(ids.size, float(size)))

@@ -1,0 +1,66 @@
+"""What a Triton module does under `torch.distributed`, stage by stage.
+
+Within a host peers' shards are read directly: the shard is staged in symmetric memory (a caller may
+spare that: `symmetric_source`), all meet at a barrier, every device pulls its tiles, and all meet
+again. Between hosts, and where the topology does not say what a host is, tiles are packed,
+exchanged by `all_to_all_single`, and unpacked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.hardware.topology import Hierarchical, Torus
+from shardwright.codegen.planner.network.flows import flows
+from shardwright.codegen.planner.network.links import Flows
+from shardwright.codegen.planner.network.timeline import Copies, Sends, Timeline
+from shardwright.ir.arrays import Integers
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.plan import DirectPlan, Plan, direct_of
+
+
+def timeline(plan: Plan) -> Timeline:
+    """Return the stages of the module of a direct plan."""
+    direct = direct_of(plan)
+    exchange, itemsize = direct.exchange, DTYPES[plan.reshard.dtype]
+    ids = exchange.ranks
+    source, target = (
+        2 * itemsize * math.prod(layout.local_shape)
+        for layout in (exchange.source, exchange.target)
+    )
+    sends = partial(flows, exchange, itemsize)
+    if _is_one_host(direct, ids):
+        meet = Sends("a barrier", partial(_next, ids))
+        pull = Sends("each device pulls its tiles", sends, target)
+        return Timeline((Copies("shards to symmetric memory", source), meet, pull, meet), ids)
+    sent = 2 * plan.traffic.sent_max
+    stages = (
+        Copies("tiles are packed", sent),
+        Sends("all_to_all_single", sends),
+        Copies("tiles are unpacked", target),
+    )
+    return Timeline(stages, ids)
+
+
+def _next(ids: Integers) -> Iterator[Flows]:
+    """Yield a message of no bytes from every device to the next."""
+    if ids.size > 1:
+        yield Flows(ids, np.roll(ids, -1), np.zeros(ids.size))
+
+
+def _is_one_host(plan: DirectPlan, ids: Integers) -> bool:
+    """Return whether all devices are on one host; without a topology they are taken to be."""
+    if plan.prediction is None:
+        return True
+    match topology_of(plan.prediction.topology):
+        case Hierarchical(host_size=size):
+            return bool((ids // size == ids[0] // size).all())
+        case Torus():
+            return False
+        case _:
+            return True

@@ -1,0 +1,143 @@
+"""`shardwright plan --explain`: the model's terms for a plan, and what the alternatives cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from shardwright.codegen.cli.tables import console
+from shardwright.ir.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shardwright.codegen.emit.verdict import Priced
+    from shardwright.codegen.planner.network.links import Network
+    from shardwright.codegen.planner.xla import XlaCollectives
+    from shardwright.codegen.spec.description import Description
+    from shardwright.ir.plan import Plan
+    from shardwright.ir.reshard import Reshard
+
+# Beyond so many devices XLA takes too long to be asked for a line.
+ASKED_DEVICES = 64
+
+TERMS = """\
+A stage lasts as long as its busiest link: messages x latency + bytes / bandwidth; copies in HBM as
+long as their bytes over its bandwidth. Stages follow one another. Collectives of a platform's
+library are priced at their best: rings along the axes of the topology, or doubling."""
+
+
+def asked_xla(reshard: Reshard) -> XlaCollectives | None:
+    """Return what XLA does by itself, where it can be asked."""
+    from shardwright.codegen.planner.compare import xla_plan
+
+    if reshard.source.mesh.size > ASKED_DEVICES:
+        return None
+    found = xla_plan(reshard)
+    return None if isinstance(found, str) else found
+
+
+def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
+    """Return what is best on the topology that is asked for, a line for each backend."""
+    from shardwright.codegen.emit.verdict import peer_of, verdict
+    from shardwright.codegen.hardware.presets import name_of
+    from shardwright.codegen.planner.plan import network_of
+
+    assert description.topology is not None
+    network = network_of(plan.reshard, description.topology)
+    peer, where = peer_of(plan, network, asked_xla(plan.reshard)), name_of(network.topology)
+    return tuple(
+        _whose(one, made, plan) + verdict(one, made, peer, where)
+        for one, made in _modules(plan, description, network)
+    )
+
+
+def _whose(one: Priced, made: Plan, plan: Plan) -> str:
+    """Return which other plan a line is of, if it is."""
+    if made is plan:
+        return ""
+    return f"with --backends {one.backend}, {made.strategy} ({made.ops or 'no steps'}), "
+
+
+def explain(plan: Plan, description: Description) -> None:
+    """Print the stages of every module with the model's terms, and what each alternative takes."""
+    from shardwright.codegen.planner.plan import default_network, network_of
+
+    reshard, topology = plan.reshard, description.topology
+    network = network_of(reshard, topology) if topology else default_network(reshard)
+    print(TERMS)
+    print(f"on {network.topology}")
+    for one, _ in _modules(plan, description, network):
+        console().print(_stages(one))
+    console().print(_alternatives(reshard, description, network))
+
+
+def _modules(
+    plan: Plan, description: Description, network: Network
+) -> Iterator[tuple[Priced, Plan]]:
+    """Yield what modules of the plan take; of other backends, where the choice is `auto`, those of
+    the plan that each would have."""
+    from shardwright.codegen.backends.registry import NAMES
+    from shardwright.codegen.emit.choice import plan as plan_of
+    from shardwright.codegen.emit.verdict import backends_on, priced
+
+    for name in backends_on(network.topology, NAMES):
+        made = plan
+        if description.strategy == "auto" and name not in description.backends:
+            limit, topology = description.memory_limit, description.topology
+            own = plan_of(plan.reshard, topology=topology, memory_limit=limit, backends=(name,))
+            made = plan if own == plan else own
+        yield from ((one, made) for one in priced(made, (name,), network))
+
+
+def _stages(one: Priced) -> Table:
+    from rich.table import Table
+
+    cost = one.cost
+    title = f"{one.backend}: {cost.seconds:.3g} seconds, {cost.wire_bytes:,} bytes on the wire"
+    table = Table("stage", title=title)
+    for heading in ("seconds", "busiest link: bytes", "messages", "HBM bytes"):
+        table.add_column(heading, justify="right")
+    for stage in cost.stages:
+        link = "library" if stage.link_bytes is None else f"{stage.link_bytes:,.0f}"
+        messages = "" if stage.messages is None else f"{stage.messages:g}"
+        copied = f"{stage.copied:,.0f}" if stage.copied else ""
+        table.add_row(stage.what, f"{stage.seconds:.3g}", link, messages, copied)
+    return table
+
+
+def _alternatives(reshard: Reshard, description: Description, network: Network) -> Table:
+    from rich.table import Table
+
+    table = Table("alternative", "steps", "seconds", "as emitted", title="What else there is")
+    for row in _rows(reshard, description.memory_limit, network):
+        table.add_row(*row)
+    return table
+
+
+def _rows(
+    reshard: Reshard, limit: int | None, network: Network
+) -> Iterator[tuple[str, str, str, str]]:
+    from shardwright.codegen.backends.registry import NAMES
+    from shardwright.codegen.emit.verdict import priced
+    from shardwright.codegen.planner.plan import STRATEGIES, plan
+    from shardwright.codegen.planner.xla_cost import seconds_of
+    from shardwright.ir.exchange import ids_of
+
+    for strategy in STRATEGIES[1:]:
+        try:
+            made = plan(reshard, strategy, topology=network.topology, memory_limit=limit)
+        except InputError as error:
+            yield strategy, error.rule, "", ""
+            continue
+        assert made.prediction is not None
+        each = (f"{o.backend} {o.cost.seconds:.3g}" for o in priced(made, NAMES, network))
+        steps = zip(made.listed(), made.prediction.step_seconds, strict=True)
+        said = ", ".join(f"{step.op} {seconds:.3g}" for step, seconds in steps)
+        yield strategy, said or "none", f"{made.prediction.seconds:.3g}", ", ".join(each)
+    found = asked_xla(reshard)
+    if found is None:
+        yield "XLA", "not asked", "", ""
+        return
+    seconds = seconds_of(found.moves, network, ids_of(reshard.source.mesh))
+    yield "XLA", found.steps, f"{seconds:.3g}", ""

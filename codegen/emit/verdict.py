@@ -1,0 +1,182 @@
+"""What modules take on a topology, and what that is worth beside what others do.
+
+A module's seconds are those of its timeline (`planner/network/timeline.py`). Beside it stands
+XLA's own plan, where it was asked; else the best sequence of collectives, the basis plan, than
+which neither XLA's nor Shardy's has been found to be cheaper (`tests/planner/test_peers.py`). All
+are priced by one model. A verdict is one line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.hardware.presets import name_of
+from shardwright.codegen.hardware.topology import Topology, Torus
+from shardwright.codegen.planner.basis.plan import plan_basis
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.network.timeline import TimelineCost, cost_of
+from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.planner.xla import XlaCollectives
+from shardwright.codegen.planner.xla_cost import seconds_of
+from shardwright.ir.errors import InputError
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.plan import Plan, SteppedPlan
+from shardwright.ir.reshard import Reshard
+
+# Plans within this part of each other are as fast.
+AS_FAST = 0.05
+# Below so many bytes a ratio to the least says nothing: it is padding of a small tensor.
+TOLD_AS_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What another way takes: seconds, whose it is, its steps in words, and what does it."""
+
+    name: str
+    seconds: float
+    steps: str
+    does_it: str
+
+
+@dataclass(frozen=True)
+class Priced:
+    """What the module of a backend takes on a topology."""
+
+    backend: str
+    cost: TimelineCost
+
+
+def backends_on(topology: Topology, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the backends whose modules run on such a topology."""
+    torus = isinstance(topology, Torus)
+    found = (registry.backend(name) for name in names)
+    return tuple(each.name for each in found if each.on_torus in (None, torus))
+
+
+def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, ...]:
+    """Return what the modules of a plan take, of the backends that run there and take the plan."""
+    found = []
+    for name in backends_on(network.topology, names):
+        backend = registry.backend(name)
+        if plan.strategy in backend.executes:
+            try:
+                backend.refuse(plan)
+            except InputError:
+                continue
+            found.append(Priced(name, cost_of(backend.timeline(plan), network)))
+    return tuple(found)
+
+
+def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float]:
+    """Return what prices plans by the modules of some backends: the slowest of them."""
+
+    def price(plan: Plan) -> float:
+        found = priced(plan, names, network)
+        if found:
+            return max(each.cost.seconds for each in found)
+        return plan.prediction.seconds if plan.prediction else math.inf
+
+    return price
+
+
+def xla_peer(reshard: Reshard, found: XlaCollectives, network: Network) -> Peer:
+    """Return XLA's own plan as a peer."""
+    seconds = seconds_of(found.moves, network, ids_of(reshard.source.mesh))
+    return Peer("XLA's own plan", seconds, found.steps, "`jax.device_put` will do")
+
+
+def collectives_peer(plan: Plan, network: Network) -> Peer | None:
+    """Return the best sequence of collectives for a plan's reshard as a peer; None where there is
+    none."""
+    try:
+        made = _best_sequence(plan, network)
+    except InputError:
+        return None
+    name = "the best sequence of collectives, which is no slower than XLA's own"
+    return Peer(name, made.prediction.seconds, made.ops or "none", "`jax.device_put` may do")
+
+
+def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
+    """Return the plan itself where it was searched for on that network without a limit, so that
+    it is not searched for again; else the basis plan. Raises InputError where there is none."""
+    if isinstance(plan, SteppedPlan):
+        said = plan.prediction
+        if said.topology == str(network.topology) and said.memory_bytes is None:
+            return plan
+    return plan_basis(plan.reshard, network)
+
+
+def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
+    """Return in one line what is best, and by how much; `peer`: None where no collectives do it."""
+    moved, took = moved_text(ours.cost.wire_bytes, plan), ours.cost.seconds
+    line = f"{ours.backend}: {took:.3g} seconds on {where}"
+    if peer is None:
+        return f"{line}, what no collectives do; {moved}"
+    took_there = peer.seconds
+    if not took and not took_there:
+        return f"{ours.backend}: nothing moves; {peer.does_it}"
+    if took_there > (1 + AS_FAST) * took:
+        times = f"{took_there / took:.1f} times as fast as {peer.name} ({peer.steps})"
+        return f"{line}, {times}; {moved}"
+    if took <= (1 + AS_FAST) * took_there:
+        return f"{line}, as fast as {peer.name}; {peer.does_it}; {moved}"
+    better = f"better, {took / took_there:.1f} times as fast, is {peer.name} ({peer.steps})"
+    return f"{line}; {better}; {peer.does_it}; {moved}"
+
+
+def moved_text(wire_bytes: int, plan: Plan) -> str:
+    """Return bytes on the wire beside the least, and what of them is beyond the plan's own."""
+    least, exact = plan.traffic.bound_received_max, plan.traffic.received_max
+    more = wire_bytes - exact
+    beyond = f", {more:,} of them padding or passed on" if more > 0 else ""
+    if wire_bytes < TOLD_AS_BYTES or not least:
+        return f"moves {wire_bytes:,} bytes, {least:,} at least{beyond}"
+    return f"moves {wire_bytes / least:.2f} of the least{beyond}"
+
+
+def peer_of(plan: Plan, network: Network, found: XlaCollectives | None) -> Peer | None:
+    """Return what a plan stands beside; `found`: what XLA does, where it was asked."""
+    if found is not None:
+        return xla_peer(plan.reshard, found, network)
+    return collectives_peer(plan, network)
+
+
+def verdicts(
+    plan: Plan, names: Iterable[str], topology: str | Topology, found: XlaCollectives | None
+) -> tuple[str, ...]:
+    """Return a line for each backend; `found`: what XLA does, where it was asked."""
+    network = network_of(plan.reshard, topology)
+    peer, where = peer_of(plan, network, found), name_of(network.topology)
+    return tuple(verdict(one, plan, peer, where) for one in priced(plan, names, network))
+
+
+def page_lines(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
+    """Return what a review page says of the seconds of modules and of what these are worth; nothing
+    without a topology.
+
+    XLA is not asked for it: a page is the same whatever is installed.
+    """
+    if plan.prediction is None or plan.reshard.adds:
+        return ()
+    topology, names = plan.prediction.topology, tuple(names)
+    network = network_of(plan.reshard, topology)
+    took = (
+        f"{one.backend}, stage by stage in seconds: {_stages(one.cost)}"
+        for one in priced(plan, names, network)
+    )
+    return (*verdicts(plan, names, topology, None), *took)
+
+
+def _stages(cost: TimelineCost) -> str:
+    """Return the stages with their seconds, equal neighbours once."""
+    said = ((stage.what, f"{stage.seconds:.3g}") for stage in cost.stages)
+    groups = ((each, len(list(same))) for each, same in itertools.groupby(said))
+    return "; ".join(
+        f"{what} {seconds}" + (f", {count} times" if count > 1 else "")
+        for (what, seconds), count in groups
+    )

@@ -1,0 +1,126 @@
+"""Steps whose shards do not fit into one another, and what they take.
+
+A step is one collective of padded shards where small shards lie at multiples of their size in the
+larger ones: 10 elements are 5 and 5 in two parts, but 3, 3, 3 and 1 in four, so that a gather of
+pairs is none. Such a step goes box by box, in rounds of boxes of one shape: no device sends two in
+a round, or receives two, and boxes are taken in the order of the distance from sender to receiver.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.ir.arrays import Integers
+from shardwright.ir.layout import DimLayout, Layout
+from shardwright.ir.steps import ReduceStep, Step
+
+Box = tuple[int, int, tuple[int, ...]]
+"""Sender, receiver and shape."""
+
+
+@dataclass
+class BoxRound:
+    """Boxes of one shape that travel at once, those that stay on their device too: the receiver of
+    each sender, both as places among the ids of `rounds_of`."""
+
+    shape: tuple[int, ...]
+    sent: dict[int, int] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+
+    @property
+    def away(self) -> list[list[int]]:
+        """Who sends to another, and to whom."""
+        return [[sender, receiver] for sender, receiver in self.sent.items() if sender != receiver]
+
+    @property
+    def elements(self) -> int:
+        """The elements of a box."""
+        return math.prod(self.shape)
+
+    def takes(self, sender: int, receiver: int, _shape: tuple[int, ...]) -> bool:
+        """Add a box of this shape if there is room for it; return whether there is."""
+        if sender in self.sent or receiver in self.taken:
+            return False
+        self.sent[sender] = receiver
+        self.taken.add(receiver)
+        return True
+
+
+def layouts_of(step: Step) -> tuple[Layout, Layout]:
+    """Return the layouts before and after a step."""
+    if isinstance(step, ReduceStep):
+        return step.reduction.before, step.reduction.after
+    return step.exchange.source, step.exchange.target
+
+
+def fits(step: Step) -> bool:
+    """Return whether shards before and after a step fit into one another, padded."""
+    before, after = layouts_of(step)
+    sides = before.dims[before.hidden :], after.dims[after.hidden :]
+    return all(dims_fit(old, new) for old, new in zip(*sides, strict=True))
+
+
+def dims_fit(before: DimLayout, after: DimLayout) -> bool:
+    """Return whether the shards of one dimension fit into one another."""
+    small, large = sorted((before, after), key=lambda dim: -dim.parts)
+    if small.parts == large.parts:
+        ends = zip(before.intervals, after.intervals, strict=True)
+        return all(np.array_equal(one, other) for one, other in ends)
+    is_flat = small.is_flat and large.is_flat
+    return is_flat and sizes_fit(before.extent, large.parts, small.parts)
+
+
+def sizes_fit(extent: int, few: int, many: int) -> bool:
+    """Return whether shards of `many` parts lie at multiples of their size in those of `few`, which
+    divides it; in the one part of a whole dimension they always do, if it is padded.
+
+    >>> sizes_fit(10, 2, 4), sizes_fit(9, 2, 4), sizes_fit(12, 2, 4), sizes_fit(10, 1, 4)
+    (False, False, True, True)
+    """
+    return few == 1 or -(-extent // many) * (many // few) == -(-extent // few)
+
+
+def rounds_of(step: Step, ids: Integers) -> Iterator[tuple[BoxRound, ...]]:
+    """Yield the rounds of each phase of a step; `ids`: the devices, in the order of their ranks."""
+    place = {device: rank for rank, device in enumerate(ids.tolist())}
+    for phase in step.phases():
+        moved = phase.transfers
+        shapes = (moved.tensor[:, :, 1] - moved.tensor[:, :, 0]).tolist()
+        ends = zip(moved.sender.tolist(), moved.receiver.tolist(), strict=True)
+        yield _rounds(
+            [
+                (place[sender], place[receiver], tuple(shape))
+                for (sender, receiver), shape in zip(ends, shapes, strict=True)
+            ],
+            ids.size,
+        )
+
+
+def seconds_of(step: Step, ids: Integers, network: Network, itemsize: int) -> float:
+    """Return what the rounds of a step take, one after another."""
+    phases = itertools.chain.from_iterable(rounds_of(step, ids))
+    return sum(_seconds(each, ids, network, itemsize) for each in phases if each.away)
+
+
+def _seconds(each: BoxRound, ids: Integers, network: Network, itemsize: int) -> float:
+    sender, receiver = ids[np.array(each.away, dtype=np.int64).T]
+    weight = np.full(sender.size, float(each.elements * itemsize))
+    return network.seconds(network.load(Flows(sender, receiver, weight)))
+
+
+def _rounds(boxes: list[Box], devices: int) -> tuple[BoxRound, ...]:
+    rounds: dict[tuple[int, ...], list[BoxRound]] = {}
+    listed: list[BoxRound] = []
+    for box in sorted(boxes, key=lambda box: (box[1] - box[0]) % devices):
+        alike = rounds.setdefault(box[2], [])
+        if not any(each.takes(*box) for each in alike):
+            alike.append(BoxRound(box[2]))
+            alike[-1].takes(*box)
+            listed.append(alike[-1])
+    return tuple(listed)

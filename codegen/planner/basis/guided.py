@@ -1,0 +1,349 @@
+"""A search for basis steps that is led by the target, for as many devices as there are.
+
+It looks on from few shardings, and from each only at steps that bring a sharding nearer to the
+target (`alignment.py`):
+
+    slice        digits that a dimension misses next are free: nothing else is tried then. Else free
+                 digits anywhere, before the first step that moves
+    all_gather   what is too much, of one dimension or of several at once
+    all_to_all   the minor-most digits to where they are missed, several at once; or one dimension's
+                 minor-most to any other
+    permute      to the target's arrangement of as many parts
+    all_reduce, reduce_scatter  as the basis has them
+
+Cheapest first by cost and GREED times `Estimates.lacking`, a lower bound, up to so many shardings
+(`Effort`). From the best of those that are reached at once it goes straight on to the target, so
+that there soon is a path, and what takes longer than that is left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from shardwright.codegen.planner.basis.alignment import Arrangements, aligned
+from shardwright.codegen.planner.basis.bound import Estimates
+from shardwright.codegen.planner.basis.digits import (
+    Digits,
+    merged,
+    parts_of,
+)
+from shardwright.codegen.planner.basis.graph import (
+    Basis,
+    Move,
+    State,
+    appended,
+    product_of,
+    with_dim,
+)
+from shardwright.codegen.planner.basis.permutes import Choice, Permutes
+from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, slices_joined
+from shardwright.codegen.planner.basis.slicing import Place, next_slice, slices
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Shardings that are looked on from at most, and after how many more without a better path a
+    search ends."""
+
+    expansions: int
+    patience: int
+
+
+BEFORE_EXACT = Effort(60, 20)  # an exact search follows
+POWERS_OF_TWO = Effort(300, 80)
+MIXED = Effort(500, 250)  # where digits of several primes fit less
+LONGEST = 4000  # looked on from at most, where no path is found
+GREED = 2.0
+# Of the shardings that are reached at once, so many of the cheapest are gone on from to the target;
+# of those that are reached from the source, all.
+COMPLETED = 4
+# Of two paths whose seconds differ by less than this part of them, the one of fewer steps is taken.
+ALIKE = 1e-3
+
+
+class _Candidate(NamedTuple):
+    """A sharding reached at `cost`, or all permutes from there; no path by it takes less than
+    `least`. `is_told`: whether that is all that is known."""
+
+    key: float
+    number: int  # the order of entering breaks ties, so that a search is always the same
+    cost: float
+    least: float
+    state: State
+    permutes: bool
+    is_told: bool
+
+
+@dataclass
+class Guided:
+    """One led search; `allowed` says whether a step fits in memory. `must_find`: whether it goes on
+    until there is a path; else it ends where one of no better path would."""
+
+    basis: Basis
+    estimates: Estimates
+    permutes: Permutes
+    allowed: Allowed
+    must_find: bool = True
+    expanded: int = 0
+    _best: dict[State, float] = field(default_factory=dict)
+    _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
+    _queue: list[_Candidate] = field(default_factory=list)
+    _arranged: dict[tuple[tuple[int, ...], Digits], Arrangements] = field(default_factory=dict)
+    _entered: int = 0
+    _improved: int | None = None  # how many were looked on from when the best path was found
+    _sliced: set[State] = field(default_factory=set)
+
+    @cached_property
+    def _tie(self) -> float:
+        """What a step counts beyond its seconds."""
+        return ALIKE * self.estimates.lacking(self.basis.start)
+
+    def run(self) -> Path | None:
+        """Return the cheapest path that is found; None if none fits in memory."""
+        self._reach(self.basis.start, 0.0, None)
+        while self._queue and (self._seeks or self.expanded < self._last):
+            entry = heapq.heappop(self._queue)
+            state, cost = entry.state, entry.cost
+            if cost > self._best[state] or self._is_done(entry):
+                continue
+            self.expanded += 1
+            reached = self._permute(state, cost) if entry.permutes else self._step(state, cost)
+            count = len(reached) if state == self.basis.start else COMPLETED
+            for after in heapq.nsmallest(count, reached, self._least):
+                self._complete(after)
+        return self._path(self.basis.goal) if self.basis.goal in self._best else None
+
+    @property
+    def _seeks(self) -> bool:
+        return self.must_find and self._improved is None and self.expanded < LONGEST
+
+    @property
+    def _last(self) -> int:
+        """How many shardings are looked on from at most."""
+        effort = MIXED if self.basis.size.bit_count() > 1 else POWERS_OF_TWO
+        effort = BEFORE_EXACT if self.basis.is_exact else effort
+        return min(effort.expansions, (self._improved or 0) + effort.patience)
+
+    def _least(self, state: State) -> float:
+        """Return what no path by a state takes less than."""
+        return self._best[state] + self.estimates.lacking(state)
+
+    def _is_done(self, entry: _Candidate) -> bool:
+        """Return whether there is nothing to find ahead, or less soon than the entry says; then it
+        enters again."""
+        state, cost = entry.state, entry.cost
+        if state == self.basis.goal or entry.least >= self._best.get(self.basis.goal, math.inf):
+            return True
+        if entry.is_told:
+            return False
+        lacking = self.estimates.lacking
+        ahead = self.estimates.with_permute(state, False) if entry.permutes else lacking(state)
+        if entry.least >= cost + ahead:
+            return False
+        self._push(cost, ahead, state, entry.permutes, True)
+        return True
+
+    def _push(self, cost: float, ahead: float, state: State, permutes: bool, is_told: bool) -> None:
+        if cost + ahead < self._best.get(self.basis.goal, math.inf):
+            self._entered += 1
+            key = cost + GREED * ahead
+            entry = _Candidate(key, self._entered, cost, cost + ahead, state, permutes, is_told)
+            heapq.heappush(self._queue, entry)
+
+    def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:
+        """Note a path to a state, if it is cheaper than others, and than a path to the target."""
+        if cost >= self._most(state):
+            return False
+        self._best[state] = cost
+        if state == self.basis.goal:
+            self._improved = self.expanded
+        if came is not None:
+            self._came[state] = came
+        self._push(cost, 0.0, state, False, False)
+        return True
+
+    def _most(self, state: State) -> float:
+        """Return what a path to a state has to take less than."""
+        best = self._best.get
+        return min(best(state, math.inf), best(self.basis.goal, math.inf))
+
+    def _step(self, state: State, cost: float) -> list[State]:
+        """Take every step but permutes."""
+        reached = list[State]()
+        for move in self._moves(state):
+            if self.allowed(state, move.after):
+                seconds = self.estimates.seconds(state, move)
+                total = cost + seconds + self._tie
+                if self._reach(move.after, total, (state, move, seconds)):
+                    reached.append(move.after)
+        if self.allowed(state, state):
+            self._push(cost, self.estimates.lacking(state), state, True, False)
+        return reached
+
+    def _permute(self, state: State, cost: float) -> list[State]:
+        """Take every permute."""
+        choice, reached = self._choice(state), list[State]()
+        if choice is None:
+            return []
+        most = np.array([self._most(after) for after in choice.states])
+        least = self.permutes.least(state, choice)
+        better = np.flatnonzero(cost + least + self._tie < most)
+        seconds_each = self.permutes.seconds(state, choice.receivers[better]).tolist()
+        for number, seconds in zip(better.tolist(), seconds_each, strict=True):
+            after = choice.states[number]
+            came, total = (state, Move("permute", (), after), seconds), cost + seconds + self._tie
+            if after != state and self._reach(after, total, came):
+                reached.append(after)
+        return reached
+
+    def _complete(self, state: State) -> None:
+        """Go on to the target: what is free and missing is sliced, what others miss goes there,
+        the rest is gathered."""
+        cost, layer = self._best[state], self.basis.goal.layer
+        while state != self.basis.goal and state.layer == layer:
+            if state.unreduced != self.basis.kept:
+                return
+            place = self._place(state)
+            move = next_slice(state, place)
+            if move is None or not self.allowed(state, move.after):
+                hits = list(self._hits(state, place, (), frozenset(), frozenset()))
+                move = max(hits, key=lambda hit: parts_of(hit.digits), default=None)
+            move = move or self._all_gathered(state, place)
+            if not move.digits or not self.allowed(state, move.after):
+                return
+            seconds = self.estimates.seconds(state, move)
+            cost += seconds + self._tie
+            if not self._reach(move.after, cost, (state, move, seconds)):
+                return
+            state = move.after
+
+    def _all_gathered(self, state: State, place: Place) -> Move:
+        over = [dim for dim, found in enumerate(place.dims) if found.excess]
+        return self._gathered(state, place, over)
+
+    def _gathered(self, state: State, place: Place, over: Iterable[int]) -> Move:
+        """Return the all-gather of what is too much of some dimensions; of all of a dimension where
+        shards of the rest would not fit."""
+        dims, gone = list(state.dims), list[tuple[int, int]]()
+        for dim in over:
+            found = place.dims[dim]
+            fits = self.basis.fits(dim, parts_of(dims[dim]), parts_of(found.shared))
+            gone += found.excess if fits else dims[dim]
+            dims[dim] = merged(found.shared) if fits else ()
+        return Move("all_gather", tuple(gone), state._replace(dims=tuple(dims)))
+
+    def _path(self, state: State) -> Path:
+        found: list[tuple[Move, float]] = []
+        while state in self._came:
+            state, move, seconds = self._came[state]
+            if move.op == "permute":
+                move = move._replace(digits=self.permutes.digits(state, move.after))
+            found.append((move, seconds))
+        steps, costs = slices_joined(found[::-1])
+        bound = (1 - ROUNDING) * self.estimates.lacking(self.basis.start)
+        return Path(steps, costs, bound)
+
+    def _place(self, state: State) -> Place:
+        goal = self.basis.goal.dims
+        dims = tuple(aligned(*pair) for pair in zip(state.dims, goal, strict=True))
+        return Place(dims, self.basis.free_of(state))
+
+    def _moves(self, state: State) -> Iterator[Move]:
+        """Yield the steps that are tried, but permutes."""
+        reductions = tuple(self.basis.reductions(state))
+        yield from reductions
+        if state.layer != self.basis.goal.layer:
+            yield from self._slices(state, self.basis.free_of(state))
+            for dim in range(len(state.dims)):
+                yield from self.basis.narrowings(state, dim)
+            return
+        place = self._place(state)
+        taken = None if reductions else next_slice(state, place)
+        if taken is not None and self.allowed(state, taken.after):
+            yield taken
+            return
+        yield from self._slices(state, place.free)
+        yield from self._gathers(state, place)
+        yield from self._exchanges(state, place)
+
+    def _slices(self, state: State, free: Digits) -> Iterator[Move]:
+        """Yield slices over free digits in any dimensions, if nothing has moved yet."""
+        if state in self._sliced or self._best[state] > 2 * self._tie:
+            return
+        for move in slices(self.basis, state, free):
+            self._sliced.add(move.after)
+            yield move
+
+    def _gathers(self, state: State, place: Place) -> Iterator[Move]:
+        over = [dim for dim, found in enumerate(place.dims) if found.excess]
+        for count in range(1, len(over) + 1):
+            for chosen in itertools.combinations(over, count):
+                yield self._gathered(state, place, chosen)
+        for dim in over:
+            for kept, moved in self._tails(state, place, dim):
+                yield Move("all_gather", moved, with_dim(state, dim, kept))
+
+    def _tails(self, state: State, place: Place, dim: int) -> Iterator[tuple[Digits, Digits]]:
+        """Yield the ways to cut a dimension's digits in two within what is too much."""
+        most = parts_of(place.dims[dim].excess)
+        for kept, moved in self.basis.tails(state, dim):
+            if parts_of(moved) <= most:
+                yield kept, moved
+
+    def _exchanges(self, state: State, place: Place) -> Iterator[Move]:
+        yield from self._hits(state, place, (), frozenset(), frozenset())
+        for dim, found in enumerate(place.dims):
+            if found.excess:
+                for kept, moved in self._tails(state, place, dim):
+                    without = with_dim(state, dim, kept)
+                    for other in range(len(state.dims)):
+                        if other != dim:
+                            yield Move("all_to_all", moved, appended(without, other, moved))
+
+    def _hits(
+        self,
+        state: State,
+        place: Place,
+        moved: Digits,
+        lost: frozenset[int],
+        gained: frozenset[int],
+    ) -> Iterator[Move]:
+        """Yield all-to-alls that bring digits to where they are missed next: one, and more of them
+        at once."""
+        for dim, found in enumerate(place.dims):
+            if not found.excess or dim in gained or dim in lost:
+                continue
+            for other, wanting in enumerate(place.dims):
+                if other == dim or wanting.excess or other in lost:
+                    continue
+                for kept, some in self._tails(state, place, dim):
+                    if aligned(some, wanting.missing).excess:
+                        continue
+                    after = appended(with_dim(state, dim, kept), other, some)
+                    digits = (*moved, *some)
+                    yield Move("all_to_all", digits, after)
+                    yield from self._hits(
+                        after, self._place(after), digits, lost | {dim}, gained | {other}
+                    )
+
+    def _choice(self, state: State) -> Choice | None:
+        """Return where permutes lead; None while sums are still to be made, and where terms stay
+        that keep to their order of devices."""
+        layer, parts = self.basis.goal.layer, product_of(state)
+        if state.unreduced != self.basis.kept or (state.unreduced and layer != state.layer):
+            return None
+        held = state.dims if layer == state.layer else None
+        free = self.basis.free(state.unreduced)
+        key = parts, state.unreduced
+        if key not in self._arranged:
+            self._arranged[key] = Arrangements.of(self.basis.goal.dims, parts, free)
+        found = self._arranged[key].dims(held, self.basis.free_of(state))
+        return self.permutes.choice(State(layer, dims, state.unreduced) for dims in found)

@@ -1,0 +1,111 @@
+"""Slices that a led search tries: what the target misses and is free; and free digits in any
+dimension, so that what moves after that are smaller shards."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwright.codegen.planner.basis.alignment import Alignment
+from shardwright.codegen.planner.basis.digits import (
+    Digits,
+    divisors,
+    factorings,
+    merged,
+    minus,
+)
+from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of
+
+# Ways to spread free digits over dimensions before anything moves.
+MOST_SPREAD = 256
+# Ways to make as many parts as the target has by slices.
+MOST_FACTORED = 24
+
+
+@dataclass(frozen=True)
+class Place:
+    """A sharding beside the target: per dimension, and the digits that are free."""
+
+    dims: tuple[Alignment, ...]
+    free: Digits
+
+
+def next_slice(state: State, place: Place) -> Move | None:
+    """Return the slice over all that dimensions miss next and that is free, if there is."""
+    dims, free, digits = list(state.dims), place.free, list[tuple[int, int]]()
+    for dim, found in enumerate(place.dims):
+        if found.excess:
+            continue
+        for digit in found.missing:
+            part = _free_part(digit, free)
+            if part is None:
+                break
+            free = minus(free, (part,))
+            dims[dim] = merged((*dims[dim], part))
+            digits.append(part)
+            if part != digit:
+                break
+    after = state._replace(dims=tuple(dims))
+    return Move("slice", tuple(digits), after) if digits else None
+
+
+def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
+    """Yield slices over free digits, in any dimensions."""
+    yield from _to_parts(basis, state, free)
+    rank = len(state.dims)
+    cuts = basis.pieces(state.layer, free), free
+    fits = (cut for cut in cuts if (rank + 1) ** len(cut) <= MOST_SPREAD)
+    pieces = next(fits, ())
+    for places in itertools.product(range(-1, rank), repeat=len(pieces)):
+        dims, taken = list(state.dims), []
+        for piece, dim in zip(pieces, places, strict=True):
+            if dim >= 0:
+                dims[dim] = merged((*dims[dim], piece))
+                taken.append(piece)
+        if taken:
+            yield Move("slice", tuple(taken), state._replace(dims=tuple(dims)))
+
+
+def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
+    """Yield slices over free digits, major ones first, that make as many parts of each
+    dimension as the target has, or a multiple; and those that make as many in all."""
+    held, wanted = product_of(state), product_of(basis.goal)
+    pairs = zip(held, wanted, strict=True)
+    ways = [tuple(count // math.gcd(count, have) for have, count in pairs)]
+    more, rest = divmod(math.prod(wanted), math.prod(held))
+    if not rest and more > 1:
+        ways += factorings(more, len(held))[:MOST_FACTORED]
+    for factors in dict.fromkeys(ways):
+        move = _sliced(state, free, factors)
+        if move is not None:
+            yield move
+
+
+def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None:
+    """Return the slice that multiplies the parts of each dimension, over the major-most digits that
+    are free; None where these do not suffice."""
+    dims, taken = list(state.dims), list[tuple[int, int]]()
+    for dim, more in enumerate(factors):
+        for stride, size in sorted(free, reverse=True):
+            part = math.gcd(size, more)
+            if part > 1:
+                digit = stride * size // part, part
+                free, more = minus(free, (digit,)), more // part
+                dims[dim] = merged((*dims[dim], digit))
+                taken.append(digit)
+        if more > 1:
+            return None
+    return Move("slice", tuple(taken), state._replace(dims=tuple(dims))) if taken else None
+
+
+def _free_part(digit: tuple[int, int], free: Digits) -> tuple[int, int] | None:
+    """Return the largest major part of a digit that is free; None where there is none."""
+    stride, size = digit
+    for part in reversed(divisors(size)):
+        low = stride * size // part
+        for at, room in free:
+            if part > 1 and not low % at and not (at * room) % (low * part):
+                return low, part
+    return None

@@ -1,0 +1,147 @@
+"""What a module does, stage by stage as its backend states it, and what that takes on a network.
+
+    Sends       transfers that are under way at once; HBM is read and written meanwhile
+    Collective  one collective of the platform's library (`planner/xla.py`), as `xla_cost` has it
+    Copies      what a device reads and writes of its HBM while nothing travels
+
+Stages follow one another; nothing of one overlaps with the next. A stage of Sends lasts as long as
+its busiest link, or as HBM, whichever is more.
+
+Bytes on the wire are what arrives at the busiest device from others in all stages, padding and what
+the device passes on included. This is the one number that plans, pages, modules and `compile` give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+import numpy as np
+
+from shardwright.codegen.hardware.topology import Floats
+from shardwright.codegen.planner.network.hlo import received_by
+from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.codegen.planner.xla import Collective
+from shardwright.codegen.planner.xla_cost import FROM_ONE, seconds_of, sends_of
+from shardwright.ir.arrays import Integers
+
+
+@dataclass(frozen=True)
+class Sends:
+    """Transfers at once, by device id, in pieces of bounded size each time `flows` is called.
+    `copied`: bytes of HBM that a device reads and writes meanwhile."""
+
+    what: str
+    flows: Callable[[], Iterable[Flows]]
+    copied: float = 0.0
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Bytes of HBM that a device reads and writes."""
+
+    what: str
+    nbytes: float
+
+
+Stage: TypeAlias = Sends | Collective | Copies
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The stages of a module; `ids[position]` is the device that a collective's position is."""
+
+    stages: tuple[Stage, ...]
+    ids: Integers
+
+    def received(self) -> Floats:
+        """Return bytes that arrive at each device from others, by device id."""
+        total: Floats = np.zeros(1 + int(self.ids.max()))
+        for stage in self.stages:
+            match stage:
+                case Sends():
+                    for part in stage.flows():
+                        total = _added(total, part.receiver, part.weight)
+                case Collective():
+                    totals = received_by(stage.op, stage.ends, stage.nbytes, self.ids.size)
+                    total = _added(total, self.ids, np.array(totals, dtype=np.float64))
+                case Copies():
+                    pass
+                case _:
+                    assert_never(stage)
+        return total
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes on the wire."""
+        return round(float(self.received().max()))
+
+
+def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
+    """Return totals by device id with more of some devices."""
+    size = max(total.size, 1 + int(devices.max(initial=0)))
+    found: Floats = np.pad(total, (0, size - total.size))
+    found += np.bincount(devices, weight, size)
+    return found
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """Seconds of a stage; the bytes and messages of its busiest link, None where the platform's
+    library chooses the way; bytes of HBM."""
+
+    what: str
+    seconds: float
+    link_bytes: float | None
+    messages: float | None
+    copied: float
+
+
+@dataclass(frozen=True)
+class TimelineCost:
+    """What a timeline takes on a network."""
+
+    stages: tuple[StageCost, ...]
+    wire_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        """How long all stages take one after another."""
+        return sum(stage.seconds for stage in self.stages)
+
+
+def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
+    """Return what each stage takes."""
+    stages = tuple(_cost(stage, timeline.ids, network) for stage in timeline.stages)
+    return TimelineCost(stages, timeline.wire_bytes)
+
+
+def _cost(stage: Stage, ids: Integers, network: Network) -> StageCost:
+    memory = network.topology.memory
+    match stage:
+        case Sends():
+            return _sent(stage.what, stage.flows(), stage.copied, network)
+        case Collective() if stage.op in FROM_ONE:
+            return _sent(stage.op, (sends_of(stage, ids),), 0.0, network)
+        case Collective():
+            seconds = seconds_of((stage,), network, ids)
+            return StageCost(f"{stage.op} of {len(stage.ends[0])}", seconds, None, None, 0.0)
+        case Copies():
+            seconds = stage.nbytes / memory if memory else 0.0
+            return StageCost(stage.what, seconds, 0.0, 0.0, stage.nbytes)
+        case _:
+            assert_never(stage)
+
+
+def _sent(what: str, flows: Iterable[Flows], copied: float, network: Network) -> StageCost:
+    load = network.total(_nonempty(flows))
+    busy = network.link_seconds(load)
+    link = int(busy.argmax()) if busy.size else 0
+    memory = network.topology.memory
+    seconds = max(float(busy.max(initial=0.0)), copied / memory if memory else 0.0)
+    return StageCost(what, seconds, float(load.nbytes[link]), float(load.messages[link]), copied)
+
+
+def _nonempty(flows: Iterable[Flows]) -> Iterator[Flows]:
+    return (part for part in flows if part.sender.size)
