@@ -11,6 +11,7 @@ An `InputError` is one message a person can act on. Its form is fixed:
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Hashable, Iterable
 from types import UnionType
 from typing import get_args
@@ -156,3 +157,21 @@ def one_of(choices: Iterable[str]) -> str:
     if not listed:
         return "none: there is nothing to choose from"
     return listed[0] if len(listed) == 1 else f"one of {', '.join(listed)}"
+
+
+def unknown(
+    rule: str,
+    got: str,
+    choices: Iterable[str],
+    argument: str | None = None,
+    expected: str | None = None,
+) -> InputError:
+    """Return the error for a name that is none of the choices, with the one that is nearly it.
+
+    `expected`: what to say in place of all choices.
+    """
+    listed = tuple(choices)
+    near = difflib.get_close_matches(got, listed, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    expected = one_of(listed) if expected is None else expected
+    return InputError(rule + hint, argument=argument, got=got, expected=expected)

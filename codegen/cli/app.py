@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shardwright.codegen.cli.check import check
-from shardwright.codegen.cli.compile import compile
+from shardwright.codegen.cli.check import CheckCommand
+from shardwright.codegen.cli.compile import CompileCommand
 from shardwright.codegen.cli.demo import demo
 from shardwright.codegen.cli.emit import EmitCommand
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.plan import PlanCommand
 from shardwright.codegen.cli.show import ShowCommand
-from shardwright.codegen.cli.verify import verify
+from shardwright.codegen.cli.verify import VerifyCommand
 from shardwright.ir.errors import InputError
 
 # What a write fails with where there is no room; bundles have a message of their own.
@@ -71,8 +71,9 @@ def _options(
 app.command("emit")(EmitCommand)
 app.command("plan")(PlanCommand)
 app.command("show")(ShowCommand)
-for _command in (verify, compile, check):
-    app.command()(_command)
+app.command("verify")(VerifyCommand)
+app.command("compile")(CompileCommand)
+app.command("check")(CheckCommand)
 app.command(hidden=True)(demo)
 
 

@@ -1,30 +1,65 @@
 """`shardwright check`: is what is on disk what would be emitted now?"""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Folder that `emit -o` wrote, or one bundle in it.")
-]
+if TYPE_CHECKING:
+    from shardwright.codegen.emit.check import Problem, Progress
 
 
-def check(folder: Folder) -> None:
-    """Compare bundles with what would be emitted now.
+@dataclass(frozen=True, kw_only=True)
+class CheckCommand(FolderFlags):
+    """Compare what the config says, the manifest, and the files of bundles.
 
-    Exit code 1 if anything differs.
+    Exit code 1 if anything differs: a table that was edited or added and not emitted, a bundle
+    whose table is gone, a file that is not as it would be emitted now.
     """
-    from shardwright.codegen.emit.check import check as problems_of
 
-    with bar("checking") as show:
-        problems = problems_of(folder, lambda done, total: show(done, total, ""))
-    for problem in problems:
-        print(problem)
-    if problems:
-        raise typer.Exit(1)
-    print(f"{folder}: as it would be emitted now")
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder that the bundles are in (default: as FILE says, or generated).",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The fields that pick some of the bundles on disk."""
+        return ("name",)
+
+    def run(self) -> None:
+        """Print what differs, with the differences."""
+        problems: list[Problem] = []
+        where: list[str] = []
+        with bar("checking") as show:
+            for place, found in self._found(lambda done, total: show(done, total, "")):
+                where.append(str(place))
+                problems += found
+        for problem in problems:
+            print(problem)
+        if problems:
+            raise typer.Exit(1)
+        print(f"{', '.join(where)}: as it would be emitted now")
+
+    def _found(self, progress: "Progress") -> "Iterator[tuple[Path, tuple[Problem, ...]]]":
+        """Yield what is wrong, by where it was looked for."""
+        from shardwright.codegen.emit.check import check, check_config
+
+        for path in () if self.described else self.paths:
+            yield path, check(path, progress)
+        if self.described or self.by_config:
+            said = self.chosen if self.described else self.config
+            some = self.described or self.names
+            names = said.select(self.names).names() if some else None
+            root = self.output or said.out
+            yield root, check_config(said, root, names, progress)

@@ -1,12 +1,12 @@
 """`shardwright compile`: emitted modules through the real compilers."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, ratio, shown
 from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode, compile_bundles
@@ -16,47 +16,58 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-Folders = Annotated[
-    list[Path], typer.Argument(metavar="DIR...", help="Folders that `emit -o` wrote, or bundles.")
-]
-Targets = Annotated[
-    list[str],
-    typer.Option(
-        "--for",
-        metavar="TARGET",
-        help="A TPU topology (v5e:2x4) or a GPU architecture (sm_90); may be repeated.",
-    ),
-]
-Save = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="Save there what was compiled: binary and assembly, or jax.export."
-    ),
-]
-Xla = Annotated[bool, typer.Option("--xla/--no-xla", help="Compile XLA's own reshard beside.")]
-
 _FLAGS = {"targets": "--for", "save": "--save"}
 
 
-def compile(folders: Folders, targets: Targets, save: Save = None, xla: Xla = True) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CompileCommand(FolderFlags):
     """Compile emitted modules for TPUs and GPUs.
 
     Runs here, without an accelerator. For a TPU with `jax_enable_x64` off and on; figures are those
-    with it off, unless elements have 64 bits. Exit code 1 if a module does not compile.
+    with it off, unless elements have 64 bits. What flags describe is emitted for it. Exit code 1 if
+    a module does not compile.
     """
-    try:
-        reports = _compiled(tuple(folders), tuple(targets), save, xla)
-    except InputError as error:
-        raise error.named(_FLAGS.get(error.argument or "", error.argument)) from None
-    if all(report.verdict == "skipped" for report in reports):
-        raise InputError(
-            "nothing was compiled",
-            got="; ".join(dict.fromkeys(f"{r.name}: {r.detail}" for r in reports)) or "no bundle",
-            expected="at least one module that is for one of the targets",
-        )
-    _print(reports)
-    if any(report.verdict == "failed" for report in reports):
-        raise typer.Exit(1)
+
+    targets: Annotated[
+        list[str],
+        typer.Option(
+            "--for",
+            metavar="TARGET",
+            help="A TPU topology (v5e:2x4) or a GPU architecture (sm_90); may be repeated.",
+        ),
+    ]
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Save there what was compiled: binary and assembly, or jax.export."
+        ),
+    ] = None
+    xla: Annotated[
+        bool, typer.Option("--xla/--no-xla", help="Compile XLA's own reshard beside.")
+    ] = True
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The fields that pick some of the bundles on disk."""
+        return ("name",)
+
+    def run(self) -> None:
+        """Print what each module takes on each target."""
+        try:
+            with self.folders() as folders:
+                reports = _compiled(folders, tuple(self.targets), self.save, self.xla)
+        except InputError as error:
+            raise error.named(_FLAGS.get(error.argument or "", error.argument)) from None
+        if all(report.verdict == "skipped" for report in reports):
+            raise InputError(
+                "nothing was compiled",
+                got="; ".join(dict.fromkeys(f"{r.name}: {r.detail}" for r in reports))
+                or "no bundle",
+                expected="at least one module that is for one of the targets",
+            )
+        _print(reports)
+        if any(report.verdict == "failed" for report in reports):
+            raise typer.Exit(1)
 
 
 def _compiled(
@@ -89,7 +100,7 @@ def _print(reports: tuple[CompileReport, ...]) -> None:
             print(f"{where}, XLA's own: {report.xla.error}")
 
 
-def _table(columns: tuple[str, ...]) -> Table:
+def _table(columns: tuple[str, ...]) -> "Table":
     from rich.table import Table
 
     table = Table()
@@ -107,7 +118,7 @@ def _row(report: CompileReport) -> tuple[str, str, str]:
     return escape(report.name), report.target, shown(report.verdict)
 
 
-def _tpu(reports: list[CompileReport]) -> Table:
+def _tpu(reports: list[CompileReport]) -> "Table":
     """Return what the module takes a device, and beside it what XLA's own reshard takes."""
     table = _table(("s", "code", "temp", "VMEM", "wire"))
     table.caption = (
@@ -165,7 +176,7 @@ def _size(size: int | None) -> str:
     return str(size)
 
 
-def _gpu(reports: list[CompileReport]) -> Table:
+def _gpu(reports: list[CompileReport]) -> "Table":
     """Return what the one binary for all devices uses; registers and stack are a thread's."""
     columns = ("seconds", "registers", "stack B", "shared B", "binary B")
     table = _table((*columns, "16 B loads", "stores", "divisions"))

@@ -10,6 +10,7 @@ import typer
 from shardwright.codegen.backends import registry
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.progress import bar
+from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import SUPPORT
@@ -32,62 +33,63 @@ class EmitCommand(Flags):
     A bundle is a Pallas TPU module, a Triton GPU module, the plan and a review page.
     """
 
-    backends: Annotated[
-        str | None,
-        typer.Option(
-            help=f"{', '.join(registry.NAMES)}, with commas between (default: the first two)."
-        ),
-    ] = None
-    gradient: Annotated[
-        bool | None,
-        typer.Option(
-            "--gradient",
-            help="With gradients: the reverse reshard, in a module beside each.",
-            show_default=False,
-        ),
-    ] = None
-    single_file: Annotated[
-        bool | None,
-        typer.Option(
-            "--single-file",
-            help="With the support modules in each module, so that it can be copied alone.",
-            show_default=False,
-        ),
-    ] = None
     output: Annotated[
-        Path,
-        typer.Option("-o", "--output", help="Folder that the bundles go into, one folder each."),
-    ] = Path("generated")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder that the bundles go into, one folder each (default: as FILE says, or "
+            "generated).",
+            show_default=False,
+        ),
+    ] = None
 
     def run(self) -> None:
         """Emit, write, and say what became of every folder."""
-        descriptions, groups = self.many(), self.groups()
-        for group in groups:
-            _check_members(group, descriptions)
+        chosen = self.chosen
+        for group in chosen.groups:
+            _check_members(group, chosen.reshards)
+        root = self.output or chosen.out
         with bar("emitting") as show:
             bundles, plans = [], {}
-            for done, description in enumerate(descriptions, 1):
+            for done, description in enumerate(chosen.reshards, 1):
                 files, plans[description.name] = _emitted(self, description)
                 bundles.append((description, files))
-                show(done, len(descriptions), description.name)
-            grouped = [(group, _group_files(self, group, plans)) for group in groups]
-            changed = self._written(bundles, grouped)
-        support = [path for path in changed if path.parent == self.output / SUPPORT]
-        if support:
-            print(f"{self.output / SUPPORT}: {_said(support)}")
-        for name in (*(d.name for d in descriptions), *(group.name for group in groups)):
-            folder = self.output / name
-            print(f"{folder}: {_said([path for path in changed if path.parent == folder])}")
+                show(done, len(chosen.reshards), description.name)
+            grouped = [(group, _group_files(self, group, plans)) for group in chosen.groups]
+            changed = self._written(root, bundles, grouped)
+        removed = sorted({path.parent.name for path in changed if path.parent != root})
+        for name in dict.fromkeys((SUPPORT, *chosen.names(), *removed)):
+            touched = [path for path in changed if path.parent == root / name]
+            if touched or name in chosen.names():
+                print(f"{root / name}: {_said(touched)}")
 
-    def _written(self, bundles: Bundles, groups: Groups) -> tuple[Path, ...]:
+    def _written(self, root: Path, bundles: Bundles, groups: Groups) -> tuple[Path, ...]:
         """Return the files that changed."""
         from shardwright.codegen.emit.write import write_bundles
 
         try:
-            return write_bundles(self.output, bundles, groups)
+            return write_bundles(root, bundles, groups, self._owner())
         except InputError as error:
-            flags = ("output",) if self.file else ("output", "name")
-            raise error.named(f"--{error.argument}") if error.argument in flags else error from None
+            raise self._said_of(error) from None
+
+    def _owner(self) -> Config | None:
+        """Return the config that says all that the folder holds: none where flags change it, or
+        describe the reshard, and for a manifest."""
+        changed = any(key != "name" for key in self.fields)
+        return None if changed or self.config.root is None else self.config
+
+    def _said_of(self, error: InputError) -> InputError:
+        """Return an error of writing, said of a flag or of the file."""
+        match error.argument:
+            case "output":
+                if self.output is not None or self._owner() is None:
+                    return error.named("--output")
+                return self.config.located(error.named("out"))
+            case "name":
+                return error.named("--name") if self.described else error
+            case _:
+                return error
 
 
 def _check_members(group: Group, descriptions: Sequence[Description]) -> None:
@@ -121,11 +123,11 @@ def _emitted(given: Flags, description: Description) -> "tuple[dict[str, str], P
         bundle = emit_described(description)
         return bundle.files(description.name), bundle.plan
     except InputError as error:
-        raise given.located(error, description) from None
+        raise given.located(error, description.name) from None
 
 
 def _group_files(given: Flags, group: Group, plans: "dict[str, Plan]") -> dict[str, str]:
     try:
         return registry.grouping().group_files(group, plans)
     except InputError as error:
-        raise error.named(f"{given.file}, group {group.name!r}, {error.argument}") from None
+        raise given.located(error, group.name) from None

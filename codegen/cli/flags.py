@@ -1,19 +1,23 @@
-"""The flags that describe a reshard, the same in every command, and what they become.
+"""What commands are told: a file, names in it, or the flags that describe a reshard, the same in
+every command.
 
-A command that takes a description is a frozen dataclass: its fields are what its flags say, and
-`run` carries it out. Typer reads the fields of its bases too, so that annotations must be values:
-the files of such commands do not postpone them.
+A command is a frozen dataclass: its fields are what its arguments and flags say, and `run` carries
+it out. Typer reads the fields of its bases too, so that annotations must be values: the files of
+commands do not postpone them.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shardwright.codegen.spec.config import load_groups, load_toml
+from shardwright.codegen.backends import registry
+from shardwright.codegen.spec.config import FILE, OUT, Config, find_config, read_config
 from shardwright.codegen.spec.description import (
     FIELDS,
     REQUIRED,
@@ -23,23 +27,28 @@ from shardwright.codegen.spec.description import (
     read_topology,
     split_backends,
 )
-from shardwright.codegen.spec.group import Group
-from shardwright.codegen.spec.manifest import read_group_listing, read_listing
+from shardwright.codegen.spec.manifest import listing
 from shardwright.ir.errors import InputError, one_of
 
 _OVERRIDES = ("strategy", "backends", "topology", "memory_limit", "gradient", "single_file")
-"""What flags may say beside a FILE."""
+"""What flags may say beside a FILE or names."""
+
+FLAGS = Path("flags")
+"""What stands for the file of a reshard that flags describe."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(ABC):
-    """A file of descriptions, or the texts of flags; None for a flag that is not given."""
+    """A file and names in it, or the texts of flags; None for a flag that is not given."""
 
-    file: Annotated[
-        Path | None,
+    words: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="FILE",
-            help="TOML file of [[reshard]] tables, whose keys are the flags with underscores.",
+            metavar="[FILE] [NAME]...",
+            help="TOML file of [[reshard]] tables, whose keys are the flags with underscores "
+            f"(default: {FILE} here or above), and names of reshards or groups in it "
+            "(default: all).",
+            show_default=False,
         ),
     ] = None
     name: Annotated[
@@ -69,6 +78,12 @@ class Flags(ABC):
         ),
     ] = None
     target_split: Annotated[str | None, typer.Option(help="The same of the target.")] = None
+    backends: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{', '.join(registry.NAMES)}, with commas between (default: the first two)."
+        ),
+    ] = None
     strategy: Annotated[
         str | None, typer.Option(help="How to move it: auto (default), direct or basis.")
     ] = None
@@ -83,6 +98,22 @@ class Flags(ABC):
     memory_limit: Annotated[
         str | None, typer.Option(help="Bytes of the tensor that a device may hold at once.")
     ] = None
+    gradient: Annotated[
+        bool | None,
+        typer.Option(
+            "--gradient",
+            help="With gradients: the reverse reshard, in a module beside each.",
+            show_default=False,
+        ),
+    ] = None
+    single_file: Annotated[
+        bool | None,
+        typer.Option(
+            "--single-file",
+            help="With the support modules in each module, so that it can be copied alone.",
+            show_default=False,
+        ),
+    ] = None
 
     @abstractmethod
     def run(self) -> None:
@@ -91,44 +122,83 @@ class Flags(ABC):
     @property
     def fields(self) -> dict[str, Any]:
         """What describes a reshard, by the name of the field."""
-        given = ((field, getattr(self, field, None)) for field in FIELDS)
+        given = ((field, getattr(self, field)) for field in FIELDS)
         return {field: value for field, value in given if value is not None}
 
-    def many(self) -> tuple[Description, ...]:
-        """Return all reshards that are described."""
-        if self.file is None:
-            return (self._from_flags(),)
-        for key in self.fields:
-            if key not in ("name", *_OVERRIDES):
-                raise InputError(
-                    "a reshard is described by FILE or by flags, not by both",
-                    argument=flag(key),
-                    got=f"{flag(key)} beside {self.file}",
-                    expected="one of them",
-                )
-        return tuple(map(self._overridden, self._selected(self.file)))
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The fields that may be given beside a file or names, which they change or pick."""
+        return ("name", *_OVERRIDES)
+
+    @cached_property
+    def described(self) -> bool:
+        """Whether flags describe a reshard, and no file does."""
+        keys = [key for key in self.fields if key not in self.beside]
+        if self.words and keys:
+            raise InputError(
+                "a reshard is described by FILE or by flags, not by both",
+                argument=flag(keys[0]),
+                got=f"{flag(keys[0])} beside {self.words[0]}",
+                expected="one of them",
+            )
+        return bool(keys)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that is named."""
+        first = Path(self.words[0]) if self.words else None
+        return first if first is not None and _is_file(first) else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that are asked for; none for all."""
+        words = (self.words or [])[0 if self.file is None else 1 :]
+        return (*words, *([] if self.name is None else [self.name]))
+
+    @cached_property
+    def config(self) -> Config:
+        """All that the file says: the one that is named, or the config of this folder."""
+        path = self.file or find_config()
+        if path is None:
+            raise InputError(
+                f"no {FILE} in this folder or above",
+                got=", ".join(self.names) or None,
+                expected="that file, another FILE of tables, or flags that describe a reshard",
+            )
+        return listing(path) if path.suffix == ".json" else read_config(path)
+
+    @cached_property
+    def chosen(self) -> Config:
+        """What is asked for, as it is to be: of the file, changed by flags, or of flags alone."""
+        if self.described:
+            return Config(FLAGS, Path(OUT), (self.from_flags(),))
+        argument = "--name" if self.name is not None else None
+        chosen = self.config.select(self.names, argument) if self.names else self.config
+        return replace(chosen, reshards=tuple(map(self._overridden, chosen.reshards)))
 
     def one(self) -> Description:
         """Return the one reshard that is described."""
-        if self.file is None:
-            return self._from_flags(name="reshard")
-        descriptions = self.many()
-        if any(group.name == self.fields.get("name") for group in self.groups()):
+        if self.described:
+            return self.from_flags(name="reshard")
+        chosen = self.chosen
+        given = [group.name for group in chosen.groups if group.name in self.names]
+        names = one_of(description.name for description in chosen.reshards)
+        if given:
             raise InputError(
-                f"a group of {self.file} is given, and one reshard is wanted",
+                f"a group of {chosen.path} is given, and one reshard is wanted",
                 argument="--name",
-                got=self.fields["name"],
-                expected=one_of([description.name for description in descriptions]),
+                got=given[0],
+                expected=names,
             )
-        if len(descriptions) > 1:
+        if len(chosen.reshards) > 1:
             raise InputError(
-                f"{self.file} describes {len(descriptions)} reshards, and one is wanted",
+                f"{chosen.path} describes {len(chosen.reshards)} reshards, and one is wanted",
                 argument="--name",
-                expected=one_of(d.name for d in descriptions),
+                expected=names,
             )
-        return descriptions[0]
+        return chosen.reshards[0]
 
-    def _from_flags(self, name: str | None = None) -> Description:
+    def from_flags(self, name: str | None = None) -> Description:
         """Return the reshard of the flags; `name` is for one that needs none."""
         needed = [*REQUIRED, *(["name"] if name is None else [])]
         missing = [flag(key) for key in needed if key not in self.fields]
@@ -143,28 +213,6 @@ class Flags(ABC):
             return describe({"name": name or "", **self.fields})
         except InputError as error:
             raise error.named(flag(error.argument or "name")) from None
-
-    def groups(self) -> tuple[Group, ...]:
-        """Return the groups of the file, or the one of the name that was given."""
-        if self.file is None:
-            return ()
-        read = read_group_listing if self.file.suffix == ".json" else load_groups
-        name = self.fields.get("name")
-        return tuple(group for group in read(self.file) if name in (None, group.name))
-
-    def _selected(self, file: Path) -> tuple[Description, ...]:
-        descriptions = read_listing(file) if file.suffix == ".json" else load_toml(file)
-        name = self.fields.get("name")
-        members = {m for g in self.groups() for m in g.members} if name is not None else set()
-        chosen = tuple(d for d in descriptions if name in (None, d.name) or d.name in members)
-        if not chosen:
-            raise InputError(
-                f"{file} describes no reshard of this name",
-                argument="--name",
-                got=name,
-                expected=one_of(d.name for d in descriptions),
-            )
-        return chosen
 
     def _overridden(self, description: Description) -> Description:
         as_given = ("strategy", "gradient", "single_file")
@@ -182,14 +230,19 @@ class Flags(ABC):
         except InputError as error:
             raise error.named(flag(key)) from None
 
-    def located(self, error: InputError, description: Description) -> InputError:
+    def located(self, error: InputError, name: str) -> InputError:
         """Return an error that came up after the description was read, said of a flag or of the
         file."""
-        if error.argument is None or error.argument not in FIELDS:
+        if error.argument is None or error.argument not in (*FIELDS, "members"):
             return error
-        if self.file is None or error.argument in self.fields:
+        if self.described or error.argument in self.fields:
             return error.named(flag(error.argument))
-        return error.named(f"{self.file}, reshard {description.name!r}, {error.argument}")
+        return self.chosen.located(error, name)
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether a word is a file and no name: by its ending, or because it is there."""
+    return bool(path.suffix) or os.sep in str(path) or path.is_file()
 
 
 def flag(field: str) -> str:

@@ -31,12 +31,6 @@ PROVEN = 1e-4
 class PlanCommand(Flags):
     """Show what moves, and the least that any plan moves."""
 
-    backends: Annotated[
-        str | None,
-        typer.Option(
-            help="Backends that carry the plan out, with commas between (default: as for emit)."
-        ),
-    ] = None
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")] = False
     transfers: Annotated[
         bool,
@@ -78,7 +72,7 @@ class PlanCommand(Flags):
                 return
             planned = _planned(reshard, description)
         except InputError as error:
-            raise self.located(error, description) from None
+            raise self.located(error, description.name) from None
         if self.json:
             sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))
             return
@@ -108,7 +102,7 @@ def planned_of(given: Flags) -> "DirectPlan":
             )
         )
     except InputError as error:
-        raise given.located(error, description) from None
+        raise given.located(error, description.name) from None
 
 
 def _planned(reshard: "Reshard", description: "Description") -> "Plan":

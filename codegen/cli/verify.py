@@ -1,12 +1,12 @@
 """`shardwright verify`: run emitted modules against the oracle."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, shown
 from shardwright.codegen.spec.description import split_backends
@@ -15,49 +15,48 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from shardwright.codegen.verify import Report
 
-Folders = Annotated[
-    list[Path], typer.Argument(metavar="DIR...", help="Folders that `emit -o` wrote, or bundles.")
-]
-Backends = Annotated[
-    str | None, typer.Option(help="Which modules to run, with commas between (default: all).")
-]
 
-
-def verify(folders: Folders, backends: Backends = None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class VerifyCommand(FolderFlags):
     """Run emitted modules against the oracle.
 
-    Runs here, without an accelerator. Exit code 1 if a module fails, 2 if none could be run.
+    Runs here, without an accelerator; `--backends` says which modules. What flags describe is
+    emitted for it. Exit code 1 if a module fails, 2 if none could be run.
     """
-    chosen = None if backends is None else split_backends(backends)
-    try:
-        reports = verified(tuple(folders), chosen)
-    except InputError as error:
-        raise error.named("--backends") if error.argument == "backends" else error from None
-    _print(reports)
-    if any(report.verdict == "failed" for report in reports):
-        raise typer.Exit(1)
-    if not any(report.verdict == "ok" for report in reports):
-        raise InputError(
-            "nothing was verified",
-            got="; ".join(dict.fromkeys(report.detail for report in reports)) or "no module",
-            expected="at least one module that can run here",
-        )
+
+    def run(self) -> None:
+        """Print a verdict for each module."""
+        chosen = None if self.backends is None else split_backends(self.backends)
+        try:
+            with self.folders() as folders:
+                reports = verified(folders, chosen)
+        except InputError as error:
+            raise error.named("--backends") if error.argument == "backends" else error from None
+        _print(reports)
+        if any(report.verdict == "failed" for report in reports):
+            raise typer.Exit(1)
+        if not any(report.verdict == "ok" for report in reports):
+            raise InputError(
+                "nothing was verified",
+                got="; ".join(dict.fromkeys(report.detail for report in reports)) or "no module",
+                expected="at least one module that can run here",
+            )
 
 
-def verified(folders: tuple[Path, ...], backends: tuple[str, ...] | None) -> tuple[Report, ...]:
+def verified(folders: tuple[Path, ...], backends: tuple[str, ...] | None) -> "tuple[Report, ...]":
     """Return the reports on bundles, with a progress bar while they are made."""
     from shardwright.codegen import verify as verifier
 
     with bar("verifying") as show:
 
-        def progress(done: int, total: int, report: Report | None) -> None:
+        def progress(done: int, total: int, report: "Report | None") -> None:
             last = "" if report is None else f"{report.name} {report.backend}: {report.verdict}"
             show(done, total, last)
 
         return verifier.verify(folders, backends=backends, progress=progress)
 
 
-def _print(reports: tuple[Report, ...]) -> None:
+def _print(reports: "tuple[Report, ...]") -> None:
     from rich.markup import escape
     from rich.table import Table
 

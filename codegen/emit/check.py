@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.backends import registry
+from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.emit import emit_described
+from shardwright.codegen.emit.owner import owner_of, owner_path
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.spec import manifest
+from shardwright.codegen.spec.config import Config, read_config
+from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import (
     SUPPORT,
     Entry,
     GroupEntry,
     Manifest,
+    listing,
     located,
     read_manifest,
     sha256,
+    supported,
 )
 from shardwright.ir.errors import InputError
 
@@ -45,63 +52,101 @@ class Problem:
 def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, ...]:
     """Return the problems of a root, or of one bundle in it; none where everything is up to date.
 
-    Raises InputError where the path holds no bundles.
+    What should be there is said by the config that the manifest names, else by the manifest. Raises
+    InputError where the path holds no bundles, and for a config that is wrong.
     """
     root, names = located(path)
+    listed, folder = read_manifest(root), Path(os.path.abspath(path))
+    asked = None if root == folder else (folder.name, *names)
+    owner = owner_path(root, listed)
+    if owner is None:
+        return check_config(listing(root / manifest.FILE), root, asked, progress)
+    if owner.is_file():
+        return check_config(read_config(owner), root, asked, progress)
+    said = check_config(listing(root / manifest.FILE), root, asked, progress)
+    return Problem(manifest.FILE, f"the config {listed.config} is gone"), *said
+
+
+def check_config(
+    config: Config,
+    root: Path,
+    names: Iterable[str] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Problem, ...]:
+    """Return what differs between what a config says, the manifest of a folder, and its files;
+    `names`: only of these bundles and groups."""
     listed = read_manifest(root)
+    pairs = _pairs(config, listed, names)
     problems: list[Problem] = []
-    for done, name in enumerate(names):
+    for done, (name, said, entry) in enumerate(pairs):
         if progress is not None:
-            progress(done, len(names))
-        entry = listed.entry(name)
-        if entry is not None:
-            problems += _bundle_problems(root, entry)
+            progress(done, len(pairs))
+        problems += _problems(root, config, name, said, entry)
     if progress is not None:
-        progress(len(names), len(names))
-    folder = Path(os.path.abspath(path))
-    for group in listed.groups:
-        if folder in (root, root / group.group.name):
-            problems += _group_problems(root, group, listed)
-    emitted = support_files(listed.supported())
-    problems += _folder_problems(root, SUPPORT, emitted, dict(listed.support.hashes))
-    if root == folder:
-        problems += _root_problems(root, listed)
+        progress(len(pairs), len(pairs))
+    kept = () if names is None else tuple(entry.what for entry in listed.entries)
+    grouped = bool(config.groups or (names is not None and listed.groups))
+    backends = supported((*kept, *config.reshards), grouped=grouped)
+    problems += _folder_problems(root, SUPPORT, support_files(backends), listed.support.hashes)
+    if names is None:
+        problems += _root_problems(root, config, listed)
     return tuple(problems)
 
 
-def _bundle_problems(root: Path, entry: Entry) -> Iterator[Problem]:
-    name = entry.description.name
-    try:
-        emitted = emit_described(entry.description).files(name)
-    except InputError as error:
-        rule = f"would not be emitted now: {error}"
-        yield Problem(name, rule)
-        return
-    yield from _folder_problems(root, name, emitted, dict(entry.hashes))
+def _pairs(
+    config: Config, listed: Manifest, names: Iterable[str] | None
+) -> list[tuple[str, Description | Group | None, Entry | GroupEntry | None]]:
+    """Return what is said and what is listed under each name that is asked for."""
+    said: dict[str, Description | Group] = {each.name: each for each in config.reshards}
+    said |= {each.name: each for each in config.groups}
+    entries: dict[str, Entry | GroupEntry] = {each.what.name: each for each in listed.entries}
+    entries |= {each.what.name: each for each in listed.groups}
+    wanted = sorted(said.keys() | entries.keys()) if names is None else sorted(set(names))
+    return [(name, said.get(name), entries.get(name)) for name in wanted]
 
 
-def _group_problems(root: Path, entry: GroupEntry, listed: Manifest) -> Iterator[Problem]:
-    name, plans = entry.group.name, {}
-    for member in entry.group.members:
-        bundle = listed.entry(member)
-        if bundle is None:
-            yield Problem(name, f"{manifest.FILE} lists no bundle of its member {member}")
+def _problems(
+    root: Path,
+    config: Config,
+    name: str,
+    said: Description | Group | None,
+    entry: Entry | GroupEntry | None,
+) -> Iterator[Problem]:
+    """Yield what is wrong with a bundle or a group: with its description, then with its files."""
+    if entry is None or entry.what != said:
+        before = () if entry is None else entry.what.lines()
+        after = () if said is None else said.lines()
+        diff = _diff(name, before, after, (manifest.FILE, str(config.path)))
+        if said is None:
+            yield Problem(name, f"an orphan: {config.path} says nothing of this name", diff)
             return
-        try:
-            plans[member] = emit_described(bundle.description).plan
-        except InputError:
-            return  # which the member's own problem says
+        yield Problem(name, "not emitted" if entry is None else "not emitted as it is said", diff)
+        if entry is None:
+            return
     try:
-        emitted = registry.grouping().group_files(entry.group, plans)
+        emitted = _emitted(config, said)
     except InputError as error:
         yield Problem(name, f"would not be emitted now: {error}")
         return
-    yield from _folder_problems(root, name, emitted, dict(entry.hashes))
+    yield from _folder_problems(root, name, emitted, () if entry is None else entry.hashes)
+
+
+def _emitted(config: Config, said: Description | Group) -> dict[str, str]:
+    """Return the files of a bundle or a group as they would be emitted now."""
+    if isinstance(said, Description):
+        return emit_described(said).files(said.name)
+    described = {each.name: each for each in config.reshards}
+    for member in said.members:
+        if member not in described:
+            raise InputError(f"{manifest.FILE} lists no bundle of its member {member}")
+    plans = {member: planned(described[member]) for member in said.members}
+    return registry.grouping().group_files(said, plans)
 
 
 def _folder_problems(
-    root: Path, name: str, emitted: Mapping[str, str], hashes: Mapping[str, str]
+    root: Path, name: str, emitted: Mapping[str, str], recorded: Iterable[tuple[str, str]]
 ) -> Iterator[Problem]:
+    hashes = dict(recorded)
     for file in sorted({*emitted, *hashes}):
         yield from _file_problems(root, f"{name}/{file}", emitted.get(file), hashes.get(file))
     folder = root / name
@@ -126,13 +171,18 @@ def _file_problems(
     if found != emitted:
         edited = sha256(found) != recorded
         rule = "edited by hand" if edited else "would be emitted differently now"
-        yield Problem(path, rule, _diff(path, found, emitted))
+        yield Problem(path, rule, _text_diff(path, found, emitted))
     elif recorded != expected:
         rule = f"{manifest.FILE} has another hash of this file"
         yield Problem(path, rule, f"-{recorded}\n+{expected}")
 
 
-def _root_problems(root: Path, listed: Manifest) -> Iterator[Problem]:
+def _root_problems(root: Path, config: Config, listed: Manifest) -> Iterator[Problem]:
+    if config.root is not None and listed.config != owner_of(root, config):
+        said = "no config" if listed.config is None else listed.config
+        yield Problem(manifest.FILE, f"names {said}, and {config.path} says what is in the folder")
+    if not root.is_dir():
+        return
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         known = folder.name in (SUPPORT, *listed.folders())
         if not known and not _ignored(folder.name):
@@ -143,11 +193,16 @@ def _ignored(name: str) -> bool:
     return name.startswith(".") or name == "__pycache__"
 
 
-def _diff(path: str, found: str, emitted: str) -> str:
+def _text_diff(path: str, found: str, emitted: str) -> str:
     before, after = found.split("\n"), emitted.split("\n")
     if len(found) + len(emitted) > DIFFED_CHARACTERS:
         return _first_difference(before, after)
-    lines = difflib.unified_diff(before, after, f"{path} (on disk)", f"{path} (emitted)", n=2)
+    return _diff(path, before, after, ("on disk", "emitted"))
+
+
+def _diff(name: str, before: Sequence[str], after: Sequence[str], sides: tuple[str, str]) -> str:
+    old, new = (f"{name} ({side})" for side in sides)
+    lines = difflib.unified_diff(before, after, old, new, n=2)
     return "\n".join(line.rstrip("\n") for line in lines)  # the heads end in one, the rest do not
 
 

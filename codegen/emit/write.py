@@ -7,12 +7,15 @@ import errno
 import fcntl
 import keyword
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from shardwright.codegen.emit.owner import check_owner, owner_of
 from shardwright.codegen.emit.support import support_files, versions
 from shardwright.codegen.spec import manifest
+from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import (
@@ -30,21 +33,24 @@ def write_bundles(
     root: Path,
     bundles: Iterable[tuple[Description, Mapping[str, str]]],
     groups: Iterable[tuple[Group, Mapping[str, str]]] = (),
+    config: Config | None = None,
 ) -> tuple[Path, ...]:
     """Write bundles, given as descriptions and the texts of their files, and groups below `root`.
 
     Returns the files that changed, among them those removed because their bundle no longer has
     them. Texts go to temporary names first and are moved when all are on disk, the manifest last;
-    bundles of `root` that are not given stay as they are. Support modules that any of them uses are
-    written beside them. Raises InputError, with nothing changed, for a folder that cannot be
-    written, holds other things or is no package by its name, for names that differ only in case,
-    and for support modules of another version that other bundles use.
+    bundles of `root` that are not given stay as they are. `config`: the file that says all that
+    `root` holds; when all of it is given, what it does not say is removed. Support modules that
+    any bundle uses are written beside them. Raises InputError, with nothing changed, for a folder
+    that cannot be written, holds other things or is no package by its name, for what the config
+    of the folder, which may be another, does not say, for names that differ only in case, and for
+    support modules of another version that other bundles use.
     """
     _check_package(Path(os.path.abspath(root)))
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _locked(root):
-            return _write(root, tuple(bundles), tuple(groups))
+            return _write(root, tuple(bundles), tuple(groups), config)
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}",
@@ -70,14 +76,21 @@ def _write(
     root: Path,
     bundles: tuple[tuple[Description, Mapping[str, str]], ...],
     groups: tuple[tuple[Group, Mapping[str, str]], ...],
+    config: Config | None,
 ) -> tuple[Path, ...]:
     before = read_manifest(root)
+    given: list[Description | Group] = [each for each, _ in bundles]
+    given += [each for each, _ in groups]
+    check_owner(root, before, given, config)
     folders = {description.name: files for description, files in bundles}
     folders |= {group.name: files for group, files in groups}
     after = before.updated(
         tuple(Entry.of(description, files) for description, files in bundles),
         tuple(GroupEntry.of(group, files) for group, files in groups),
     )
+    if config is not None:
+        after = replace(after, config=owner_of(root, config))
+        after = after.only(config.names()) if folders.keys() >= {*config.names()} else after
     for name in folders:
         _check_case(name, after)
     _check_versions(before, after, set(folders))
@@ -93,9 +106,10 @@ def _write(
     removed = tuple(path for path in _stale(root, before, after) if os.path.lexists(path))
     for path in removed:
         path.unlink()
-    if not support:
+    for name in before.folders().keys() - after.folders().keys():
+        shutil.rmtree(root / name / "__pycache__", ignore_errors=True)
         with contextlib.suppress(OSError):
-            (root / SUPPORT).rmdir()
+            (root / name).rmdir()
     listing, listed = root / manifest.FILE, after.to_json()
     if _differs(listing, listed):
         changed[listing] = listed

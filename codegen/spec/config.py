@@ -1,171 +1,273 @@
-"""Many descriptions from one TOML file of [[reshard]] tables, with errors located in the file."""
+"""The config: what one TOML file says, with those that it includes, of one folder of bundles.
+
+A file's tables come after those that it includes. Named meshes are the same for all files; what a
+table does not say is taken from its group, from the `[defaults]` of its file, then from those of
+the files that include it.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.spec.description import Description, describe
-from shardwright.codegen.spec.group import Group, read_groups
-from shardwright.ir.errors import InputError
+from shardwright.codegen.spec.description import SHARED, Description, describe, read_mesh
+from shardwright.codegen.spec.group import Group, check_devices, group_name
+from shardwright.codegen.spec.include import ConfigFile, config_files
+from shardwright.codegen.spec.toml_tables import Table
+from shardwright.ir.errors import InputError, one_of, unknown
 
-_HEADER = re.compile(r"^[ \t]*\[\[[ \t]*reshard[ \t]*\]\]", re.MULTILINE)
-_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+FILE = "shardwright.toml"
+OUT = "generated"
+"""The folder of bundles where a file says nothing of it."""
+
+_GROUP = ("name", "tensors", *SHARED)
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The tables that say an operation: its own, then those that it takes other keys from."""
+
+    tables: tuple[Table, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the tables say, all of the first and what others may have in common."""
+        own, *others = self.tables
+        found: dict[str, Any] = {}
+        for table in reversed(others):
+            found |= {key: value for key, value in _values(table).items() if key in SHARED}
+        return found | _values(own)
+
+    def located(self, error: InputError) -> InputError:
+        """Return an error about a key, in the table that has it."""
+        holders = (table for table in self.tables if error.argument in table.values)
+        return next(holders, self.tables[0]).located(error)
+
+
+def _values(table: Table) -> dict[str, Any]:
+    """Return what a table says; a file that it names as a topology stands relative to its own."""
+    topology = table.values.get("topology")
+    if not isinstance(topology, str) or not topology.endswith(".toml"):
+        return dict(table.values)
+    return {**table.values, "topology": str(table.path.parent / topology)}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The reshards and groups of one folder of bundles, `out`, and the tables that say each.
+
+    `path` is the file, `root` its document; a manifest is read as a config that has no tables.
+    """
+
+    path: Path
+    out: Path
+    reshards: tuple[Description, ...]
+    groups: tuple[Group, ...] = ()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    root: Table | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the reshards, then of the groups."""
+        return (*(each.name for each in self.reshards), *(each.name for each in self.groups))
+
+    def select(self, names: Iterable[str], argument: str | None = None) -> Config:
+        """Return the config of some of the names, groups with their members. Raises InputError,
+        said of the argument, for a name that is not there."""
+        wanted, known = set(names), self.names()
+        for name in names:
+            if name not in known:
+                raise unknown(
+                    f"{self.path} describes no reshard of this name", name, known, argument
+                )
+        groups = tuple(each for each in self.groups if each.name in wanted)
+        wanted |= {member for group in groups for member in group.members}
+        kept = tuple(each for each in self.reshards if each.name in wanted)
+        return replace(self, reshards=kept, groups=groups)
+
+    def located(self, error: InputError, name: str | None = None) -> InputError:
+        """Return an error about a key of an operation, or of the file, with where it is said."""
+        if name is None:
+            return error if self.root is None else self.root.located(error)
+        if name in self.origins:
+            return self.origins[name].located(error)
+        kind = "group" if name in (each.name for each in self.groups) else "reshard"
+        return error.named(f"{self.path}, {kind} {name!r}, {error.argument}")
+
+
+def find_config(start: Path = Path()) -> Path | None:
+    """Return the config of a folder: the file `shardwright.toml` in it or above it; None where
+    there is none."""
+    folder = Path(os.path.abspath(start))
+    for home in (folder, *folder.parents):
+        if (home / FILE).is_file():
+            return Path(os.path.relpath(home / FILE))
+    return None
 
 
 def load_toml(path: str | Path) -> tuple[Description, ...]:
-    """Return the descriptions of a TOML file, in its order.
+    """Return the descriptions of a config, in its order."""
+    return read_config(path).reshards
 
-    Keys of a table are the command line's flags with underscores. Names differ from each other,
-    in more than case.
+
+def read_config(path: str | Path) -> Config:
+    """Return what a TOML file says. Keys of a table are the command line's flags with underscores.
+
+    Names differ from each other, in more than case. Raises InputError, located in the file.
     """
-    path = Path(path)
-    text = read_text(path)
-    tables = _tables(path, text)
-    places = _places(text, len(tables))
-    found: dict[str, Description] = {}
-    for table, place in zip(tables, places, strict=True):
-        description = _described(path, text, table, place)
-        folder = description.name.casefold()  # as file systems have it that ignore case
+    files = config_files(Path(path))
+    meshes = _meshes(files)
+    reshards: list[_Said] = [each for file in files for each in _reshards(file, meshes)]
+    groups: list[tuple[Group, Origin]] = []
+    for file in files:
+        for table in file.root.many("group", "group"):
+            group, tensors = _grouped(table, file, meshes)
+            reshards += tensors
+            groups.append((group, Origin((table,))))
+    if not reshards:
+        raise InputError("describes no reshard", argument=str(path), expected="[[reshard]] tables")
+    origins = _origins([*reshards, *groups])
+    named = {description.name: description for description, _ in reshards}
+    for group, _ in groups:
+        _check_members(group, named, origins)
+    listed = tuple(group for group, _ in groups)
+    root = files[-1].root
+    return Config(Path(path), _out(root), tuple(named.values()), listed, origins, root)
+
+
+_Said = tuple[Description, Origin]
+
+
+def _out(root: Table) -> Path:
+    """Return the folder of bundles; a file says it relative to itself."""
+    out = root.values.get("out", OUT)
+    if not isinstance(out, str):
+        error = InputError("out is a text", argument="out", got=out, expected="a folder's path")
+        raise root.located(error)
+    return Path(os.path.normpath(root.path.parent / out))
+
+
+def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
+    """Return the named meshes, in canonical text."""
+    found: dict[str, str] = {}
+    for file in files:
+        table = file.root.one("mesh", "mesh")
+        for name in () if table is None else table.values:
+            assert table is not None
+            try:
+                if _NAME.fullmatch(name) is None:
+                    raise InputError(
+                        "the name of a mesh is an identifier", argument=name, expected="a name"
+                    )
+                mesh = str(read_mesh(name, table.values[name]))
+            except InputError as error:
+                raise table.located(error) from None
+            if found.setdefault(name, mesh) != mesh:
+                rule = "two meshes of one name"
+                raise table.located(
+                    InputError(rule, argument=name, got=mesh, expected="another name")
+                )
+    return found
+
+
+def _reshards(file: ConfigFile, meshes: Mapping[str, str]) -> Iterator[_Said]:
+    for table in file.root.many("reshard", "reshard"):
+        origin = Origin((table, *file.defaults))
+        yield _described(origin, origin.fields(), meshes), origin
+
+
+def _described(origin: Origin, given: dict[str, Any], meshes: Mapping[str, str]) -> Description:
+    try:
+        keys = (key for key in ("mesh", "target_mesh") if key in given)
+        return describe(given | {key: _mesh(key, given[key], meshes) for key in keys})
+    except InputError as error:
+        raise origin.located(error) from None
+
+
+def _mesh(key: str, value: object, meshes: Mapping[str, str]) -> object:
+    """Return the text of a named mesh, and what is none as it is."""
+    if not isinstance(value, str) or _NAME.fullmatch(value) is None:
+        return value
+    if value not in meshes:
+        axes = "the axes of a mesh, as x=2,y=3"
+        expected = f"{one_of(meshes)}, or {axes}" if meshes else axes
+        raise unknown("no mesh of this name", value, meshes, key, expected)
+    return meshes[value]
+
+
+def _grouped(
+    table: Table, file: ConfigFile, meshes: Mapping[str, str]
+) -> tuple[Group, list[_Said]]:
+    """Return a group, and the reshards of the tensors that stand in its table."""
+    try:
+        if "members" in table.values:
+            return Group.of(table.values), []
+        name = group_name(table.values)
+        for key in table.values:
+            if key not in _GROUP:
+                raise unknown("unknown key", key, _GROUP, key)
+        if not table.values.get("tensors"):
+            expected = "one or more, or members: names of [[reshard]] tables"
+            raise InputError("a group has tensors", argument="tensors", expected=expected)
+    except InputError as error:
+        raise table.located(error) from None
+    tensors = table.many("tensors", "tensor")
+    said = [_tensor(Origin((tensor, table, *file.defaults)), meshes) for tensor in tensors]
+    return Group(name, tuple(description.name for description, _ in said)), said
+
+
+def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
+    """Return the reshard of a tensor of a group; the name of its bundle is the tensor's, with
+    underscores for what stands in no identifier: `layer0_wq` for `layer0.wq`."""
+    given = origin.fields()
+    name = given.get("name")
+    if isinstance(name, str):
+        given["name"] = re.sub(r"\W", "_", name)
+    return _described(origin, given, meshes), origin
+
+
+def _origins(said: Iterable[tuple[Description | Group, Origin]]) -> dict[str, Origin]:
+    """Return where each is said, by its name; InputError for two of one name."""
+    found: dict[str, tuple[str, Origin]] = {}
+    for one, origin in said:
+        folder = one.name.casefold()  # as file systems have it that ignore case
         if folder in found:
-            error = _not_distinct(description.name, found[folder].name)
-            raise _located(error, path, text, table, place)
-        found[folder] = description
-    return tuple(found.values())
-
-
-def load_groups(path: str | Path) -> tuple[Group, ...]:
-    """Return the groups of a TOML file, whose members are reshards of the same file."""
-    path = Path(path)
-    names = {description.name for description in load_toml(path)}
-    groups = read_groups(tomllib.loads(read_text(path)).get("group", []), path)
-    for number, group in enumerate(groups):
-        try:
-            group.check(names | {other.name for other in groups[:number]}, names)
-        except InputError as error:
-            raise error.named(f"{path}, group {group.name!r}, {error.argument}") from None
-    return groups
+            raise origin.located(_not_distinct(one.name, found[folder][0]))
+        found[folder] = one.name, origin
+    return dict(found.values())
 
 
 def _not_distinct(name: str, other: str) -> InputError:
     same = name == other
     return InputError(
-        "two reshards of one name" if same else "two reshards whose names differ only in case",
+        "two operations of one name" if same else "two operations whose names differ only in case",
         argument="name",
         got=name if same else f"{name} beside {other}",
-        expected="a name of its own for each reshard"
+        expected="a name of its own for each"
         + ("" if same else ", for file systems that ignore case too"),
     )
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file; that it cannot be read is a mistake of the user's."""
+def _check_members(
+    group: Group, reshards: Mapping[str, Description], origins: Mapping[str, Origin]
+) -> None:
+    """Raise InputError, located, for a member that is no reshard, or is on other devices."""
+    (table,) = origins[group.name].tables
+    for member in group.members:
+        if member not in reshards:
+            expected = "names of [[reshard]] tables"
+            raise table.located(unknown("no such reshard", member, reshards, "members", expected))
+    firsts: dict[tuple[str, str | None], str] = {}
+    for member in group.members:
+        firsts.setdefault((reshards[member].mesh, reshards[member].target_mesh), member)
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InputError("not a text file in UTF-8", argument=str(path)) from None
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror}",
-            argument=str(path),
-            expected="a file that exists and can be read",
-        ) from None
-
-
-def _tables(path: Path, text: str) -> list[dict[str, Any]]:
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise _not_toml(path, text, str(error)) from None
-    for key in document:
-        if key not in ("reshard", "group"):
-            raise InputError(
-                "unknown table",
-                argument=str(path),
-                got=key,
-                expected="[[reshard]] and [[group]] tables only",
-            )
-    tables = document.get("reshard", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InputError(
-            "reshards are an array of tables", argument=str(path), expected="[[reshard]] tables"
-        )
-    if not tables:
-        raise InputError("describes no reshard", argument=str(path), expected="[[reshard]] tables")
-    return tables
-
-
-def _not_toml(path: Path, text: str, message: str) -> InputError:
-    place = _PLACE.search(message)
-    rule = "not TOML: " + _PLACE.sub("", message)
-    if place is None or place[1] is None:
-        return InputError(rule, argument=str(path), expected="[[reshard]] tables")
-    line, column = int(place[1]), int(place[2])
-    start = sum(len(row) for row in text.splitlines(keepends=True)[: line - 1]) + column - 1
-    return InputError(rule, argument=f"{path}, line {line}", text=text, span=(start, start + 1))
-
-
-def _places(text: str, count: int) -> list[tuple[int, int] | None]:
-    """Return where each table stands in the text; unknown if a multi-line text holds what looks
-    like one.
-
-    tomllib tells values only, so the headers are looked for.
-    """
-    starts = [match.start() for match in _HEADER.finditer(text)]
-    if len(starts) != count:
-        return [None] * count
-    return list(zip(starts, [*starts[1:], len(text)], strict=True))
-
-
-def _described(
-    path: Path, text: str, table: dict[str, Any], place: tuple[int, int] | None
-) -> Description:
-    try:
-        return describe(table)
+        check_devices({member: reshards[member].reshard() for member in firsts.values()})
     except InputError as error:
-        raise _located(error, path, text, table, place) from None
-
-
-def _located(
-    error: InputError, path: Path, text: str, table: dict[str, Any], place: tuple[int, int] | None
-) -> InputError:
-    """Return the error with the file, line and reshard before the key, and a caret in the file."""
-    key = error.argument or ""
-    name = table.get("name")
-    named = f"reshard {name!r}, {key}" if isinstance(name, str) and key != "name" else key
-    if place is None:
-        return error.named(f"{path}, {named}")
-    span = _span(error, text, key, table.get(key), place)
-    line = text.count("\n", 0, span[0]) + 1
-    return error.within(text, span, f"{path}, line {line}, {named}")
-
-
-def _span(
-    error: InputError, text: str, key: str, value: object, place: tuple[int, int]
-) -> tuple[int, int]:
-    """Return the span of the offending part, if the value stands in the file as it is; else of
-    the whole entry."""
-    entry = next(_entries(text, key, place), None)
-    if entry is None:
-        header = _HEADER.match(text, place[0])
-        return (text.index("[[", place[0]), header.end() if header else place[1])
-    if not isinstance(value, str) or not value:
-        return entry
-    begin = text.find(value, text.index("=", entry[0]), entry[1])
-    if begin < 0:
-        return entry
-    if error.text == value and error.span is not None:
-        return (begin + error.span[0], begin + error.span[1])
-    return (begin, begin + len(value))
-
-
-def _entries(text: str, key: str, place: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the spans of the lines in a table that start with `key =`."""
-    pattern = re.compile(rf"""^[ \t]*["']?{re.escape(key)}["']?[ \t]*=[^\n]*""", re.MULTILINE)
-    for match in pattern.finditer(text, *place):
-        line = match[0]
-        lead = len(line) - len(line.lstrip())
-        yield (match.start() + lead, match.start() + len(line.rstrip()))
+        if "members" in table.values:
+            raise table.located(error) from None
+        member, side = map(str, error.where)
+        key = "mesh" if side == "source" or reshards[member].target_mesh is None else "target_mesh"
+        raise origins[member].located(error.named(key)) from None

@@ -7,6 +7,7 @@ module states for making it again. Its fields are the command line's flags with 
 from __future__ import annotations
 
 import dataclasses
+import json
 import keyword
 import re
 import shlex
@@ -17,7 +18,7 @@ from typing import Any
 
 from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
 from shardwright.codegen.hardware.presets import topology_of
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.text.parse import parse_mesh, parse_shape, parse_sharding
@@ -107,6 +108,10 @@ class Description:
             if value is not None and value is not False
         }
 
+    def lines(self) -> tuple[str, ...]:
+        """Return the fields as TOML has them, a line each."""
+        return tuple(f"{key} = {_toml(value)}" for key, value in self.to_dict().items())
+
     def command(self, out: str = "generated") -> str:
         """Return the command line that emits this bundle again, quoted for a POSIX shell.
 
@@ -137,6 +142,8 @@ class Description:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Description))
+SHARED = FIELDS[1:]
+"""What several reshards may have in common: all but the name."""
 REQUIRED = ("mesh", "shape", "dtype", "source", "target")
 _TEXTS = ("source", "target", "dtype", "source_split", "target_split")
 
@@ -148,7 +155,7 @@ def describe(given: Mapping[str, object]) -> Description:
     """
     for key in given:
         if key not in FIELDS:
-            raise InputError("unknown key", argument=key, got=key, expected=one_of(FIELDS))
+            raise unknown("unknown key", key, FIELDS, key)
     for key in ("name", *REQUIRED):
         if key not in given:
             raise InputError("missing", argument=key, expected=f"a value for {key}")
@@ -184,9 +191,9 @@ def check_name(name: str) -> str:
 
 
 def _reshard(given: Mapping[str, object]) -> Reshard:
-    mesh = _mesh("mesh", given["mesh"])
+    mesh = read_mesh("mesh", given["mesh"])
     target_mesh = given.get("target_mesh")
-    other = mesh if target_mesh is None else _mesh("target_mesh", target_mesh)
+    other = mesh if target_mesh is None else read_mesh("target_mesh", target_mesh)
     texts = {key: _text(key, given.get(key, "flat")) for key in _TEXTS}
     shape = _shape(given["shape"])
     try:
@@ -210,7 +217,8 @@ def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
     return error.within(text, (0, len(text)))
 
 
-def _mesh(key: str, value: object) -> Mesh:
+def read_mesh(key: str, value: object) -> Mesh:
+    """Return the mesh of a text; a mistake in it is said of the key."""
     return parse_mesh(_text(key, value), key)
 
 
@@ -278,6 +286,13 @@ def _switch(key: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
     raise InputError(f"{key} is true or false", argument=key, got=value, expected="true or false")
+
+
+def _toml(value: object) -> str:
+    """Return a value as TOML has it; texts with double quotes are in single ones."""
+    if isinstance(value, str) and '"' in value and "'" not in value:
+        return f"'{value}'"
+    return json.dumps(value, ensure_ascii=False)
 
 
 _SHORT_MESH = re.compile(r'<\[("[A-Za-z_]\w*"=\d+(, "[A-Za-z_]\w*"=\d+)*)\]>', re.ASCII)

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.codegen.spec.description import check_name
-from shardwright.ir.errors import InputError
+from shardwright.ir.errors import InputError, unknown
+from shardwright.ir.reshard import Reshard
 
 
 @dataclass(frozen=True)
 class Group:
-    """The name of a group and those of the bundles that are its members, in its order."""
+    """The name of a group and those of the reshards that are its members, in its order."""
 
     name: str
     members: tuple[str, ...]
@@ -26,10 +27,8 @@ class Group:
         """Return a group from the keys of its table. Raises InputError, which names the key."""
         for key in given:
             if key not in ("name", "members"):
-                raise InputError("unknown key", argument=key, got=key, expected="name, members")
-        name, members = given.get("name"), given.get("members")
-        if not isinstance(name, str):
-            raise InputError("a group has a name", argument="name", expected="a text in quotes")
+                raise unknown("unknown key", key, ("name", "members"), key)
+        name, members = group_name(given), given.get("members")
         names = members if isinstance(members, list | tuple) else ()
         if not names or not all(isinstance(member, str) for member in names):
             raise InputError(
@@ -43,47 +42,55 @@ class Group:
             raise InputError(
                 "a member stands once in a group", argument="members", got=f"{twice} twice"
             )
-        return Group(check_name(name), tuple(names))
-
-    def check(self, taken: set[str], reshards: set[str]) -> None:
-        """Raise InputError for a name that is taken and a member that is none of the reshards."""
-        for member in self.members:
-            if member not in reshards:
-                raise InputError(
-                    "no such reshard",
-                    argument="members",
-                    got=member,
-                    expected="names of [[reshard]] tables of the same file",
-                )
-        if self.name.casefold() in {name.casefold() for name in taken}:
-            raise InputError(
-                "a reshard or a group has this name already, but for case",
-                argument="name",
-                got=self.name,
-                expected="a name of its own for each",
-            )
+        return Group(name, tuple(names))
 
     def command(self, out: str = "generated") -> str:
         """Return the command line that emits the group and its members again."""
         return f"shardwright emit {out}/manifest.json --name {self.name} -o {out}"
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the members as TOML has them, a line each."""
+        return ("members = [", *(f'  "{member}",' for member in self.members), "]")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the group as JSON has it, without its name."""
         return {"members": list(self.members)}
 
 
-def read_groups(document: object, path: Path) -> tuple[Group, ...]:
-    """Return the groups of a TOML document or of a manifest's list, checked one by one."""
-    if not isinstance(document, list) or not all(isinstance(each, dict) for each in document):
-        raise InputError(
-            "groups are an array of tables", argument=str(path), expected="[[group]] tables"
-        )
-    found = []
-    for number, table in enumerate(document, 1):
-        try:
-            found.append(Group.of(table))
-        except InputError as error:
-            name = table.get("name")
-            which = f"group {name!r}" if isinstance(name, str) else f"group {number}"
-            raise error.named(f"{path}, {which}, {error.argument}") from None
-    return tuple(found)
+def group_name(given: Mapping[str, object]) -> str:
+    """Return the name of a group from the keys of its table."""
+    name = given.get("name")
+    if not isinstance(name, str):
+        raise InputError("a group has a name", argument="name", expected="a text in quotes")
+    return check_name(name)
+
+
+def check_devices(reshards: Mapping[str, Reshard]) -> None:
+    """Raise InputError, argument "members", unless all are on the same devices; `where` is then
+    the name of the first that is not, and its side, "source" or "target"."""
+    first_name, first = next(iter(reshards.items()))
+    for name, reshard in reshards.items():
+        for side in ("source", "target"):
+            ids = list(getattr(reshard, side).mesh.device_ids)
+            wanted = list(getattr(first, side).mesh.device_ids)
+            if ids != wanted:
+                raise InputError(
+                    "the members of a group are on the same devices in the same order",
+                    argument="members",
+                    got=f"the {side} mesh of {name} on devices {_short(ids)}",
+                    expected=f"{_short(wanted)}, as that of {first_name}",
+                    where=(name, side),
+                )
+
+
+def _short(ids: list[int]) -> str:
+    listed = ", ".join(map(str, ids[:8]))
+    return listed if len(ids) <= 8 else f"{listed}, … ({len(ids)} in all)"
+
+
+def read_group(given: Mapping[str, object], name: str, path: Path) -> Group:
+    """Return a group from the keys that a manifest has of it."""
+    try:
+        return Group.of({"name": name, **given})
+    except InputError as error:
+        raise error.named(f"{path}, group {name!r}, {error.argument}") from None

@@ -6,14 +6,15 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shardwright.codegen.backends import registry
-from shardwright.codegen.spec.config import read_text
+from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.description import Description, describe
-from shardwright.codegen.spec.group import Group, read_groups
+from shardwright.codegen.spec.group import Group, read_group
+from shardwright.codegen.spec.toml_tables import read_text
 from shardwright.ir.errors import InputError
 
 FILE = "manifest.json"
@@ -31,6 +32,11 @@ class Entry:
     description: Description
     hashes: tuple[tuple[str, str], ...]
 
+    @property
+    def what(self) -> Description:
+        """What was emitted."""
+        return self.description
+
     @staticmethod
     def of(description: Description, files: Mapping[str, str]) -> Entry:
         """Return the entry of a bundle with these texts."""
@@ -43,6 +49,11 @@ class GroupEntry:
 
     group: Group
     hashes: tuple[tuple[str, str], ...]
+
+    @property
+    def what(self) -> Group:
+        """What was emitted."""
+        return self.group
 
     @staticmethod
     def of(group: Group, files: Mapping[str, str]) -> GroupEntry:
@@ -76,18 +87,20 @@ class SupportEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The bundles of a folder and their groups, both sorted by name, and the support modules."""
+    """The bundles of a folder and their groups, both sorted by name, and the support modules.
+
+    `config`: the file that says what is in the folder, relative to it; None where flags do.
+    """
 
     entries: tuple[Entry, ...] = ()
     groups: tuple[GroupEntry, ...] = ()
     support: SupportEntry = SupportEntry()
+    config: str | None = None
 
     def supported(self) -> tuple[str, ...]:
         """Return the backends whose support modules some module imports."""
-        found = {backend for entry in self.entries for backend in entry.description.supported}
-        if self.groups:
-            found.add(registry.grouping().name)
-        return tuple(sorted(found))
+        descriptions = (entry.description for entry in self.entries)
+        return supported(descriptions, grouped=bool(self.groups))
 
     def folders(self) -> dict[str, tuple[str, ...]]:
         """Return the files of every folder, by name: those of the bundles, of the groups, and the
@@ -115,6 +128,16 @@ class Manifest:
             tuple(sorted((*kept, *entries), key=lambda entry: entry.description.name)),
             tuple(sorted((*old, *groups), key=lambda entry: entry.group.name)),
             self.support,
+            self.config,
+        )
+
+    def only(self, names: Iterable[str]) -> Manifest:
+        """Return this manifest without the bundles and groups of other names."""
+        kept = set(names)
+        return replace(
+            self,
+            entries=tuple(each for each in self.entries if each.description.name in kept),
+            groups=tuple(each for each in self.groups if each.group.name in kept),
         )
 
     def to_json(self) -> str:
@@ -126,7 +149,9 @@ class Manifest:
             }
             for entry in self.entries
         }
-        document: dict[str, Any] = {"version": VERSION, "bundles": bundles}
+        document: dict[str, Any] = {"version": VERSION}
+        document |= {} if self.config is None else {"config": self.config}
+        document["bundles"] = bundles
         if self.groups:
             document["groups"] = {
                 entry.group.name: {**entry.group.to_dict(), "files": dict(entry.hashes)}
@@ -171,14 +196,18 @@ def read_manifest(root: Path) -> Manifest:
     return _read(path) if path.exists() else Manifest()
 
 
-def read_listing(path: Path) -> tuple[Description, ...]:
-    """Return the descriptions of the bundles that a manifest file lists."""
-    return tuple(entry.description for entry in _read(path).entries)
+def listing(path: Path) -> Config:
+    """Return what a manifest file lists, of the folder that it stands in."""
+    found = _read(path)
+    reshards = tuple(entry.description for entry in found.entries)
+    return Config(path, path.parent, reshards, tuple(entry.group for entry in found.groups))
 
 
-def read_group_listing(path: Path) -> tuple[Group, ...]:
-    """Return the groups that a manifest file lists."""
-    return tuple(entry.group for entry in _read(path).groups)
+def supported(descriptions: Iterable[Description], *, grouped: bool) -> tuple[str, ...]:
+    """Return the backends whose support modules the modules of bundles, and of groups if there
+    are any, import."""
+    found = {backend for description in descriptions for backend in description.supported}
+    return tuple(sorted(found | ({registry.grouping().name} if grouped else set())))
 
 
 def _read(path: Path) -> Manifest:
@@ -196,6 +225,7 @@ def _read(path: Path) -> Manifest:
             tuple(_entry(path, name, data) for name, data in sorted(document["bundles"].items())),
             tuple(_group_entry(path, name, data) for name, data in groups),
             SupportEntry(*map(_pairs, _support(document))),
+            None if document.get("config") is None else str(document["config"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
@@ -258,8 +288,7 @@ def _pairs(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _group_entry(path: Path, name: str, data: dict[str, Any]) -> GroupEntry:
-    (group,) = read_groups([{"name": name, "members": data["members"]}], path)
-    return GroupEntry(group, _pairs(data["files"]))
+    return GroupEntry(read_group({"members": data["members"]}, name, path), _pairs(data["files"]))
 
 
 def _without_name(fields: dict[str, Any]) -> dict[str, Any]:

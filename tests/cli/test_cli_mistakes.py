@@ -137,7 +137,7 @@ def test_what_a_backend_refuses(tables: Path, tmp_path: Path) -> None:
     )
     tables.write_text(TABLES.replace('"int8"', '"float64"'))
     assert mistake("emit", tables, "-o", tmp_path / "out").startswith(
-        f"{tables}, reshard 'second', dtype: pallas_tpu cannot move this dtype"
+        f"{tables}, line 13, reshard 'second', dtype: pallas_tpu cannot move this dtype"
     )
     assert not (tmp_path / "out").exists()
     ok("emit", *words, "--backends", "triton_gpu", "-o", tmp_path / "out")
@@ -185,15 +185,12 @@ def test_an_output_that_cannot_be_written(tables: Path, tmp_path: Path) -> None:
     )
 
 
-def test_a_name_that_differs_only_in_case(tables: Path, tmp_path: Path) -> None:
+def test_a_name_that_differs_only_in_case(tmp_path: Path) -> None:
     ok("emit", *flags(name="First"), "-o", tmp_path / "out")
     said = (
         "two bundles whose names differ only in case\n"
         "got: {} beside {}\n"
         "expected: names that differ in more, for file systems that ignore case"
-    )
-    assert mistake("emit", tables, "-o", tmp_path / "out") == (
-        "name: " + said.format("first", "First")
     )
     assert mistake("emit", *flags(name="FIRST"), "-o", tmp_path / "out") == (
         "--name: " + said.format("FIRST", "First")
@@ -215,7 +212,7 @@ def test_verify_with_a_backend_that_is_none(tmp_path: Path) -> None:
 
 
 def test_usage_mistakes_have_the_same_exit_code() -> None:
-    for words in (["frobnicate"], ["emit", "--colour", "red"], ["verify"]):
+    for words in (["frobnicate"], ["emit", "--colour", "red"], ["compile"]):
         result = run(*words)
         assert (result.code, result.out) == (2, "")
         assert "Error: " in result.err

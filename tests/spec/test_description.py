@@ -267,7 +267,7 @@ def test_toml_unknown_key(tmp_path: Path) -> None:
         """
         reshards.toml, line 8, reshard 'transpose_2x3', colour: unknown key
           colour = 3
-          ^^^^^^^^^^
+          ^^^^^^
         got: colour
         expected: one of name, mesh, shape, dtype, source, target, target_mesh, source_split, \
 target_split, backends, strategy, topology, memory_limit, gradient, single_file
@@ -289,11 +289,11 @@ def test_toml_missing_key(tmp_path: Path) -> None:
 def test_toml_two_reshards_of_one_name(tmp_path: Path) -> None:
     assert problem(tmp_path, TABLE + TABLE) == exactly(
         """
-        reshards.toml, line 9, name: two reshards of one name
+        reshards.toml, line 9, name: two operations of one name
           name = "transpose_2x3"
                   ^^^^^^^^^^^^^
         got: transpose_2x3
-        expected: a name of its own for each reshard
+        expected: a name of its own for each
         """
     )
 
@@ -301,19 +301,19 @@ def test_toml_two_reshards_of_one_name(tmp_path: Path) -> None:
 def test_toml_two_names_that_differ_only_in_case(tmp_path: Path) -> None:
     assert problem(tmp_path, TABLE + TABLE.replace("transpose_2x3", "Transpose_2x3")) == exactly(
         """
-        reshards.toml, line 9, name: two reshards whose names differ only in case
+        reshards.toml, line 9, name: two operations whose names differ only in case
           name = "Transpose_2x3"
                   ^^^^^^^^^^^^^
         got: Transpose_2x3 beside transpose_2x3
-        expected: a name of its own for each reshard, for file systems that ignore case too
+        expected: a name of its own for each, for file systems that ignore case too
         """
     )
 
 
-def test_toml_that_looks_like_a_table_inside_a_text_only_loses_the_line(tmp_path: Path) -> None:
+def test_toml_that_looks_like_a_table_inside_a_text(tmp_path: Path) -> None:
     text = TABLE.replace('"float32"', '"""\n[[reshard]]\n"""')
     assert problem(tmp_path, text).splitlines()[0] == (
-        "reshards.toml, reshard 'transpose_2x3', dtype: the element type must be known"
+        "reshards.toml, line 6, reshard 'transpose_2x3', dtype: the element type must be known"
     )
 
 
@@ -339,12 +339,14 @@ def test_not_toml(tmp_path: Path) -> None:
         ("", "reshards.toml: describes no reshard\nexpected: [[reshard]] tables"),
         (
             "[reshards]\n",
-            "reshards.toml: unknown table\ngot: reshards\n"
-            "expected: [[reshard]] and [[group]] tables only",
+            "reshards.toml, line 1, reshards: unknown table; did you mean reshard?\n"
+            "  [reshards]\n  ^^^^^^^^^^\ngot: reshards\n"
+            "expected: one of reshard, group, mesh, defaults, include, out",
         ),
         (
             "[reshard]\nname = 'a'\n",
-            "reshards.toml: reshards are an array of tables\nexpected: [[reshard]] tables",
+            "reshards.toml, line 1, reshard: reshard is an array of tables\n"
+            "  [reshard]\n  ^^^^^^^^^\nexpected: [[reshard]] tables",
         ),
     ],
 )

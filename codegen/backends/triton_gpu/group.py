@@ -12,9 +12,8 @@ import numpy as np
 from shardwright.codegen.backends.triton_gpu.context import NAME, plan_hash
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render
-from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.group import Group, check_devices
 from shardwright.ir.dtypes import DTYPES
-from shardwright.ir.errors import InputError
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 
@@ -47,7 +46,7 @@ class GroupModule:
 
 
 def _text(group: Group, plans: Mapping[str, DirectPlan]) -> GroupModule:
-    _check_devices(plans)
+    check_devices({name: plan.reshard for name, plan in plans.items()})
     hashes = tuple((name, plan_hash(plan)) for name, plan in plans.items())
     return GroupModule(
         name=group.name,
@@ -77,23 +76,3 @@ def _received_max(plans: Mapping[str, DirectPlan]) -> int:
         sizes = np.where(moved.is_local, 0, moved.elements) * DTYPES[plan.reshard.dtype]
         total = total + np.bincount(ranks, weights=sizes, minlength=plan.devices)
     return int(np.max(total))
-
-
-def _check_devices(plans: Mapping[str, DirectPlan]) -> None:
-    first_name, first = next(iter(plans.items()))
-    for name, plan in plans.items():
-        for side in ("source", "target"):
-            ids = list(getattr(plan.reshard, side).mesh.device_ids)
-            wanted = list(getattr(first.reshard, side).mesh.device_ids)
-            if ids != wanted:
-                raise InputError(
-                    "the members of a group are on the same devices in the same order",
-                    argument="members",
-                    got=f"the {side} mesh of {name} on devices {_short(ids)}",
-                    expected=f"{_short(wanted)}, as that of {first_name}",
-                )
-
-
-def _short(ids: list[int]) -> str:
-    listed = ", ".join(map(str, ids[:8]))
-    return listed if len(ids) <= 8 else f"{listed}, … ({len(ids)} in all)"

@@ -314,43 +314,38 @@ def test_a_member_of_another_shape(tmp_path: Path) -> None:
     [
         (
             'name = "both"\nmembers = ["up", "left"]',
-            "group 'both', members: no such reshard\ngot: left\n"
-            "expected: names of [[reshard]] tables of the same file",
+            "line 27, group 'both', members: no such reshard",
         ),
         (
             'name = "both"\nmembers = []',
-            "group 'both', members: the members of a group are a list of names of reshards\n"
-            "got: []\nexpected: one name or more",
+            "line 27, group 'both', members: the members of a group are a list of names of "
+            "reshards",
         ),
         (
             'name = "both"\nmembers = ["up", "up"]',
-            "group 'both', members: a member stands once in a group\ngot: up twice",
+            "line 27, group 'both', members: a member stands once in a group",
         ),
-        (
-            'members = ["up"]',
-            "group 1, name: a group has a name\nexpected: a text in quotes",
-        ),
+        ('members = ["up"]', "line 25, name: a group has a name"),
         (
             'name = "Up"\nmembers = ["up"]',
-            "group 'Up', name: a reshard or a group has this name already, but for case\n"
-            "got: Up\nexpected: a name of its own for each",
+            "line 26, name: two operations whose names differ only in case",
         ),
         (
             'name = "both"\nmembers = ["up"]\nmesh = "x=2"',
-            "group 'both', mesh: unknown key\ngot: mesh\nexpected: name, members",
+            "line 28, group 'both', mesh: unknown key",
         ),
         (
             'name = "both"\nmembers = ["up", "other"]',
-            "group 'both', members: the members of a group are on the same devices in the same "
-            "order\ngot: the source mesh of other on devices 0, 1, 2\n"
-            "expected: 0, 1, as that of up",
+            "line 27, group 'both', members: the members of a group are on the same devices in the "
+            "same order",
         ),
     ],
 )
 def test_groups_that_cannot_be(table: str, said: str, tmp_path: Path) -> None:
     listed = tmp_path / "reshards.toml"
     listed.write_text(TABLES.partition("[[group]]")[0] + "[[group]]\n" + table + "\n")
-    assert command("emit", listed, "-o", tmp_path / "out") == (2, f"error: {listed}, {said}\n")
+    code, found = command("emit", listed, "-o", tmp_path / "out")
+    assert (code, found.splitlines()[0]) == (2, f"error: {listed}, {said}")
     assert not (tmp_path / "out").exists()
 
 

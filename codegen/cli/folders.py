@@ -1,0 +1,84 @@
+"""Commands about what is on disk: folders, what a config says, or what flags describe."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardwright.codegen.cli.flags import Flags
+from shardwright.codegen.spec.config import FILE
+from shardwright.ir.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderFlags(Flags):
+    """Folders of bundles, or what other commands are told."""
+
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [DIR|NAME]...",
+            help="Folders that `emit` wrote, or bundles in them; or a TOML file of tables "
+            f"(default: {FILE} here or above) and names of reshards or groups in it.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The fields that pick some of the bundles on disk."""
+        return ("name", "backends")
+
+    @property
+    def file(self) -> Path | None:
+        """The file that is named."""
+        first = Path(self.words[0]) if self.words else None
+        listed = first is not None and (first.is_file() or first.suffix in (".toml", ".json"))
+        return first if listed else None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The words that are folders: those that are there, or have more parts than a name."""
+        words = map(Path, (self.words or [])[0 if self.file is None else 1 :])
+        return tuple(each for each in words if each.is_dir() or len(each.parts) > 1)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The words that are no folders."""
+        return tuple(name for name in super().names if Path(name) not in self.paths)
+
+    @property
+    def by_config(self) -> bool:
+        """Whether a file says something of what is meant."""
+        return not self.described and bool(self.names or self.file or not self.paths)
+
+    @contextlib.contextmanager
+    def folders(self) -> Iterator[tuple[Path, ...]]:
+        """Yield the roots and bundles that are meant. What flags describe is emitted into a folder
+        that is there for as long."""
+        if self.described:
+            with tempfile.TemporaryDirectory(prefix="shardwright-") as folder:
+                yield (self._emitted(Path(folder) / "generated"),)
+            return
+        found = list(self.paths)
+        if self.by_config:
+            out = self.config.out
+            self.config.select(self.names)
+            found += [out / name for name in self.names] or [out]
+        yield tuple(found)
+
+    def _emitted(self, root: Path) -> Path:
+        """Return the bundle of the flags, written below a root."""
+        from shardwright.codegen.emit.emit import emit_described
+
+        description = self.from_flags(name="reshard")
+        try:
+            bundle = emit_described(description)
+        except InputError as error:
+            raise self.located(error, description.name) from None
+        bundle.write(root / description.name)
+        return root / description.name

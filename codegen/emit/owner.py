@@ -1,0 +1,73 @@
+"""The one config of a folder of bundles: nothing else may change what the folder holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from shardwright.codegen.spec.config import Config
+from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.manifest import SUPPORT, Manifest
+from shardwright.ir.errors import InputError
+
+NAMED = 8
+"""So many bundles are named in a message."""
+
+
+def owner_of(root: Path, config: Config) -> str:
+    """Return the path of a config as the manifest of its folder has it: relative to the folder."""
+    return Path(os.path.relpath(config.path, root)).as_posix()
+
+
+def owner_path(root: Path, listed: Manifest) -> Path | None:
+    """Return the path of the config that a manifest names."""
+    if listed.config is None:
+        return None
+    return Path(os.path.normpath(root / listed.config))
+
+
+def check_owner(
+    root: Path, before: Manifest, given: Sequence[Description | Group], config: Config | None
+) -> None:
+    """Raise InputError for bundles that may not be written into a folder.
+
+    Where a config says what is in it, that are those of another config, and those of none that the
+    manifest does not list just so. A config does not take a folder with bundles that it does not
+    say.
+    """
+    owner = owner_path(root, before)
+    if config is not None and owner is not None:
+        if before.config != owner_of(root, config) and owner.is_file():
+            raise InputError(
+                "another config says what is in this folder",
+                argument="output",
+                got=f"{root}, which is written by {owner}",
+                expected=f"another folder, or what {config.path} says in {owner}",
+            )
+    elif config is not None:
+        _check_foreign(root, before, config)
+    elif owner is not None:
+        listed = {*(each.description for each in before.entries)}
+        groups = {*(each.group for each in before.groups)}
+        for one in given:
+            if one not in listed and one not in groups:
+                raise InputError(
+                    "a config says what is in this folder",
+                    argument="output",
+                    got=f"{one.name}, which {owner} does not say so",
+                    expected=f"a table in {owner}, or another folder",
+                )
+
+
+def _check_foreign(root: Path, before: Manifest, config: Config) -> None:
+    others = sorted(before.folders().keys() - {*config.names()} - {SUPPORT})
+    if others:
+        listed = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
+        raise InputError(
+            f"the folder holds bundles that {config.path} does not describe",
+            argument="output",
+            got=f"{listed} in {root}",
+            expected="tables for them, or another folder",
+        )

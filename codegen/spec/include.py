@@ -1,0 +1,98 @@
+"""The files of a config: the one that is asked for, after those that it includes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardwright.codegen.spec.description import SHARED
+from shardwright.codegen.spec.toml_tables import Table, read_toml
+from shardwright.ir.errors import InputError, unknown
+
+_KEYS = ("reshard", "group", "mesh", "defaults", "include", "out")
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """One file; `defaults`: its own, then those of the files that include it."""
+
+    root: Table
+    defaults: tuple[Table, ...]
+
+
+def config_files(path: Path) -> tuple[ConfigFile, ...]:
+    """Return a file of tables, last, and those that it includes. Raises InputError, located, for
+    one that cannot be read, is included twice or includes itself, and for tables that are not
+    known."""
+    return tuple(_files(path, (), (), set()))
+
+
+def _files(
+    path: Path, way: tuple[Path, ...], outer: tuple[Table, ...], seen: set[Path]
+) -> Iterator[ConfigFile]:
+    root, way = read_toml(path), (*way, path)
+    seen.add(_absolute(path))
+    for key in root.values:
+        if key not in _KEYS:
+            raise root.located(unknown("unknown table", key, _KEYS, key))
+    if len(way) > 1 and "out" in root.values:
+        raise root.located(
+            InputError(
+                "a file that is included says no folder",
+                argument="out",
+                got=root.values["out"],
+                expected=f"out in {way[0]} alone",
+            )
+        )
+    own = _defaults(root)
+    defaults = outer if own is None else (own, *outer)
+    for name in _included(root):
+        inner = Path(os.path.normpath(path.parent / name))
+        _check_included(root, inner, way, seen)
+        yield from _files(inner, way, defaults, seen)
+    yield ConfigFile(root, defaults)
+
+
+def _defaults(root: Table) -> Table | None:
+    table = root.one("defaults", "defaults")
+    for key in () if table is None else table.values:
+        if key not in SHARED and table is not None:
+            raise table.located(unknown("unknown key", key, SHARED, key))
+    return table
+
+
+def _included(root: Table) -> list[str]:
+    """Return the paths that a file includes, as it says them."""
+    listed = root.values.get("include", [])
+    if isinstance(listed, list) and all(isinstance(each, str) for each in listed):
+        return listed
+    error = InputError(
+        "include is a list of files",
+        argument="include",
+        got=listed,
+        expected='paths relative to this file, as ["more/reshards.toml"]',
+    )
+    raise root.located(error)
+
+
+def _check_included(root: Table, path: Path, way: tuple[Path, ...], seen: set[Path]) -> None:
+    """Raise InputError for a file that is not there, or that was taken already."""
+    rule, got, expected = "", str(path), ""
+    steps = [_absolute(each) for each in way]
+    if _absolute(path) in steps:
+        circle = (*way[steps.index(_absolute(path)) :], path)
+        files = (os.path.relpath(each, way[0].parent) for each in circle)
+        rule, got = "a cycle of includes", " -> ".join(files)
+        expected = "a file that does not include this one"
+    elif _absolute(path) in seen:
+        rule, expected = "a file is included twice", "it once, by one of those that include it"
+    elif not path.is_file():
+        rule, expected = "no such file", "a file relative to this one"
+    if rule:
+        raise root.located(InputError(rule, argument="include", got=got, expected=expected))
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))
