@@ -24,7 +24,8 @@ def blocks(language: str) -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the commands of README read."""
     folder = tmp_path_factory.mktemp("reader")
-    (folder / "corpus").symlink_to(ROOT / "corpus")
+    for name in ("corpus", "shardwright.toml"):
+        (folder / name).symlink_to(ROOT / name)
     return folder
 
 
@@ -51,13 +52,27 @@ def test_the_python(tmp_path: Path) -> None:
     command = next(line for line in blocks("sh")[0].splitlines() if line.startswith("shardwright"))
     words = [sys.executable, "-m", *shlex.split(command)]
     again = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert again.stdout == "generated/transpose_2x3: unchanged\n"
+    assert again.stdout == "kernels/transpose_2x3: unchanged\n"
 
 
 def test_the_emitted_lines() -> None:
     tile, push = (block for block in blocks("python") if not block.startswith("import"))
     assert tile in (ROOT / "generated/transpose_2x3/triton_gpu.py").read_text()
     assert push in (ROOT / "generated/llama3_70b_wq_fsdp_to_tp/pallas_tpu.py").read_text()
+
+
+def test_the_config(tmp_path: Path) -> None:
+    """That of its page: all of it is emitted."""
+    page = (ROOT / "docs/config.md").read_text()
+    (config,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/layers.toml").write_text(config.partition("\n\n")[2].replace("wq", "wk"))
+    (tmp_path / "shardwright.toml").write_text(config)
+    words = [sys.executable, "-m", "shardwright", "emit"]
+    run = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
+    said = [line.partition(":")[0] for line in run.stdout.splitlines()]
+    names = ("_support", "wk", "wq", "layer0_wo", "layer0_norm", "weights")
+    assert said == [f"generated/{name}" for name in names]
 
 
 def test_its_length() -> None:

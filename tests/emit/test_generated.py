@@ -18,8 +18,7 @@ from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.verify import verify
 
 GENERATED = ROOT / "generated"
-SOURCES = ("reshards.toml", "examples.toml")
-DESCRIBED = [d for source in SOURCES for d in load_toml(ROOT / "corpus" / source)]
+DESCRIBED = load_toml(ROOT / "shardwright.toml")
 NAMES = [d.name for d in DESCRIBED]
 MODULES = sum(len(d.backends) for d in DESCRIBED)
 
@@ -41,6 +40,9 @@ def test_generated_is_what_would_be_emitted_now() -> None:
 
 def test_generated_holds_the_corpus_and_the_examples() -> None:
     manifest = json.loads((GENERATED / "manifest.json").read_text())
+    assert manifest["config"] == "../shardwright.toml"
+    sources = (ROOT / "corpus").glob("*.toml")
+    assert {d.name for path in sources for d in load_toml(path)} == set(NAMES)
     assert sorted(manifest["bundles"]) == sorted(NAMES)
 
 
