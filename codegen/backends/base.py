@@ -72,8 +72,11 @@ class Backend(Protocol):
         """Return what a review page says of the module, None for nothing."""
         return None
 
-    def group_files(self, group: Group, plans: Mapping[str, Plan]) -> dict[str, str]:
-        """Return the files of a group's folder, from the plans of its members.
+    def group_files(
+        self, group: Group, plans: Mapping[str, Plan], folders: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """Return the files of a group's folder, from the plans of its members; `folders`: those of
+        the members that share the bundle of another one.
 
         Raises InputError for members that do not fit together. Only where it `has_groups`.
         """

@@ -1,7 +1,7 @@
 """`shardwright emit`: write the bundles of reshards."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,18 +50,22 @@ class EmitCommand(Flags):
         for group in chosen.groups:
             _check_members(group, chosen.reshards)
         root = self.output or chosen.out
+        # Equal reshards share the bundle of the first, of which others may be asked for alone.
+        shared = {chosen.folder(each.name): each for each in chosen.reshards}
+        described = [replace(each, name=folder) for folder, each in shared.items()]
         with bar("emitting") as show:
             bundles, plans = [], {}
-            for done, description in enumerate(chosen.reshards, 1):
+            for done, description in enumerate(described, 1):
                 files, plans[description.name] = _emitted(self, description)
                 bundles.append((description, files))
-                show(done, len(chosen.reshards), description.name)
+                show(done, len(described), description.name)
             grouped = [(group, _group_files(self, group, plans)) for group in chosen.groups]
             changed = self._written(root, bundles, grouped)
+        said = dict.fromkeys(chosen.modules().values())
         removed = sorted({path.parent.name for path in changed if path.parent != root})
-        for name in dict.fromkeys((SUPPORT, *chosen.names(), *removed)):
+        for name in dict.fromkeys((SUPPORT, *said, *removed)):
             touched = [path for path in changed if path.parent == root / name]
-            if touched or name in chosen.names():
+            if touched or name in said:
                 print(f"{root / name}: {_said(touched)}")
 
     def _written(self, root: Path, bundles: Bundles, groups: Groups) -> tuple[Path, ...]:
@@ -69,7 +73,7 @@ class EmitCommand(Flags):
         from shardwright.codegen.emit.write import write_bundles
 
         try:
-            return write_bundles(root, bundles, groups, self._owner())
+            return write_bundles(root, bundles, groups, self._owner(), self.chosen.folders)
         except InputError as error:
             raise self._said_of(error) from None
 
@@ -128,6 +132,8 @@ def _emitted(given: Flags, description: Description) -> "tuple[dict[str, str], P
 
 def _group_files(given: Flags, group: Group, plans: "dict[str, Plan]") -> dict[str, str]:
     try:
-        return registry.grouping().group_files(group, plans)
+        folders = given.chosen.folders
+        by_name = {member: plans[folders.get(member, member)] for member in group.members}
+        return registry.grouping().group_files(group, by_name, folders)
     except InputError as error:
         raise given.located(error, group.name) from None

@@ -66,9 +66,8 @@ class FolderFlags(Flags):
             return
         found = list(self.paths)
         if self.by_config:
-            out = self.config.out
-            self.config.select(self.names)
-            found += [out / name for name in self.names] or [out]
+            out, chosen = self.config.out, self.config.select(self.names)
+            found += [out / chosen.folder(name) for name in self.names] or [out]
         yield tuple(found)
 
     def _emitted(self, root: Path) -> Path:

@@ -23,7 +23,7 @@ from shardwright.codegen.emit.verdict import verdicts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.xla import XlaCollectives, in_words
 from shardwright.codegen.spec.description import Description
-from shardwright.codegen.spec.manifest import described, grouped
+from shardwright.codegen.spec.paths import described, grouped
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 

@@ -12,6 +12,7 @@ from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.emit.owner import owner_of, owner_path
+from shardwright.codegen.emit.package import PACKAGE_FILE, package_text
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.config import Config, read_config
@@ -23,11 +24,11 @@ from shardwright.codegen.spec.manifest import (
     GroupEntry,
     Manifest,
     listing,
-    located,
     read_manifest,
     sha256,
     supported,
 )
+from shardwright.codegen.spec.paths import located
 from shardwright.ir.errors import InputError
 
 # Above this many characters only the first differing line is shown: a diff takes quadratic time.
@@ -89,46 +90,65 @@ def check_config(
     backends = supported((*kept, *config.reshards), grouped=grouped)
     problems += _folder_problems(root, SUPPORT, support_files(backends), listed.support.hashes)
     if names is None:
+        text, recorded = package_text(config.modules()), dict(listed.package)
+        problems += _file_problems(root, PACKAGE_FILE, text, recorded.get(PACKAGE_FILE))
         problems += _root_problems(root, config, listed)
     return tuple(problems)
 
 
 def _pairs(
     config: Config, listed: Manifest, names: Iterable[str] | None
-) -> list[tuple[str, Description | Group | None, Entry | GroupEntry | None]]:
-    """Return what is said and what is listed under each name that is asked for."""
-    said: dict[str, Description | Group] = {each.name: each for each in config.reshards}
-    said |= {each.name: each for each in config.groups}
+) -> list[tuple[str, FolderSaid | None, Entry | GroupEntry | None]]:
+    """Return what is said and what is listed of each folder that is asked for."""
+    said: dict[str, FolderSaid] = {}
+    for each in config.reshards:
+        folder = config.folder(each.name)
+        also = () if folder not in said else (*said[folder].also, each.name)
+        said[folder] = FolderSaid(said[folder].what if folder in said else each, also)
+    said |= {group.name: FolderSaid(group) for group in config.groups}
     entries: dict[str, Entry | GroupEntry] = {each.what.name: each for each in listed.entries}
     entries |= {each.what.name: each for each in listed.groups}
-    wanted = sorted(said.keys() | entries.keys()) if names is None else sorted(set(names))
-    return [(name, said.get(name), entries.get(name)) for name in wanted]
+    wanted = said.keys() | entries.keys() if names is None else set(map(config.folder, names))
+    return [(name, said.get(name), entries.get(name)) for name in sorted(wanted)]
+
+
+@dataclass(frozen=True)
+class FolderSaid:
+    """What a folder is of, and the other names that it has."""
+
+    what: Description | Group
+    also: tuple[str, ...] = ()
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the description as TOML has it, then the other names."""
+        return (*self.what.lines(), *(f'also = "{name}"' for name in sorted(self.also)))
 
 
 def _problems(
-    root: Path,
-    config: Config,
-    name: str,
-    said: Description | Group | None,
-    entry: Entry | GroupEntry | None,
+    root: Path, config: Config, name: str, said: FolderSaid | None, entry: Entry | GroupEntry | None
 ) -> Iterator[Problem]:
     """Yield what is wrong with a bundle or a group: with its description, then with its files."""
-    if entry is None or entry.what != said:
-        before = () if entry is None else entry.what.lines()
-        after = () if said is None else said.lines()
-        diff = _diff(name, before, after, (manifest.FILE, str(config.path)))
-        if said is None:
-            yield Problem(name, f"an orphan: {config.path} says nothing of this name", diff)
-            return
-        yield Problem(name, "not emitted" if entry is None else "not emitted as it is said", diff)
-        if entry is None:
-            return
+    after = () if said is None else said.lines()
+    before = () if entry is None else _listed(entry).lines()
+    diff = _diff(name, before, after, (manifest.FILE, str(config.path)))
+    if said is None:
+        yield Problem(name, f"an orphan: {config.path} says nothing of this name", diff)
+        return
+    if entry is None:
+        yield Problem(name, "not emitted", diff)
+        return
+    if before != after:
+        yield Problem(name, "not emitted as it is said", diff)
     try:
-        emitted = _emitted(config, said)
+        emitted = _emitted(config, said.what)
     except InputError as error:
         yield Problem(name, f"would not be emitted now: {error}")
         return
-    yield from _folder_problems(root, name, emitted, () if entry is None else entry.hashes)
+    yield from _folder_problems(root, name, emitted, entry.hashes)
+
+
+def _listed(entry: Entry | GroupEntry) -> FolderSaid:
+    return FolderSaid(entry.what, entry.also if isinstance(entry, Entry) else ())
 
 
 def _emitted(config: Config, said: Description | Group) -> dict[str, str]:
@@ -139,8 +159,9 @@ def _emitted(config: Config, said: Description | Group) -> dict[str, str]:
     for member in said.members:
         if member not in described:
             raise InputError(f"{manifest.FILE} lists no bundle of its member {member}")
-    plans = {member: planned(described[member]) for member in said.members}
-    return registry.grouping().group_files(said, plans)
+    bundles = {folder: planned(described[folder]) for folder in map(config.folder, said.members)}
+    plans = {member: bundles[config.folder(member)] for member in said.members}
+    return registry.grouping().group_files(said, plans, config.folders)
 
 
 def _folder_problems(

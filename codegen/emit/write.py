@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shardwright.codegen.emit.owner import check_owner, owner_of
+from shardwright.codegen.emit.package import PACKAGE_FILE, is_package, package_text
 from shardwright.codegen.emit.support import support_files, versions
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.config import Config
@@ -25,6 +26,7 @@ from shardwright.codegen.spec.manifest import (
     Manifest,
     SupportEntry,
     read_manifest,
+    sha256,
 )
 from shardwright.ir.errors import InputError
 
@@ -34,8 +36,11 @@ def write_bundles(
     bundles: Iterable[tuple[Description, Mapping[str, str]]],
     groups: Iterable[tuple[Group, Mapping[str, str]]] = (),
     config: Config | None = None,
+    folders: Mapping[str, str] | None = None,
 ) -> tuple[Path, ...]:
     """Write bundles, given as descriptions and the texts of their files, and groups below `root`.
+
+    `folders`: names of reshards that share a bundle, each with that of its folder.
 
     Returns the files that changed, among them those removed because their bundle no longer has
     them. Texts go to temporary names first and are moved when all are on disk, the manifest last;
@@ -50,7 +55,7 @@ def write_bundles(
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _locked(root):
-            return _write(root, tuple(bundles), tuple(groups), config)
+            return _write(root, tuple(bundles), tuple(groups), config, folders or {})
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}",
@@ -77,6 +82,7 @@ def _write(
     bundles: tuple[tuple[Description, Mapping[str, str]], ...],
     groups: tuple[tuple[Group, Mapping[str, str]], ...],
     config: Config | None,
+    shared: Mapping[str, str],
 ) -> tuple[Path, ...]:
     before = read_manifest(root)
     given: list[Description | Group] = [each for each, _ in bundles]
@@ -85,22 +91,27 @@ def _write(
     folders = {description.name: files for description, files in bundles}
     folders |= {group.name: files for group, files in groups}
     after = before.updated(
-        tuple(Entry.of(description, files) for description, files in bundles),
+        tuple(_entry(description, files, shared, before) for description, files in bundles),
         tuple(GroupEntry.of(group, files) for group, files in groups),
     )
     if config is not None:
         after = replace(after, config=owner_of(root, config))
-        after = after.only(config.names()) if folders.keys() >= {*config.names()} else after
+        said = {*config.modules().values()}
+        after = after.only(said) if folders.keys() >= said else after
     for name in folders:
         _check_case(name, after)
     _check_versions(before, after, set(folders))
     used = after.supported()
     support = support_files(used)
-    after = replace(after, support=SupportEntry.of(versions(used), support))
+    package = package_text(after.modules())
+    support_entry = SupportEntry.of(versions(used), support)
+    after = replace(after, support=support_entry, package=((PACKAGE_FILE, sha256(package)),))
     folders |= {SUPPORT: support} if support else {}
+    _check_package_file(root / PACKAGE_FILE)
     for name, files in folders.items():
         _check_ours(root / name, files, before)
     texts = {root / f / name: text for f, files in folders.items() for name, text in files.items()}
+    texts[root / PACKAGE_FILE] = package
     changed = {path: text for path, text in texts.items() if _differs(path, text)}
     _replace(changed)
     removed = tuple(path for path in _stale(root, before, after) if os.path.lexists(path))
@@ -115,6 +126,26 @@ def _write(
         changed[listing] = listed
         _replace({listing: listed})
     return (*changed, *removed)
+
+
+def _entry(
+    description: Description, files: Mapping[str, str], shared: Mapping[str, str], before: Manifest
+) -> Entry:
+    """Return the entry of a bundle, with the other names that it has or had."""
+    also = [name for name, folder in shared.items() if folder == description.name != name]
+    old = before.entry(description.name)
+    if not shared and old is not None and old.description == description:
+        also = list(old.also)
+    return Entry.of(description, files, also)
+
+
+def _check_package_file(path: Path) -> None:
+    """Raise InputError where the package of the folder is somebody else's; an empty one is
+    nobody's."""
+    if path.exists() and not (path.is_file() and is_package(path.read_text("utf-8", "replace"))):
+        if path.is_file() and not path.read_bytes():
+            return
+        raise _not_ours(path)
 
 
 def _check_package(root: Path) -> None:
@@ -166,12 +197,16 @@ def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> Non
         return
     for name, text in files.items():
         if (folder / name).exists() and _differs(folder / name, text):
-            raise InputError(
-                "a file that no emission has written stands where one is to be written",
-                argument="output",
-                got=str(folder / name),
-                expected="another name for the bundle, or that file out of the way",
-            )
+            raise _not_ours(folder / name)
+
+
+def _not_ours(path: Path) -> InputError:
+    return InputError(
+        "a file that no emission has written stands where one is to be written",
+        argument="output",
+        got=str(path),
+        expected="another name for the bundle, or that file out of the way",
+    )
 
 
 def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:

@@ -61,6 +61,8 @@ class Config:
     """The reshards and groups of one folder of bundles, `out`, and the tables that say each.
 
     `path` is the file, `root` its document; a manifest is read as a config that has no tables.
+    `folders`: the folder of each reshard, by name, of those that are not in one of their own name:
+    reshards that differ in name alone share the bundle of the first.
     """
 
     path: Path
@@ -69,6 +71,15 @@ class Config:
     groups: tuple[Group, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
     root: Table | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)
+
+    def folder(self, name: str) -> str:
+        """Return the name of the folder of a reshard or a group."""
+        return self.folders.get(name, name)
+
+    def modules(self) -> dict[str, str]:
+        """Return the folder of every name."""
+        return {name: self.folder(name) for name in self.names()}
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the reshards, then of the groups."""
@@ -134,8 +145,15 @@ def read_config(path: str | Path) -> Config:
     for group, _ in groups:
         _check_members(group, named, origins)
     listed = tuple(group for group, _ in groups)
-    root = files[-1].root
-    return Config(Path(path), _out(root), tuple(named.values()), listed, origins, root)
+    root, found = files[-1].root, tuple(named.values())
+    return Config(Path(path), _out(root), found, listed, origins, root, shared(found))
+
+
+def shared(reshards: Iterable[Description]) -> dict[str, str]:
+    """Return the folders of reshards that are as one before them but for the name: its name."""
+    firsts: dict[Description, str] = {}
+    folders = {each.name: firsts.setdefault(replace(each, name=""), each.name) for each in reshards}
+    return {name: folder for name, folder in folders.items() if name != folder}
 
 
 _Said = tuple[Description, Origin]

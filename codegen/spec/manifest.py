@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,20 +26,28 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Entry:
-    """One bundle: what it was emitted from, and the sha256 of each of its files, by file name."""
+    """One bundle: what it was emitted from, the sha256 of each of its files, by file name, and
+    the other names that it has."""
 
     description: Description
     hashes: tuple[tuple[str, str], ...]
+    also: tuple[str, ...] = ()
 
     @property
     def what(self) -> Description:
         """What was emitted."""
         return self.description
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the bundle, that of its folder first."""
+        return (self.description.name, *self.also)
+
     @staticmethod
-    def of(description: Description, files: Mapping[str, str]) -> Entry:
+    def of(description: Description, files: Mapping[str, str], also: Iterable[str] = ()) -> Entry:
         """Return the entry of a bundle with these texts."""
-        return Entry(description, tuple((name, sha256(files[name])) for name in sorted(files)))
+        hashes = tuple((name, sha256(files[name])) for name in sorted(files))
+        return Entry(description, hashes, tuple(sorted(also)))
 
 
 @dataclass(frozen=True)
@@ -90,12 +97,14 @@ class Manifest:
     """The bundles of a folder and their groups, both sorted by name, and the support modules.
 
     `config`: the file that says what is in the folder, relative to it; None where flags do.
+    `package`: the hash of each file of the folder itself.
     """
 
     entries: tuple[Entry, ...] = ()
     groups: tuple[GroupEntry, ...] = ()
     support: SupportEntry = SupportEntry()
     config: str | None = None
+    package: tuple[tuple[str, str], ...] = ()
 
     def supported(self) -> tuple[str, ...]:
         """Return the backends whose support modules some module imports."""
@@ -115,20 +124,36 @@ class Manifest:
         return tuple(entry.description.name for entry in self.entries)
 
     def entry(self, name: str) -> Entry | None:
-        """Return the entry of a bundle, if there is one."""
-        return next((entry for entry in self.entries if entry.description.name == name), None)
+        """Return the entry of a bundle by one of its names, if there is one."""
+        return next((entry for entry in self.entries if name in entry.names), None)
+
+    def modules(self) -> dict[str, str]:
+        """Return the folder of every bundle and group, by name."""
+        found = {name: entry.names[0] for entry in self.entries for name in entry.names}
+        return found | {entry.group.name: entry.group.name for entry in self.groups}
+
+    def members(self, group: Group) -> tuple[Description, ...]:
+        """Return the descriptions of the members of a group, each with the member's name."""
+        entries = ((name, self.entry(name)) for name in group.members)
+        return tuple(replace(found.description, name=name) for name, found in entries if found)
 
     def updated(self, entries: tuple[Entry, ...], groups: tuple[GroupEntry, ...] = ()) -> Manifest:
         """Return this manifest with entries added, or put in the place of those of the same
         name."""
-        new = {entry.description.name for entry in entries} | {each.group.name for each in groups}
-        kept = (entry for entry in self.entries if entry.description.name not in new)
+        new = {name for entry in entries for name in entry.names}
+        new |= {each.group.name for each in groups}
+        kept = (
+            replace(entry, also=tuple(name for name in entry.also if name not in new))
+            for entry in self.entries
+            if entry.description.name not in new
+        )
         old = (entry for entry in self.groups if entry.group.name not in new)
         return Manifest(
             tuple(sorted((*kept, *entries), key=lambda entry: entry.description.name)),
             tuple(sorted((*old, *groups), key=lambda entry: entry.group.name)),
             self.support,
             self.config,
+            self.package,
         )
 
     def only(self, names: Iterable[str]) -> Manifest:
@@ -145,6 +170,7 @@ class Manifest:
         bundles = {
             entry.description.name: {
                 "description": _Line(_without_name(entry.description.to_dict())),
+                **({"also": list(entry.also)} if entry.also else {}),
                 "files": dict(entry.hashes),
             }
             for entry in self.entries
@@ -162,6 +188,7 @@ class Manifest:
                 "versions": dict(self.support.versions),
                 "files": dict(self.support.hashes),
             }
+        document |= {"package": dict(self.package)} if self.package else {}
         return _json(document) + "\n"
 
 
@@ -199,8 +226,11 @@ def read_manifest(root: Path) -> Manifest:
 def listing(path: Path) -> Config:
     """Return what a manifest file lists, of the folder that it stands in."""
     found = _read(path)
-    reshards = tuple(entry.description for entry in found.entries)
-    return Config(path, path.parent, reshards, tuple(entry.group for entry in found.groups))
+    reshards = tuple(
+        replace(entry.description, name=name) for entry in found.entries for name in entry.names
+    )
+    groups = tuple(entry.group for entry in found.groups)
+    return Config(path, path.parent, reshards, groups, folders=found.modules())
 
 
 def supported(descriptions: Iterable[Description], *, grouped: bool) -> tuple[str, ...]:
@@ -226,6 +256,7 @@ def _read(path: Path) -> Manifest:
             tuple(_group_entry(path, name, data) for name, data in groups),
             SupportEntry(*map(_pairs, _support(document))),
             None if document.get("config") is None else str(document["config"]),
+            _pairs(document.get("package", {})),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
@@ -237,43 +268,11 @@ def _read(path: Path) -> Manifest:
         ) from None
 
 
-def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the root folder and the names of the bundles that a path means: a root, one bundle,
-    or the members of a group."""
-    folder = Path(os.path.abspath(path))
-    if (folder / FILE).is_file():
-        return folder, read_manifest(folder).names()
-    beside = read_manifest(folder.parent)
-    if folder.name in beside.names():
-        return folder.parent, (folder.name,)
-    for entry in beside.groups:
-        if entry.group.name == folder.name:
-            return folder.parent, entry.group.members
-    _refuse_without_manifest(folder, str(path))
-    raise InputError(
-        "holds no bundles" if folder.is_dir() else "no such folder",
-        argument=str(path),
-        expected=f"a folder with a {FILE} that `shardwright emit` wrote, or one bundle in it",
-    )
-
-
-def _refuse_without_manifest(folder: Path, path: str) -> None:
-    """Raise InputError where a root, or one bundle, is complete but for the manifest."""
-    root = folder.parent if (folder / PLAN).is_file() else folder
-    bundles = sorted(plan.parent.name for plan in root.glob(f"*/{PLAN}"))
-    if bundles and not (root / FILE).is_file():
-        raise InputError(
-            f"{FILE} is missing",
-            argument=path,
-            got=f"no {root / FILE} beside {', '.join(bundles)}",
-            expected="that file, which `shardwright emit` of the same reshards writes again",
-        )
-
-
 def _entry(path: Path, name: str, data: dict[str, Any]) -> Entry:
     hashes = _pairs(data["files"])
     try:
-        return Entry(describe({"name": name, **data["description"]}), hashes)
+        description = describe({"name": name, **data["description"]})
+        return Entry(description, hashes, tuple(map(str, data.get("also", ()))))
     except InputError as error:
         raise error.named(f"{path}, bundle {name!r}, {error.argument}") from None
 
@@ -293,32 +292,3 @@ def _group_entry(path: Path, name: str, data: dict[str, Any]) -> GroupEntry:
 
 def _without_name(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key != "name"}
-
-
-def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Description]:
-    """Return the descriptions of the bundles at roots and bundle folders, by root and name, each
-    once.
-
-    Raises InputError as `located` does.
-    """
-    found: dict[tuple[Path, str], Description] = {}
-    for path in paths:
-        root, names = located(path)
-        manifest = read_manifest(root)
-        for name in names:
-            entry = manifest.entry(name)
-            assert entry is not None  # `located` took the names from the manifest
-            found[root, name] = entry.description
-    return found
-
-
-def grouped(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Group]:
-    """Return the groups at roots and group folders, by root and name, each once. Raises as
-    `located`."""
-    found: dict[tuple[Path, str], Group] = {}
-    for path in paths:
-        folder, (root, _) = Path(os.path.abspath(path)), located(path)
-        for entry in read_manifest(root).groups:
-            if folder in (root, root / entry.group.name):
-                found[root, entry.group.name] = entry.group
-    return found

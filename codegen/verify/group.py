@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shardwright.codegen.backends import registry
@@ -27,8 +27,8 @@ def report_group(
 ) -> Report:
     """Return the verdict on the module of a group in `root`; twins may be written into `folder`."""
     reshards = {each.name: each.reshard() for each in descriptions}
-    case = _case(group, reshards, root)
-    fault = read_manifest(root).support.fault(root)
+    listed = read_manifest(root)
+    case, fault = _case(group, reshards, root, listed.modules()), listed.support.fault(root)
     if fault:
         return failure(case, fault)
     too_many = len(case.devices()) > MAX_DEVICES
@@ -42,10 +42,13 @@ def report_group(
     return dataclasses.replace(result, seconds=time.perf_counter() - start)
 
 
-def _case(group: Group, reshards: dict[str, Reshard], root: Path) -> GroupCase:
+def _case(
+    group: Group, reshards: dict[str, Reshard], root: Path, folders: Mapping[str, str]
+) -> GroupCase:
+    """Return what is to be run below a root; `folders`: those of members by name."""
     backend = registry.grouping().name
     members = tuple(
-        Case.of(reshard, name, backend, root / name / f"{backend}.py")
+        Case.of(reshard, name, backend, root / folders[name] / f"{backend}.py")
         for name, reshard in reshards.items()
     )
     return GroupCase(group.name, backend, root / group.name / f"{backend}.py", members)
@@ -56,7 +59,8 @@ def _not_as_it_is(
 ) -> Report:
     """Return the report on the text at full size, then on the module of a group of twins."""
     plans = {each.name: emit_described(each).plan for each in descriptions}
-    text = registry.grouping().group_files(group, plans)[case.module.name]
+    folders = {each.name: each.module.parent.name for each in case.members}
+    text = registry.grouping().group_files(group, plans, folders)[case.module.name]
     if not case.module.is_file() or case.module.read_text(encoding="utf-8") != text:
         return failure(case, "not what would be emitted now: `shardwright check` says how")
     if len(case.devices()) > MAX_DEVICES:
@@ -73,7 +77,7 @@ def _not_as_it_is(
     plans = {name: plan(each) for name, each in twins.items()}
     write_support(root, [case.backend])
     _write(root / group.name, registry.grouping().group_files(group, plans))
-    result = runner.run(_case(group, twins, root))
+    result = runner.run(_case(group, twins, root, {name: name for name in twins}))
     detail = f"{result.detail}; twins of its tensors; at full size: text".removeprefix("; ")
     return dataclasses.replace(result, detail=detail)
 

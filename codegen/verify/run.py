@@ -12,7 +12,8 @@ from pathlib import Path
 from shardwright.codegen.backends import registry
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
-from shardwright.codegen.spec.manifest import described, grouped
+from shardwright.codegen.spec.manifest import read_manifest
+from shardwright.codegen.spec.paths import described, grouped
 from shardwright.codegen.verify import single
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.group import report_group
@@ -86,10 +87,10 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
         if backends is None or backend in backends
     ]
     for (root, _), group in grouped(every).items():
-        members = described(root / name for name in group.members)
+        members = read_manifest(root).members(group)
         grouping = registry.grouping().name
         if backends is None or grouping in backends:
-            jobs.append(GroupJob(group, tuple(members.values()), root, grouping))
+            jobs.append(GroupJob(group, members, root, grouping))
     return jobs
 
 

@@ -51,7 +51,7 @@ def test_a_bundle_on_disk(tmp_path: Path) -> None:
     root = tmp_path / "generated"
     support = support_files(["pallas_tpu", "triton_gpu"])
     written = {f"transpose/{name}" for name in FILES} | {f"_support/{name}" for name in support}
-    assert set(tree(root)) == {"manifest.json", *written}
+    assert set(tree(root)) == {"manifest.json", "__init__.py", *written}
     assert {str(path.relative_to(root)) for path in changed} == set(tree(root))
     assert json.loads((root / "transpose/plan.json").read_text()) == plan.to_dict()
     for path, content in tree(root).items():
@@ -87,6 +87,7 @@ def test_the_manifest(tmp_path: Path) -> None:
             "versions": {"triton_gpu": version("triton_gpu")},
             "files": {name: sha256(SUPPORT[name]) for name in sorted(SUPPORT)},
         },
+        "package": {"__init__.py": sha256((tmp_path / "__init__.py").read_text())},
     }
 
 

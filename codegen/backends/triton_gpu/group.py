@@ -17,12 +17,17 @@ from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 
-def group_files(group: Group, plans: Mapping[str, Plan]) -> dict[str, str]:
-    """Return the text of every file of a group's folder, from the plans of its members.
+def group_files(
+    group: Group, plans: Mapping[str, Plan], folders: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the text of every file of a group's folder, from the plans of its members; `folders`:
+    those of the members that are not in one of their own name.
 
     Raises InputError, argument "members", unless all are on the same devices.
     """
-    text = _text(group, {member: direct_of(plans[member]) for member in group.members})
+    direct = {member: direct_of(plans[member]) for member in group.members}
+    shared = tuple((name, folder) for name, folder in (folders or {}).items() if name in direct)
+    text = _text(group, direct, tuple(pair for pair in shared if pair[0] != pair[1]))
     return {
         "triton_gpu.py": render("triton_gpu/group.py.jinja", text),
         "README.md": render("triton_gpu/group.md.jinja", text),
@@ -39,13 +44,16 @@ class GroupModule:
     count: int
     listed: tuple[str, ...]
     plans: tuple[tuple[str, str], ...]
+    folders: tuple[tuple[str, str], ...]
     received: int
     received_total: int
     command: str
     support: str
 
 
-def _text(group: Group, plans: Mapping[str, DirectPlan]) -> GroupModule:
+def _text(
+    group: Group, plans: Mapping[str, DirectPlan], folders: tuple[tuple[str, str], ...]
+) -> GroupModule:
     check_devices({name: plan.reshard for name, plan in plans.items()})
     hashes = tuple((name, plan_hash(plan)) for name, plan in plans.items())
     return GroupModule(
@@ -54,6 +62,7 @@ def _text(group: Group, plans: Mapping[str, DirectPlan]) -> GroupModule:
         count=len(plans),
         listed=tuple(f"{name}: {_line(plan)}" for name, plan in plans.items()),
         plans=hashes,
+        folders=folders,
         received=_received_max(plans),
         received_total=sum(plan.traffic.received_total for plan in plans.values()),
         command=group.command(),

@@ -1,0 +1,49 @@
+"""Bundles by name: `load(name, backend)` imports the module of one."""
+
+import importlib
+
+# The folder of each reshard and group.
+MODULES = {
+    "all_to_all_3": "all_to_all_3",
+    "all_to_all_v5e": "all_to_all_v5e",
+    "attention_seq_to_heads": "attention_seq_to_heads",
+    "axis_order_swap": "axis_order_swap",
+    "cut_pattern_2x3": "cut_pattern_2x3",
+    "gather_2x3": "gather_2x3",
+    "gather_major_2x2x2": "gather_major_2x2x2",
+    "gather_major_2x3": "gather_major_2x3",
+    "gather_minor_2x3": "gather_minor_2x3",
+    "gpt2_vocab_uneven": "gpt2_vocab_uneven",
+    "gradient_2x4": "gradient_2x4",
+    "kv_cache_tp4_to_tp2": "kv_cache_tp4_to_tp2",
+    "llama3_70b_down_tp_to_fsdp": "llama3_70b_down_tp_to_fsdp",
+    "llama3_70b_wq_fsdp_to_tp": "llama3_70b_wq_fsdp_to_tp",
+    "llama3_embed_vocab_to_hidden": "llama3_embed_vocab_to_hidden",
+    "moe_experts_ep_to_tp": "moe_experts_ep_to_tp",
+    "move_four_axes": "move_four_axes",
+    "move_major_2x2x2": "move_major_2x2x2",
+    "reversed_devices": "reversed_devices",
+    "slice_2x3": "slice_2x3",
+    "steps_2x4": "steps_2x4",
+    "sub_axes_after_reshape": "sub_axes_after_reshape",
+    "swap_axes_2x3": "swap_axes_2x3",
+    "torch_nested_2x2": "torch_nested_2x2",
+    "trainer_to_server": "trainer_to_server",
+    "transpose_2x3": "transpose_2x3",
+    "transpose_2x6": "transpose_2x6",
+    "transpose_3x4_uneven": "transpose_3x4_uneven",
+    "transpose_5x2_uneven": "transpose_5x2_uneven",
+    "uneven_both_sides": "uneven_both_sides",
+    "xla_15207": "xla_15207",
+}
+
+
+def load(name, backend):
+    """Return the module of a reshard or a group for a backend, imported when first asked for.
+
+    Raises KeyError for a name that is none of `MODULES`, ImportError for a backend that there is
+    no module for.
+    """
+    if name not in MODULES:
+        raise KeyError(f"{name}: none of {', '.join(MODULES)}")
+    return importlib.import_module(f".{MODULES[name]}.{backend}", __name__)
