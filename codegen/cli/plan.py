@@ -1,7 +1,7 @@
 """`shardwright plan`: what moves, what it takes, and what the bound is."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from shardwright.codegen.spec.description import Description
     from shardwright.ir.plan import DirectPlan, Plan, Prediction, SteppedPlan
-    from shardwright.ir.reshard import Reshard
 
 # Up to this many devices the tiles are listed for a person to read.
 LISTED_DEVICES = 16
@@ -64,13 +63,12 @@ class PlanCommand(Flags):
                 )
         description = self.one()
         try:
-            reshard = description.reshard()
             if self.relabel:
-                reshard = _relabelled(reshard, quiet=self.json)
+                description = _relabelled(description, quiet=self.json)
             if self.compare:
-                _print_comparison(reshard, description)
+                _print_comparison(description)
                 return
-            planned = _planned(reshard, description)
+            planned = planned_as_emitted(description)
         except InputError as error:
             raise self.located(error, description.name) from None
         if self.json:
@@ -105,33 +103,28 @@ def planned_of(given: Flags) -> "DirectPlan":
         raise given.located(error, description.name) from None
 
 
-def _planned(reshard: "Reshard", description: "Description") -> "Plan":
-    from shardwright.codegen.emit.choice import plan as plan_of
+def planned_as_emitted(description: "Description") -> "Plan":
+    """Return the plan that `emit` writes."""
+    from shardwright.codegen.emit.choice import planned
 
-    return plan_of(
-        reshard,
-        description.strategy,
-        topology=description.topology,
-        memory_limit=description.memory_limit,
-        backends=description.backends,
-    )
+    return planned(description)
 
 
-def _relabelled(reshard: "Reshard", quiet: bool) -> "Reshard":
+def _relabelled(description: "Description", quiet: bool) -> "Description":
     from shardwright.codegen.planner.relabel import relabel
 
-    found = relabel(reshard)
+    found = relabel(description.reshard())
     if not quiet:
         before, after = found.bytes_before, found.bytes_after
         if after == before:
             print(f"not relabelled: {before:,} bytes move in any order of the target's devices")
-            return reshard
+            return description
         print(f"relabelled: {after:,} bytes move instead of {before:,}, by --target-mesh")
         print(f"  '{found.reshard.target.mesh}'")
-    return found.reshard
+    return replace(description, target_mesh=str(found.reshard.target.mesh))
 
 
-def _print_comparison(reshard: "Reshard", description: "Description") -> None:
+def _print_comparison(description: "Description") -> None:
     from rich.table import Table
 
     from shardwright.codegen.planner.compare import compare
@@ -139,7 +132,7 @@ def _print_comparison(reshard: "Reshard", description: "Description") -> None:
     table = Table("plan")
     for heading in ("busiest device", "in total", "peak memory", "seconds", "steps"):
         table.add_column(heading, justify="left" if heading == "steps" else "right")
-    rows = compare(reshard, description.topology, description.memory_limit)
+    rows = compare(description.reshard(), description.topology, description.memory_limit)
     for row in rows:
         seconds = "" if row.seconds is None else f"{row.seconds:.3g}"
         figures = (row.received_max, row.received_total, row.peak)

@@ -163,6 +163,43 @@ def test_plan_shows_what_emit_writes(
     assert shown.out == (tmp_path / "a" / "plan.json").read_text()
 
 
+CONFIG = """\
+[defaults]
+topology = "h100"
+backends = ["jax_xla"]
+
+[[reshard]]
+name = "a"
+mesh = "x=4,y=2"
+shape = [16, 16]
+dtype = "float32"
+source = '[{"x", "y"}, {}]'
+target = '[{}, {"x", "y"}]'
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["a"],
+        ["--strategy", "direct"],
+        ["--memory-limit", "300", "--gradient", "--single-file"],
+        ["a", "--topology", "v5e:2x4", "--backends", "pallas_tpu,jax_xla"],
+    ],
+)
+def test_plan_shows_what_emit_writes_of_a_config(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its defaults say counts for both, and what flags say beside it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shardwright.toml").write_text(CONFIG)
+    shown = run("plan", *words, "--json")
+    assert shown.code == 0, shown.err
+    assert run("emit", *words).code == 0
+    assert shown.out == (tmp_path / "generated/a/plan.json").read_text()
+
+
 def test_other_backends_have_lines_of_their_own() -> None:
     """Those of the plan that each would have; they say how to get it."""
     lines = run("plan", *flags(), "--topology", "v5e:2x4").out.splitlines()
