@@ -66,7 +66,8 @@ def test_the_config(tmp_path: Path) -> None:
     page = (ROOT / "docs/config.md").read_text()
     (config,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "more").mkdir()
-    (tmp_path / "more/layers.toml").write_text(config.partition("\n\n")[2].replace("wq", "wk"))
+    layer = config.split("\n\n")[1].replace("wq", "wk").replace("[8192,", "[1024,")
+    (tmp_path / "more/layers.toml").write_text(layer)
     (tmp_path / "shardwright.toml").write_text(config)
     words = [sys.executable, "-m", "shardwright", "emit"]
     run = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)

@@ -73,7 +73,8 @@ class EmitCommand(Flags):
         from shardwright.codegen.emit.write import write_bundles
 
         try:
-            return write_bundles(root, bundles, groups, self._owner(), self.chosen.folders)
+            folders = None if self.described else self.chosen.folders
+            return write_bundles(root, bundles, groups, self._owner(), folders)
         except InputError as error:
             raise self._said_of(error) from None
 

@@ -138,7 +138,7 @@ def _problems(
         yield Problem(name, "not emitted", diff)
         return
     if before != after:
-        yield Problem(name, "not emitted as it is said", diff)
+        yield Problem(name, "emitted from another description", diff)
     try:
         emitted = _emitted(config, said.what)
     except InputError as error:

@@ -48,7 +48,7 @@ def check_owner(
             )
     elif config is not None:
         _check_foreign(root, before, config)
-    elif owner is not None:
+    elif owner is not None and owner.is_file():
         listed = {*(each.description for each in before.entries)}
         groups = {*(each.group for each in before.groups)}
         for one in given:

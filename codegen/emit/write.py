@@ -40,7 +40,7 @@ def write_bundles(
 ) -> tuple[Path, ...]:
     """Write bundles, given as descriptions and the texts of their files, and groups below `root`.
 
-    `folders`: names of reshards that share a bundle, each with that of its folder.
+    `folders`: names of reshards that share a bundle, each with that of its folder; None: as before.
 
     Returns the files that changed, among them those removed because their bundle no longer has
     them. Texts go to temporary names first and are moved when all are on disk, the manifest last;
@@ -55,7 +55,7 @@ def write_bundles(
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _locked(root):
-            return _write(root, tuple(bundles), tuple(groups), config, folders or {})
+            return _write(root, tuple(bundles), tuple(groups), config, folders)
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}",
@@ -82,7 +82,7 @@ def _write(
     bundles: tuple[tuple[Description, Mapping[str, str]], ...],
     groups: tuple[tuple[Group, Mapping[str, str]], ...],
     config: Config | None,
-    shared: Mapping[str, str],
+    shared: Mapping[str, str] | None,
 ) -> tuple[Path, ...]:
     before = read_manifest(root)
     given: list[Description | Group] = [each for each, _ in bundles]
@@ -129,14 +129,18 @@ def _write(
 
 
 def _entry(
-    description: Description, files: Mapping[str, str], shared: Mapping[str, str], before: Manifest
+    description: Description,
+    files: Mapping[str, str],
+    shared: Mapping[str, str] | None,
+    before: Manifest,
 ) -> Entry:
-    """Return the entry of a bundle, with the other names that it has or had."""
-    also = [name for name, folder in shared.items() if folder == description.name != name]
+    """Return the entry of a bundle, with its other names: those it had, where none are given."""
+    if shared is not None:
+        also = [name for name, folder in shared.items() if folder == description.name != name]
+        return Entry.of(description, files, also)
     old = before.entry(description.name)
-    if not shared and old is not None and old.description == description:
-        also = list(old.also)
-    return Entry.of(description, files, also)
+    same = old is not None and old.description == description
+    return Entry.of(description, files, old.also if old is not None and same else ())
 
 
 def _check_package_file(path: Path) -> None:

@@ -112,6 +112,14 @@ def test_a_name_more_is_no_other_bundle(home: Path) -> None:
     assert '"wx": "wq"' in (home / "generated/__init__.py").read_text()
 
 
+def test_another_name_is_gone(home: Path) -> None:
+    rest = TABLES.replace(table("wk"), "").replace(table("wv"), "")
+    (home / "shardwright.toml").write_text(rest)
+    assert "generated/wq: unchanged\n" in ok("emit")
+    assert (home / "generated/__init__.py").read_text() == package_text({"wo": "wo", "wq": "wq"})
+    assert ok("check")
+
+
 def test_the_first_name_is_gone(home: Path) -> None:
     """The next one has a folder of its own; that of the first is removed."""
     rest = TABLES.replace(table("wq"), "")
