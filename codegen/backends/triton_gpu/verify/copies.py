@@ -84,13 +84,14 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
 
 def _allowed(tiles: Any, copy: RowCopy) -> bool:
     """Return whether a kernel's rows are no more and no longer than the largest that it is launched
-    for, and begin and end at multiples of the units that are moved."""
+    for, and begin and end at multiples of what is moved: 16 bytes, or units where ends are too."""
     block = tiles.block(True)
-    unit = block.width * (1 if tiles.ends else block.lanes)
+    ends = copy.by == "copy_some_lines"
+    unit = block.width * (1 if ends else block.lanes)
     steps = [copy.read_row, copy.write_row] if copy.rows > 1 else []
     most, longest = (1, *tiles.largest)[-2:]
     fits = all(number % unit == 0 for number in (copy.read, copy.write, copy.columns, *steps))
-    return fits and copy.rows <= most and copy.columns <= longest
+    return fits and ends == tiles.ends and copy.rows <= most and copy.columns <= longest
 
 
 def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box | None:
