@@ -10,7 +10,6 @@ from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, ratio, shown
 from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode, compile_bundles
-from shardwright.codegen.emit.verdict import TOLD_AS_BYTES
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -156,6 +155,8 @@ def _seconds(code: TpuCode) -> str:
 
 
 def _wire(code: TpuCode, report: CompileReport) -> str:
+    from shardwright.codegen.emit.verdict import TOLD_AS_BYTES
+
     moved, bound = code.wire_bytes, report.bound_bytes
     if moved is None or bound is None:
         return "-"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from shardwright.codegen.planner.xla import Collective
+if TYPE_CHECKING:
+    from shardwright.codegen.planner.xla import Collective
 
 Verdict = Literal["ok", "failed", "skipped"]
 

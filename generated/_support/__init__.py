@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "a9aa20f0b88bb696",
-    "pallas_tpu": "a86eb054d221a008",
-    "triton_gpu": "2dc04fadcc84e3f4",
+    "jax_xla": "412e15582f594f44",
+    "pallas_tpu": "1e68f815d2178235",
+    "triton_gpu": "24fa852cff103851",
 }
 
 

@@ -228,11 +228,11 @@ class TwoOrders(ArrayReshard):
                 dtype=self.dtype,
             )
             y = self.stacked(x, union, interpret, collective_id)
-            held = {shard.device: shard.data[0] for shard in y.addressable_shards}
+            held = {shard.device: shard.data for shard in y.addressable_shards}
             return make(
                 (*batch, *self.target.padded),
                 self.target.sharding(target, len(batch)),
-                [held[device] for device in target.local_devices],
+                [held[device][0] for device in target.local_devices],
                 dtype=self.dtype,
             )
 

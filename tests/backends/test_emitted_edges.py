@@ -199,7 +199,8 @@ def test_where_a_rank_without_a_shard_receives(
     module = loaded(SAME_AXES, "triton_gpu", tmp_path)
     monkeypatch.setattr(torch.distributed, "get_backend_config", lambda group: backends)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
-    assert str(module.default_device(None)) == device
+    outside = len(module.SOURCE_IDS)
+    assert str(module._HOST.check_rank(None, None, outside, None, False)) == device
 
 
 @pytest.mark.parametrize("seed", [3, 8, 21])

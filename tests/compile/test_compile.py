@@ -220,7 +220,7 @@ def test_what_a_compiler_says_is_wrong(done: SimpleNamespace) -> None:
     assert report.detail.startswith("Offsets along tiled dimensions must be aligned to tiles.")
     report = done.by["broken", "sm_90"]
     assert report.verdict == "failed"
-    assert report.detail == "NameError('missing is not defined'), at 3:18 of the kernel"
+    assert report.detail == "NameError('missing is not defined'), at 2:18 of the kernel"
     assert not (done.saved / "broken").exists()
 
 
@@ -351,7 +351,7 @@ def test_the_command(root: Path) -> None:
     result = run(root / "broken", "--for", "sm_90")
     assert result.code == 1
     assert result.out.splitlines()[-1] == (
-        "broken for sm_90: NameError('missing is not defined'), at 3:18 of the kernel"
+        "broken for sm_90: NameError('missing is not defined'), at 2:18 of the kernel"
     )
 
 

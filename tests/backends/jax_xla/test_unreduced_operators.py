@@ -172,12 +172,12 @@ def test_extrema_of_every_dtype(operator: str, tmp_path: Path) -> None:
 def test_lines_of_extrema() -> None:
     """What stands in a module: the collectives, what boxes start from, and what is said of NaN."""
     texts = {}
-    for name, target, rows in (
-        ("scatter", '[{"y"}, {"x"}]', 8),
-        ("all", '[{}, {"x"}]', 8),
-        ("boxes", '[{"y"}, {"x"}]', 5),
+    for name, source, target, rows in (
+        ("scatter", '[{}, {"x"}]', '[{"y"}, {"x"}]', 8),
+        ("all", '[{}, {"x"}]', '[{}, {"x"}]', 8),
+        ("boxes", '[{"x"}, {}]', '[{"x", "y"}, {}]', 5),
     ):
-        made = plan(make('[{}, {"x"}], unreduced=max{"y"}', target, (rows, 6)), "basis")
+        made = plan(make(f'{source}, unreduced=max{{"y"}}', target, (rows, 6)), "basis")
         (part,) = parts(made, "jax_xla", "c", gradient=True, single_file=True)
         texts[name] = part.text
     assert 'x = lax.all_to_all(x, "y", split_axis=0, concat_axis=0)' in texts["scatter"]
@@ -212,7 +212,7 @@ def test_values_of_extrema() -> None:
 
 def test_a_wrong_extremum_is_found(tmp_path: Path) -> None:
     """Planted: the other operator, zero to start from, a term that is left out."""
-    made = plan(make('[{}, {"x"}], unreduced=max{"y"}', '[{"y"}, {"x"}]', (5, 6)), "basis")
+    made = plan(make('[{"x"}, {}], unreduced=max{"y"}', '[{"x", "y"}, {}]', (5, 6)), "basis")
     (part,) = parts(made, "jax_xla", "c", gradient=True, single_file=True)
     from shardwright.codegen.verify import Case, run_batch
 

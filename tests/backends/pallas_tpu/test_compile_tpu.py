@@ -185,20 +185,23 @@ def shown(*reports: CompileReport) -> list[list[str]]:
 
 
 def test_the_table_sets_the_module_beside_xla() -> None:
-    ours = TpuCode(0.5, 1.25, 98_304, 123_456_789, vmem_bytes=3_391_488, wire_bytes=1_050)
-    theirs = TpuCode(0.25, 20.0, 10_240, 0, wire_bytes=12_340)
+    ours = TpuCode(0.5, 1.25, 98_304, 123_456_789, vmem_bytes=3_391_488, wire_bytes=1_050_000)
+    theirs = TpuCode(0.25, 20.0, 10_240, 0, wire_bytes=12_340_000)
     name = "llama3_embed_vocab_to_hidden"
     known = ("pallas_tpu", "ok", "", ours)
+    small = replace(ours, wire_bytes=1_050)
     broken = Outcome(error="Received incompatible devices")
     cells = ["v5e:2x4", "ok", "1.75", "96K", "118M", "3312K"]
     assert shown(
-        CompileReport(name, "v5e:2x4", *known, Outcome(theirs), 1_000),
+        CompileReport(name, "v5e:2x4", *known, Outcome(theirs), 1_000_000),
+        CompileReport("small", "v5e:2x4", *known[:3], small, None, 1_000),
         CompileReport("stays", "v5e:2x4", *known, Outcome(replace(theirs, wire_bytes=0)), 0),
-        CompileReport("other", "v5e:2x4", *known, broken, 1_050),
+        CompileReport("other", "v5e:2x4", *known, broken, 1_050_000),
         CompileReport("bad", "v5e:2x4", "pallas_tpu", "failed", "because", None, None, 7),
     ) == [
         [name, *cells, "1.050", "20.25", "10K", "12"],
-        ["stays", *cells, "1050", "20.25", "10K", "0"],
+        ["small", *cells, "1050 B", "-", "-", "-"],
+        ["stays", *cells, "1025K", "20.25", "10K", "0"],
         ["other", *cells, "1.000", "-", "failed", "-"],
         ["bad", "v5e:2x4", "failed", *"-" * 8],
     ]

@@ -76,7 +76,7 @@ def test_every_form_compiles_in_both_widths(tmp_path: Path) -> None:
         between(OTHERS[1], "int64", (5, 31), "[{}, {}]"),
         between(FOUR, "int64", (1, 5)),
     ]
-    plans = [*map(plan, reshards), plan(between(OTHERS[0], "int8"), topology="v5e:2x2")]
+    plans = [*map(plan, reshards), plan(between(OTHERS[0], "int8"), "direct", topology="v5e:2x2")]
     assert check_compile(plans, tmp_path) == {"direct", "windows", "slots", "routed", "spread"}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cases import describe, random_reshard
+from gpu_cases import CASES
 from lone import alone
 
 from shardwright.codegen.emit.emit import emit
@@ -79,6 +80,7 @@ FAULTS = {
     "rows_too_near": (large(), r"read_row=1024", "read_row=128", WRONG.format(0)),
     "tile_too_small": (large(), r"largest=\(256,", "largest=(128,", WRONG.format(0)),
     "units_too_wide": (large(), r"width=4", "width=256", WRONG.format(0)),
+    "no_ends": (CASES["skew"], r"copy_some_lines(\(\n +shard_at)", r"copy_rows\1", WRONG.format(0)),
     "block_of_another": (large(), r"block=block", "block=block // 2", WRONG.format(0)),
     "copied_twice": (
         large(),

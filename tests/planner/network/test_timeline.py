@@ -123,7 +123,7 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
     for stride, extent, by, count in module.ROUNDS:
         assert len(module.MOVES[first : first + count]) == count
         first += count
-        ends = ((device, int(module.Way(stride, extent, by).end(device))) for device in devices)
+        ends = ((device, int(module.hop(device, stride, extent, by))) for device in devices)
         yield Counter(dict.fromkeys(ends, slot * count))
 
 

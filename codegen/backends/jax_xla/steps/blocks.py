@@ -40,6 +40,7 @@ from shardwright.codegen.planner.basis.traffic import moved
 from shardwright.codegen.planner.network.hlo import received_by
 from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.algebra.index import Integers
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import ids_of, positions_of, same_devices
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Mesh
@@ -48,6 +49,11 @@ from shardwright.ir.sharding import Operator
 from shardwright.ir.steps import ReduceStep, Step
 
 _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"}
+
+
+WIDENED = ("bfloat16",)
+"""Floats of which XLA on CPU computes a slice of what is padded in float32, which changes NaNs,
+moved as integers or not."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +85,16 @@ class Blocks:
     meshes, since they list their devices in different orders."""
 
     source: Mesh
-    itemsize: int
+    dtype: str
     ids: Integers  # by rank
     axes: ProgramAxes | None
     started: PythonValue = ZERO  # what a reduction starts from
     empty: PythonValue = ZERO  # what terms hold that have no value
+
+    @property
+    def itemsize(self) -> int:
+        """Return the bytes of an element."""
+        return DTYPES[self.dtype]
 
     def of(self, number: int, step: Step) -> Block:
         """Return the block of a plan's step, which is the number-th."""
@@ -103,6 +114,11 @@ class Blocks:
     def _moves(self, before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
         """Return the collectives that an exchange is; None where it goes by boxes."""
         moves = _matched(before, after)
+        is_cut = (
+            moves is not None and moves.slices and _padded([*before.local_shape], before, after)
+        )
+        if is_cut and self.dtype in WIDENED:
+            return None
         if self.axes is None and moves is not None:
             same = same_devices(before.mesh, after.mesh)
             return moves if same and not moves.slices else None

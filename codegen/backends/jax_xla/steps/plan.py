@@ -130,7 +130,7 @@ def steps_of(plan: Plan) -> Steps:
     ids = np.sort(ids_of(reshard.source.mesh))
     started = identity(reshard.source.operator, reshard.dtype, as_bits=False)
     empty = identity(operator, reshard.dtype, as_bits=not reshard.adds)
-    make = Blocks(reshard.source.mesh, reshard.itemsize, ids, axes, started, empty)
+    make = Blocks(reshard.source.mesh, reshard.dtype, ids, axes, started, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
     uses_empty = any("EMPTY" in block.uses for block in blocks)
     received = sum((block.received for block in blocks), np.zeros(ids.size, dtype=np.int64))

@@ -7,8 +7,8 @@ block and that of the last one: these copy the same rows, of which the copy take
 
 from __future__ import annotations
 
-import itertools
 import math
+import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,7 +36,7 @@ def check_copies(host: Any) -> str:
     compare.names(host.tiles, ("block", "ends", "largest", "number", "programs"))
     ids = host.exchange.target.ids
     first = host.tiles.number * math.prod(host.tiles.largest[:-2])
-    receivers = _spread(len(ids), max(FOLLOWED // first, 1))
+    receivers = _sampled(len(ids), max(FOLLOWED // first, 1))
     for receiver in receivers:
         with compare.said_of(f"device {ids[receiver]}"):
             _check_device(host, receiver, first)
@@ -84,13 +84,14 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
 
 def _allowed(tiles: Any, copy: RowCopy) -> bool:
     """Return whether a kernel's rows are no more and no longer than the largest that it is launched
-    for, and begin and end at multiples of the units that are moved."""
+    for, and begin and end at multiples of what is moved: 16 bytes, or units where ends are too."""
     block = tiles.block(True)
-    unit = block.width * (1 if tiles.ends else block.lanes)
+    ends = copy.by == "copy_some_lines"
+    unit = block.width * (1 if ends else block.lanes)
     steps = [copy.read_row, copy.write_row] if copy.rows > 1 else []
     most, longest = (1, *tiles.largest)[-2:]
     fits = all(number % unit == 0 for number in (copy.read, copy.write, copy.columns, *steps))
-    return fits and copy.rows <= most and copy.columns <= longest
+    return fits and ends == tiles.ends and copy.rows <= most and copy.columns <= longest
 
 
 def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box | None:
@@ -135,11 +136,10 @@ def _inside(part: Box, box: Box) -> bool:
     return all(low >= first and high <= last for low, first, high, last in ends)
 
 
-def _spread(count: int, most: int) -> Sequence[int]:
-    """Return all of so many positions; of more than `most` the ends, and some whose coordinates
-    along every axis of the mesh differ."""
+def _sampled(count: int, most: int) -> Sequence[int]:
+    """Return all of so many positions; of more than `most` the ends and some others, the same
+    ones each time."""
     if count <= most:
         return range(count)
-    start = count * 377 // 610  # the golden section: multiples spread along every axis
-    step = next(step for step in itertools.count(start) if math.gcd(step, count) == 1)
-    return sorted({0, count - 1, *(n * step % count for n in range(min(most, SOME)))})
+    others = random.Random(count).sample(range(1, count - 1), min(most, SOME) - 1)
+    return [0, *sorted(others), count - 1]

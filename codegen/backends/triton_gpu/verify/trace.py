@@ -6,6 +6,7 @@ costs no memory, so it works at full size.
 
 from __future__ import annotations
 
+from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ COPIES = ("copy_rows", "copy_some_lines")
 
 class RowCopy(NamedTuple):
     """Rows of a block of a tile, in elements: out of which source shard, where the first row
-    begins in it and in the target shard, how many rows, how long and how far apart."""
+    begins in it and in the target shard, how many rows, how long and how far apart; which of
+    COPIES copies them."""
 
     sender: int
     read: int
@@ -27,6 +29,7 @@ class RowCopy(NamedTuple):
     read_row: int
     write_row: int
     block: int
+    by: str
 
 
 def trace(host: Any, device: int, program: int) -> RowCopy | None:
@@ -36,8 +39,10 @@ def trace(host: Any, device: int, program: int) -> RowCopy | None:
     """
     copies: list[RowCopy] = []
 
-    def copy(sender: int, out: None, **given: int) -> None:
-        made = RowCopy(sender, *(int(given[name]) for name in RowCopy._fields[1:]))
+    def copy(by: str, sender: int, out: None, **given: int) -> None:
+        said = [int(given[name]) for name in RowCopy._fields[1:-1]]
+        read, write, rows, columns, read_row, write_row, block = said
+        made = RowCopy(sender, read, write, rows, columns, read_row, write_row, block, by)
         if min(made.rows, made.columns) > 0:
             copies.append(made)
 
@@ -48,7 +53,7 @@ def trace(host: Any, device: int, program: int) -> RowCopy | None:
         where=lambda test, one, other: one if test else other,
     )
     names = {"tl": language, "shard_at": lambda peers, position, out, block: position}
-    names |= dict.fromkeys(COPIES, copy)
+    names |= {by: partial(copy, by) for by in COPIES}
     kernel = host.kernel.fn
     try:
         run = FunctionType(kernel.__code__, {**kernel.__globals__, **names})
