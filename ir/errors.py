@@ -11,9 +11,12 @@ An `InputError` is one message a person can act on. Its form is fixed:
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Hashable, Iterable
 from types import UnionType
 from typing import get_args
+
+from shardwright.ir.foreign import door
 
 Span = tuple[int, int]
 Where = tuple[Hashable, ...]
@@ -113,7 +116,7 @@ def wrong_type(
         f"the value must be of type {' or '.join(names)}",
         argument=argument,
         got=in_a_line(value),
-        expected=expected,
+        expected=door(value, names) or expected,
     )
 
 
@@ -156,3 +159,17 @@ def one_of(choices: Iterable[str]) -> str:
     if not listed:
         return "none: there is nothing to choose from"
     return listed[0] if len(listed) == 1 else f"one of {', '.join(listed)}"
+
+
+def unknown(rule: str, got: str, choices: Iterable[str], argument: str | None = None) -> InputError:
+    """Return the error for a name that is none of the choices, with the one that is nearly it."""
+    listed = tuple(choices)
+    return InputError(
+        rule + suggested(got, listed), argument=argument, got=got, expected=one_of(listed)
+    )
+
+
+def suggested(got: str, choices: Iterable[str]) -> str:
+    """Return the end of a rule that names the choice most like what was given, if one is."""
+    near = difflib.get_close_matches(got, tuple(choices), 1)
+    return f"; did you mean {near[0]}?" if near else ""
