@@ -25,7 +25,7 @@ from shardwright.codegen.spec.description import (
 )
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_group_listing, read_listing
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, one_of, suggested
 
 _OVERRIDES = ("strategy", "backends", "topology", "memory_limit", "gradient", "single_file")
 """What flags may say beside a FILE."""
@@ -159,7 +159,8 @@ class Flags(ABC):
         chosen = tuple(d for d in descriptions if name in (None, d.name) or d.name in members)
         if not chosen:
             raise InputError(
-                f"{file} describes no reshard of this name",
+                f"{file} describes no reshard of this name"
+                + suggested(str(name), [d.name for d in descriptions]),
                 argument="--name",
                 got=name,
                 expected=one_of(d.name for d in descriptions),
