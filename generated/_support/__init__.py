@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "a9aa20f0b88bb696",
-    "pallas_tpu": "a86eb054d221a008",
-    "triton_gpu": "2dc04fadcc84e3f4",
+    "jax_xla": "f6ea363f2f3c206c",
+    "pallas_tpu": "9ad52f4e06e64250",
+    "triton_gpu": "748a5e23e4f4d78d",
 }
 
 

@@ -45,7 +45,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "a9aa20f0b88bb696", __name__)
+require("jax_xla", "f6ea363f2f3c206c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
