@@ -17,7 +17,8 @@ Nothing here imports a backend, a template engine, jax or torch.
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError, InternalError
-from shardwright.ir.mesh import Digit, Mesh, Texts, read_texts_by
+from shardwright.ir.given import mesh_of, sharding_on
+from shardwright.ir.mesh import Digit, Mesh, Readers, read_by
 from shardwright.ir.reshard import SPLITS, Reshard
 from shardwright.ir.sharding import DimSharding, Sharding
 from shardwright.ir.text.parse import parse_mesh, parse_meshes, parse_shape, parse_sharding
@@ -39,4 +40,4 @@ __all__ = [
     "parse_sharding",
 ]
 
-read_texts_by(Texts(parse_mesh, parse_sharding))
+read_by(Readers(parse_mesh, mesh_of, sharding_on))

@@ -1,8 +1,13 @@
-"""The element types a tensor may have, and their sizes in bytes."""
+"""The element types a tensor may have, their sizes in bytes, and what else they are called."""
 
 from __future__ import annotations
 
-from shardwright.ir.errors import InputError, one_of
+import re
+
+import numpy as np
+
+from shardwright.ir.errors import InputError, in_a_line, one_of, unknown
+from shardwright.ir.foreign import TORCH_DTYPE, is_a
 
 DTYPES: dict[str, int] = {
     "bool": 1,
@@ -21,17 +26,81 @@ DTYPES: dict[str, int] = {
     "float8_e5m2": 1,
 }
 
+SHORT: dict[str, str] = {
+    "pred": "bool",
+    "i1": "bool",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8_e4m3": "float8_e4m3fn",
+    "f8_e4m3fn": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "f8_e5m2": "float8_e5m2",
+    **{f"{letter}{bits}": f"int{bits}" for letter in "is" for bits in (8, 16, 32, 64)},
+    **{f"{letter}{bits}": f"uint{bits}" for letter in ("u", "ui") for bits in (8, 16, 32)},
+    **{f"{letter}{bits}": f"float{bits}" for letter in ("f", "fp") for bits in (16, 32, 64)},
+}
+"""As jaxprs, HLO, MLIR and safetensors have them, in lower case. Numbers are those of bits."""
+
+_WIDTHS = {"float": ("float32", "float64"), "int": ("int32", "int64")}
+_NAME = re.compile(r"\s*(?:(?:torch|numpy|np|jax\.numpy|jnp|ml_dtypes)\.)?(\w+)\s*")
+
+
+def dtype_of(given: object) -> str:
+    """Return the name of an element type, which is given as its name, a short one, or a dtype of
+    numpy, jax or torch.
+
+    Raises InputError for any other, also for `float` and `int`, which numpy and jax have of
+    different widths.
+
+    >>> dtype_of("bf16"), dtype_of("torch.float16"), dtype_of(np.dtype("int8"))
+    ('bfloat16', 'float16', 'int8')
+    """
+    name = _name(given)
+    if name in DTYPES:
+        return name
+    if name in _WIDTHS:
+        raise InputError(
+            "the element type must say its width, of which numpy, jax and torch think differently",
+            argument="dtype",
+            got=name,
+            expected=one_of(_WIDTHS[name]),
+        )
+    shown = given if isinstance(given, str) and given else in_a_line(given)
+    raise unknown("the element type must be known", shown, DTYPES, "dtype")
+
 
 def itemsize(dtype: object) -> int:
     """Return bytes an element of `dtype` takes; an unknown name is an InputError."""
-    if isinstance(dtype, str) and dtype in DTYPES:
-        return DTYPES[dtype]
-    raise InputError(
-        "the element type must be known",
-        argument="dtype",
-        got=dtype if isinstance(dtype, str) and dtype else repr(dtype),
-        expected=one_of(DTYPES),
-    )
+    return DTYPES[dtype_of(dtype)]
+
+
+def _name(given: object) -> str:
+    """Return what a dtype is called; "" for what is none."""
+    if is_a(given, TORCH_DTYPE):
+        given = str(given)
+    if isinstance(given, str):
+        match = _NAME.fullmatch(given)
+        name = match[1] if match else given
+        lower = name.lower()
+        return lower if lower in DTYPES else SHORT.get(lower, name)
+    if given is bool or given is int or given is float:
+        return given.__name__
+    if isinstance(given, type):
+        given = _of_class(given)
+    return given.name if isinstance(given, np.dtype) and given.isnative else ""
+
+
+def _of_class(given: type) -> object:
+    """Return the dtype of a class of numpy, ml_dtypes or jax; None for one that has none, as
+    `np.floating`."""
+    if not issubclass(given, np.generic):
+        return getattr(given, "dtype", None)
+    try:
+        found = np.dtype(given)
+    except TypeError:
+        return None
+    return found if found.type is given else None
 
 
 def is_floating(dtype: str) -> bool:

@@ -16,6 +16,8 @@ from collections.abc import Hashable, Iterable
 from types import UnionType
 from typing import get_args
 
+from shardwright.ir.foreign import door
+
 Span = tuple[int, int]
 Where = tuple[Hashable, ...]
 
@@ -114,7 +116,7 @@ def wrong_type(
         f"the value must be of type {' or '.join(names)}",
         argument=argument,
         got=in_a_line(value),
-        expected=expected,
+        expected=door(value, names) or expected,
     )
 
 
@@ -171,7 +173,11 @@ def unknown(
     `expected`: what to say in place of all choices.
     """
     listed = tuple(choices)
-    near = difflib.get_close_matches(got, listed, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
     expected = one_of(listed) if expected is None else expected
-    return InputError(rule + hint, argument=argument, got=got, expected=expected)
+    return InputError(rule + suggested(got, listed), argument=argument, got=got, expected=expected)
+
+
+def suggested(got: str, choices: Iterable[str]) -> str:
+    """Return the end of a rule that names the choice most like what was given, if one is."""
+    near = difflib.get_close_matches(got, tuple(choices), 1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from shardwright.ir import axes as algebra
 from shardwright.ir.axes import AxisRef
-from shardwright.ir.errors import InputError, in_a_line, one_of
+from shardwright.ir.errors import InputError, in_a_line, one_of, suggested
+from shardwright.ir.foreign import door
 
 if TYPE_CHECKING:
     from shardwright.ir.sharding import Sharding
@@ -62,12 +63,17 @@ class Mesh:
     @classmethod
     def parse(cls, text: str) -> Mesh:
         """Return a mesh from Shardy's text or the shorthand `x=2,y=3`; `str` is the inverse."""
-        return _texts().mesh(text)
+        return _readers().text(text)
 
-    def sharding(self, text: str) -> Sharding:
+    @classmethod
+    def of(cls, given: object) -> Mesh:
+        """Return the mesh that a text, a dict of axes, a mesh of jax or a DeviceMesh stands for."""
+        return _readers().mesh(given)
+
+    def sharding(self, given: object, rank: int | None = None) -> Sharding:
         """Return a sharding on this mesh from its text, Shardy's or HLO's, as `[{"x"}, {"y",
-        ?}p2]`."""
-        return _texts().sharding(text, self)
+        ?}p2]`; or from a PartitionSpec or placements, for a tensor of a rank."""
+        return _readers().sharding(given, self, rank)
 
     @property
     def size(self) -> int:
@@ -167,32 +173,34 @@ class Mesh:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """What reads the text of a mesh, and that of a sharding on a mesh."""
+class Readers:
+    """What reads the text of a mesh, what a mesh is given as, and a sharding on a mesh, of a rank
+    where that is known."""
 
-    mesh: Callable[[str], Mesh]
-    sharding: Callable[[str, Mesh], Sharding]
+    text: Callable[[str], Mesh]
+    mesh: Callable[[object], Mesh]
+    sharding: Callable[[object, Mesh, int | None], Sharding]
 
 
-_registered: list[Texts] = []
+_registered: list[Readers] = []
 
 
-def read_texts_by(texts: Texts) -> None:
-    """Let `Mesh.parse` and `Mesh.sharding` read texts by these functions.
+def read_by(readers: Readers) -> None:
+    """Let `Mesh.parse`, `Mesh.of` and `Mesh.sharding` read by these functions.
 
-    The parser builds on meshes and shardings; the package registers it when it is imported.
+    They build on meshes and shardings; the package registers them when it is imported.
     """
-    _registered[:] = [texts]
+    _registered[:] = [readers]
 
 
-def _texts() -> Texts:
-    (texts,) = _registered
-    return texts
+def _readers() -> Readers:
+    (readers,) = _registered
+    return readers
 
 
 def unknown_axis(name: str, mesh: Mesh) -> InputError:
     return InputError(
-        "an axis must exist in the mesh",
+        "an axis must exist in the mesh" + suggested(name, mesh.names),
         got=f'"{name}"',
         expected=one_of(f'"{known}"' for known in mesh.names),
     )
@@ -208,7 +216,7 @@ def _pairs(axes: object) -> tuple[tuple[str, int], ...]:
         "every axis of a mesh must have a name and a size",
         argument="axes",
         got=in_a_line(axes),
-        expected='{"x": 2, "y": 3}, major to minor',
+        expected=door(axes, ["Mesh"]) or '{"x": 2, "y": 3}, major to minor',
     )
 
 

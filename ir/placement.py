@@ -9,7 +9,7 @@ import numpy as np
 from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.layout import Layout
-from shardwright.ir.reshard import check_shape
+from shardwright.ir.shape import check_shape
 from shardwright.ir.sharding import Sharding
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from shardwright.ir.dtypes import itemsize
-from shardwright.ir.errors import InputError, check_type, one_of
-from shardwright.ir.mesh import as_integer
+from shardwright.ir.dtypes import dtype_of, itemsize
+from shardwright.ir.errors import InputError, unknown
+from shardwright.ir.given import mesh_of, shape_of, sharding_of
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.unreduced import NONE, Fate
 
 SPLITS = ("flat", "nested")  # how extents that do not divide are cut; `layout` defines both
-MAX_RANK = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Reshard:
     """A tensor's shape and element type, its source and its target sharding.
 
@@ -32,25 +30,51 @@ class Reshard:
     dtype: str
     source: Sharding
     target: Sharding
-    source_split: str = "flat"
-    target_split: str = "flat"
+    source_split: str
+    target_split: str
     # Not in `repr`, of which modules have hashes; no module of those backends has terms.
-    transposed: bool = field(default=False, repr=False)
+    transposed: bool = field(repr=False)
     fate: Fate = field(init=False, repr=False, compare=False)  # what becomes of unreduced axes
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", check_shape(self.shape))
-        itemsize(self.dtype)
-        for side in ("source", "target"):
-            sharding: Sharding = getattr(self, side)
-            check_type(sharding, Sharding, """mesh.sharding('[{"x"}, {}]')""", side)
-            object.__setattr__(self, side, _of_rank(sharding, self.rank, side))
-            _check_split(getattr(self, f"{side}_split"), f"{side}_split")
+    def __init__(
+        self,
+        shape: object,
+        dtype: object,
+        source: object,
+        target: object,
+        source_split: str | None = None,
+        target_split: str | None = None,
+        transposed: bool = False,
+        *,
+        mesh: object = None,
+        target_mesh: object = None,
+    ) -> None:
+        """Take what people have (`ir/given.py`, `ir/dtypes.py`), and keep its canonical form.
+
+        `mesh` and `target_mesh` are for shardings without a mesh of their own: texts,
+        PartitionSpecs, placements. The target's is by default the source's. A split is by default
+        `nested` where placements of torch's are cut so, else `flat`.
+        """
+        extents = shape_of(shape)
+        own = None if mesh is None else mesh_of(mesh, "mesh")
+        before = sharding_of(source, own, extents, "source", only=True)
+        other = mesh_of(target_mesh, "target_mesh") if target_mesh is not None else None
+        there = other or own or before.sharding.mesh
+        after = sharding_of(target, there, extents, "target", only=other is not None)
+        self._set(shape=extents, dtype=dtype_of(dtype), transposed=transposed)
+        self._set(source=_of_rank(before.sharding, len(extents), "source"))
+        self._set(target=_of_rank(after.sharding, len(extents), "target"))
+        self._set(source_split=_split(source_split, before.split, "source_split"))
+        self._set(target_split=_split(target_split, after.split, "target_split"))
         _give_devices(self)
         unreduced = self.source.unreduced or self.target.unreduced
-        object.__setattr__(self, "fate", Fate.of(self.source, self.target) if unreduced else NONE)
+        self._set(fate=Fate.of(self.source, self.target) if unreduced else NONE)
         _check_sum(self)
         _check_bytes(self)
+
+    def _set(self, **fields: object) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     @property
     def rank(self) -> int:
@@ -104,40 +128,6 @@ class Reshard:
         return math.prod(self.shape) * self.itemsize
 
 
-def check_shape(shape: object, argument: str = "shape") -> tuple[int, ...]:
-    """Return the shape as a tuple of integers; an InputError unless it is one."""
-    if isinstance(shape, str) or not isinstance(shape, Iterable):
-        raise InputError(
-            "a shape must be a sequence of integers",
-            argument=argument,
-            got=repr(shape),
-            expected="extents, as (6, 6)",
-        )
-    given = tuple(shape)
-    if len(given) > MAX_RANK:
-        raise InputError(
-            f"a tensor may have at most {MAX_RANK} dimensions",
-            argument=argument,
-            got=f"{len(given)} dimensions",
-            expected=f"{MAX_RANK} or fewer",
-            where=("shape",),
-        )
-    return tuple(_extent(extent, i, argument) for i, extent in enumerate(given))
-
-
-def _extent(given: object, i: int, argument: str) -> int:
-    extent = as_integer(given)
-    if extent is None or extent < 1:
-        raise InputError(
-            "an extent must be an integer of at least 1",
-            argument=argument,
-            got=f"{given!r} for dimension {i}",
-            expected="1, 2, 3, …",
-            where=("shape", i),
-        )
-    return extent
-
-
 def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
     try:
         return sharding.for_rank(rank)
@@ -173,14 +163,21 @@ def _check_sum(reshard: Reshard) -> None:
         )
 
 
-def _check_split(split: str, argument: str) -> None:
-    if split not in SPLITS:
+def _split(given: str | None, implied: str | None, argument: str) -> str:
+    """Return the split that is given, else the one that a sharding implies."""
+    if given is None:
+        return implied or "flat"
+    if given not in SPLITS:
+        shown = given if isinstance(given, str) and given else repr(given)
+        raise unknown("the split must be known", shown, SPLITS, argument)
+    if implied == "nested" and given == "flat":
         raise InputError(
-            "the split must be known",
+            "placements are cut chunk by chunk, which here differs from equal parts",
             argument=argument,
-            got=split or repr(split),
-            expected=one_of(SPLITS),
+            got=given,
+            expected="nested, or a Sharding in place of placements: sw.from_torch(…)",
         )
+    return given
 
 
 def _check_bytes(reshard: Reshard) -> None:

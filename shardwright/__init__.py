@@ -32,13 +32,15 @@ if TYPE_CHECKING:
     from shardwright.codegen.show import derivation, pictures, svg, tile_table
     from shardwright.codegen.spec.config import load_toml
     from shardwright.codegen.spec.description import Description
-    from shardwright.codegen.spec.interop import from_named_sharding, from_torch, to_named_sharding
+    from shardwright.codegen.spec.interop import to_named_sharding
     from shardwright.codegen.verify import Report, verify
     from shardwright.ir.errors import InputError
+    from shardwright.ir.jax_specs import from_named_sharding
     from shardwright.ir.mesh import AxisRef, Mesh
     from shardwright.ir.plan import Plan
     from shardwright.ir.reshard import Reshard
     from shardwright.ir.sharding import DimSharding, Sharding
+    from shardwright.ir.torch_placements import from_torch
 
 # In the source tree the sub-packages stand beside this folder, not in it. Python started in that
 # tree finds this folder before an installed package, and would find no sub-package.
@@ -50,7 +52,7 @@ _HOMES = {
     "shardwright.codegen.emit.choice": ("plan",),
     "shardwright.codegen.emit.emit": ("emit",),
     "shardwright.codegen.emit.check": ("Problem", "check"),
-    "shardwright.codegen.spec.interop": ("from_named_sharding", "from_torch", "to_named_sharding"),
+    "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),
     "shardwright.codegen.partition.constraints": ("constrain", "shard_alike"),
     "shardwright.codegen.partition.entry": ("partition",),
@@ -59,10 +61,12 @@ _HOMES = {
     "shardwright.codegen.spec.config": ("load_toml",),
     "shardwright.codegen.verify": ("Report", "verify"),
     "shardwright.ir.errors": ("InputError",),
+    "shardwright.ir.jax_specs": ("from_named_sharding",),
     "shardwright.ir.mesh": ("AxisRef", "Mesh"),
     "shardwright.ir.plan": ("Plan",),
     "shardwright.ir.reshard": ("Reshard",),
     "shardwright.ir.sharding": ("DimSharding", "Sharding"),
+    "shardwright.ir.torch_placements": ("from_torch",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import unknown
 
 if TYPE_CHECKING:
     from shardwright.codegen.backends.base import Backend
@@ -52,7 +52,7 @@ def contract(name: str) -> Contract:
 def check_name(name: str) -> None:
     """Raise InputError for what is no backend's name."""
     if name not in NAMES:
-        raise InputError("no such backend", argument="backends", got=name, expected=one_of(NAMES))
+        raise unknown("no such backend", str(name), NAMES, "backends")
 
 
 def grouping() -> Backend:

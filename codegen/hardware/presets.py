@@ -29,7 +29,7 @@ from typing import NoReturn
 
 from shardwright.codegen.hardware.chips import CHIPS, slice_of
 from shardwright.codegen.hardware.topology import Hierarchical, Switch, Topology, Torus
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, one_of, suggested
 
 NVLINK_BANDWIDTH = 900e9 / 2
 NVLINK_LATENCY = 1e-6
@@ -131,7 +131,8 @@ def _described(head: str, figures: Mapping[str, object]) -> Topology:
     elif name in _KINDS:
         base = _GENERIC[name](dims)
     else:
-        _wrong("no such topology", head, one_of(NAMES) + ", or a file that ends in .toml")
+        rule = "no such topology" + suggested(name, NAMES)
+        _wrong(rule, head, one_of(NAMES) + ", or a file that ends in .toml")
     return _with(base, figures)
 
 
@@ -190,7 +191,8 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
     kind = type(base).__name__.lower()
     for key in figures:
         if key not in _FIGURES[kind]:
-            _wrong(f"a {kind} has no such figure", key, one_of(_FIGURES[kind]))
+            rule = f"a {kind} has no such figure" + suggested(key, _FIGURES[kind])
+            _wrong(rule, key, one_of(_FIGURES[kind]))
     values: dict[str, object] = {}
     for key, value in figures.items():
         if key == "wrap":

@@ -12,12 +12,12 @@ import jax
 
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.partition.trees import LEAVES, leaves_of
-from shardwright.codegen.spec.interop import mesh_of_jax
 from shardwright.codegen.trace.constants import split_constants
 from shardwright.codegen.trace.jaxprs import Tracer
 from shardwright.codegen.trace.lines import user_line
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.ir.errors import InputError, check_type, in_a_line
+from shardwright.ir.jax_specs import mesh_of_jax
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value
 

@@ -8,11 +8,10 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardwright.codegen.spec.interop import from_named_sharding
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.ir.errors import InputError, in_a_line
-from shardwright.ir.mesh import Mesh
-from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.jax_specs import Spec
+from shardwright.ir.sharding import Sharding
 
 LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 
@@ -77,42 +76,9 @@ def _read(given: Any, rank: int, meshes: ProgramMeshes) -> Sharding | None:
         case NamedSharding():
             return meshes.of_jax(given, rank)
         case PartitionSpec():
-            return _from_spec(given, rank, meshes.first)
+            return Spec.of(given).sharding(meshes.first, rank)
     raise InputError(
         "a leaf of shardings must be a Sharding, a NamedSharding, a PartitionSpec, a text or None",
         got=in_a_line(given),
         expected='P("x", None), \'[{"x"}, {}]\', …',
     )
-
-
-def _from_spec(spec: PartitionSpec, rank: int, mesh: Mesh) -> Sharding:
-    """Return a PartitionSpec on our mesh; it may be shorter than the rank."""
-    if len(spec) > rank:
-        raise InputError(
-            "a PartitionSpec must not be longer than the rank of the tensor",
-            got=f"{spec} for rank {rank}",
-            expected=f"at most {rank} entries",
-        )
-    shape = tuple(mesh.sizes.values())
-    abstract = jax.sharding.AbstractMesh(shape, mesh.names)
-    for number, name in enumerate(names := _names(spec)):
-        mesh.axis_size(name)  # raises if the mesh does not have the axis
-        if name in names[:number]:
-            raise InputError(
-                "an axis or sub-axis may be used only once",
-                got=f'"{name}" twice in {spec}',
-                expected=f'"{name}" at one place',
-            )
-    read = from_named_sharding(NamedSharding(abstract, spec), rank)
-    dims = tuple(DimSharding(dim.axes, dim.open) for dim in read.dims)
-    return Sharding(mesh, dims, (), read.unreduced)
-
-
-def _names(spec: PartitionSpec) -> list[str]:
-    names: list[str] = []
-    for entry in spec:
-        if isinstance(entry, str):
-            names.append(entry)
-        elif isinstance(entry, tuple):
-            names.extend(entry)
-    return names

@@ -9,7 +9,7 @@ from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner.basis.plan import plan_basis
 from shardwright.codegen.planner.direct import plan_direct
 from shardwright.codegen.planner.network.links import Network
-from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
+from shardwright.ir.errors import InputError, check_type, unknown, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
@@ -46,9 +46,7 @@ def plan(
                 expected=f"at most {MOST_DEVICES}",
             )
     if strategy not in STRATEGIES:
-        raise InputError(
-            "no such strategy", argument="strategy", got=strategy, expected=one_of(STRATEGIES)
-        )
+        raise unknown("no such strategy", str(strategy), STRATEGIES, "strategy")
     network = None if topology is None else network_of(reshard, topology)
     if strategy == "direct" or (strategy == "auto" and among == ("direct",)):
         return plan_direct(reshard, network=network, memory_limit=memory_limit)

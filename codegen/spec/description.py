@@ -21,7 +21,7 @@ from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.text.parse import parse_mesh, parse_shape, parse_sharding
+from shardwright.ir.text.parse import parse_mesh, parse_shape
 
 LONGEST_COMMAND = 2000
 
@@ -193,17 +193,19 @@ def check_name(name: str) -> str:
 def _reshard(given: Mapping[str, object]) -> Reshard:
     mesh = read_mesh("mesh", given["mesh"])
     target_mesh = given.get("target_mesh")
-    other = mesh if target_mesh is None else read_mesh("target_mesh", target_mesh)
-    texts = {key: _text(key, given.get(key, "flat")) for key in _TEXTS}
+    other = None if target_mesh is None else read_mesh("target_mesh", target_mesh)
+    texts = {key: _text(key, given[key]) for key in _TEXTS if key in given}
     shape = _shape(given["shape"])
     try:
         return Reshard(
             shape=shape,
             dtype=texts["dtype"],
-            source=parse_sharding(texts["source"], mesh, "source", len(shape)),
-            target=parse_sharding(texts["target"], other, "target", len(shape)),
-            source_split=texts["source_split"],
-            target_split=texts["target_split"],
+            source=texts["source"],
+            target=texts["target"],
+            source_split=texts.get("source_split"),
+            target_split=texts.get("target_split"),
+            mesh=mesh,
+            target_mesh=other,
         )
     except InputError as error:
         raise _underlined(error, texts) from None

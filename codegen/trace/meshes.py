@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jax.sharding import AbstractMesh, NamedSharding
 
-from shardwright.codegen.spec.interop import from_named_sharding
 from shardwright.ir.errors import InputError
+from shardwright.ir.jax_specs import from_named_sharding
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import Sharding
 

@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "412e15582f594f44",
-    "pallas_tpu": "1e68f815d2178235",
-    "triton_gpu": "24fa852cff103851",
+    "jax_xla": "8aa307353e57d856",
+    "pallas_tpu": "29b506aa764021dc",
+    "triton_gpu": "dd2d0a63b9453af6",
 }
 
 

@@ -222,11 +222,9 @@ def _by_bits(move, x):
     return lax.bitcast_convert_type(move(lax.bitcast_convert_type(x, bits_of(x.dtype))), x.dtype)
 
 
+@_by_bits.defjvp
 def _by_bits_jvp(move, primals, tangents):
     return _by_bits(move, *primals), move(*tangents)
-
-
-_by_bits.defjvp(_by_bits_jvp)
 
 
 def bits_of(dtype):

@@ -30,9 +30,8 @@ def self_check(processes):
         return f"{proved} ({elements} elements, none moved)"
     for turn in range(max(-(-bits // size) for size, bits in map(_bits, moves))):
         sources, targets = zip(*(_shards(move, turn) for move in moves), strict=True)
-        runs = has_kernels(
-            sources[0][0], moves[0].kernel
-        )  # else torch copies, kernels play no part
+        # Where no kernel runs torch copies, and kernels play no part.
+        runs = has_kernels(sources[0][0], moves[0].kernel)
         ways = "the kernel" if runs else "listed rows", "an exchange"
         moved = processes.local(sources, [None] * len(moves)), _handed_over(processes, sources)
         for results, how in zip(moved, ways, strict=True):

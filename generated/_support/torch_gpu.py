@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from .boxes import extents, volume
+from .boxes import extents, ranges, volume
 from .torch_check import self_check
 from .torch_processes import Processes
 from .torch_tensors import LINE, UNITS, check, has_kernels, on, overlap, requires_grad, table
@@ -115,9 +115,20 @@ class Reshard:
             raise ValueError(f"got {len(shards)} source shards, expected {len(ids)}")
         held = dict(zip(sorted(ids), shards, strict=True))
         for device_id, shard in held.items():
-            what = f"source shard of device {device_id}"
-            check(shard, self.source_shape(device_id), self.dtype, what)
+            self._check_source(shard, device_id)
         return [held[device_id] for device_id in ids]
+
+    def _check_source(self, shard, device_id):
+        """Raise ValueError for what is no source shard of a device, with what may make it one."""
+        shape, what = self.source_shape(device_id), f"source shard of device {device_id}"
+        if tuple(getattr(shard, "shape", shape)) != shape:
+            source = self.exchange.source
+            box = source.box(source.position(device_id, "source"))[: 2 * len(shape)]
+            part = ", ".join(f"{low}:{high}" for low, high in ranges(box))
+            what += f", x[{part}] of a whole x"
+            if len({self._shape(source.box(place)) for place in range(len(source.ids))}) > 1:
+                what += " (to split as torch does, emit with --source-split nested, as JAX, flat)"
+        check(shard, shape, self.dtype, what)
 
     def results(self, by_position, out, homes):
         """Return the tensors to fill, by device id: those of `out` where given, else new ones."""
@@ -220,7 +231,7 @@ class Reshard:
             got, expected = ("None", "a tensor") if shard is None else ("a tensor", "None")
             raise ValueError(f"{what}: got {got}, expected {expected}")
         if here:
-            check(shard, self.source_shape(device_id), self.dtype, what)
+            self._check_source(shard, device_id)
         # get_backend does not tell of a group made without naming one: gloo and NCCL side by side.
         served = dist.get_backend_config(group)
         home = shard.device if here else torch.device("cpu")

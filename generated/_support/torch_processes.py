@@ -120,8 +120,7 @@ class Processes:
             raise ValueError(f"group of {dist.get_world_size(group)} ranks, expected {len(ranks)}")
         if transport not in (None, "symmetric", "exchange"):
             raise ValueError(f"transport {transport!r}: expected 'symmetric', 'exchange' or None")
-        device_id = ranks[dist.get_rank(group)]
-        rank = device_id, group, wants_gradient
+        rank = ranks[dist.get_rank(group)], group, wants_gradient
         wanted = outs or [None] * len(self.moves)
         homes = {*self._each(lambda move, *given: move.check_rank(*given, *rank), shards, wanted)}
         if len(homes) > 1:

@@ -13,6 +13,8 @@ LINE = 16  # bytes of the widest load and store
 
 def check(tensor, shape, dtype, what):
     """Raise ValueError unless a kernel can take a tensor as it is."""
+    if type(tensor).__name__ == "DTensor":  # a class that takes long to import
+        raise ValueError(f"{what}: got a DTensor, expected its to_local(), or use reshard_dtensor")
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{what}: got {type(tensor).__name__}, expected a torch.Tensor")
     if tuple(tensor.shape) != shape or tensor.dtype != dtype:

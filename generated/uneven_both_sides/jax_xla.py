@@ -64,7 +64,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram, in_rounds, listed, listed_rounds
 
-require("jax_xla", "412e15582f594f44", __name__)
+require("jax_xla", "8aa307353e57d856", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -16,9 +16,12 @@ from shardwright.ir.errors import InputError, Span, Where, check_type
 
 Spans = dict[Where, Span]
 
-STARTS = ["mesh_text", "meshes_text", "sharding_text"]
+STARTS = {
+    "grammar.lark": ["mesh_text", "meshes_text", "sharding_text"],
+    "framework.lark": ["spec_text", "placements_text"],
+}
 MOST_DIGITS = 18  # of a number: fits 64 bits, far above any mesh or tensor
-LEXEME = re.compile(r'"[^"\n]*"|[#@]?\w+(\.\w+)*|.', re.DOTALL)
+LEXEME = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[#@]?\w+(\.\w+)*|.', re.DOTALL)
 
 # What `expected` calls the terminals that are patterns; the others are called by their text.
 WORDS = {
@@ -36,15 +39,26 @@ WORDS = {
     "KIND": "'replicated', 'unreduced'",
     "OPERATOR": "'sum', 'max', 'min'",
     "$END": "the end",
+    "SPEC": "'P'",
+    "UNCONSTRAINED": "'P.UNCONSTRAINED'",
 }
 IGNORED = {"COMMENT", "WHITESPACE"}
 
 
 @functools.cache
-def _parser() -> Lark:
+def _parser(start: str) -> Lark:
+    grammar, starts = next(each for each in STARTS.items() if start in each[1])
+    if start != starts[0]:
+        return _parser(starts[0])
     return Lark.open(
-        "grammar.lark", rel_to=__file__, start=STARTS, parser="lalr", propagate_positions=True
+        grammar, rel_to=__file__, start=starts, parser="lalr", propagate_positions=True
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str, start: str) -> Tree[Token]:
+    """Return the parse tree, which nobody changes: a config says few texts many times."""
+    return _parser(start).parse(text, start=start)
 
 
 @dataclass(frozen=True)
@@ -60,14 +74,14 @@ class Located:
     def tree(self, start: str, what: str) -> Tree[Token]:
         """Return the parse tree; where the text does not follow the grammar, an InputError."""
         try:
-            return _parser().parse(self.text, start=start)
+            return _parsed(self.text, start)
         except UnexpectedInput as error:
             span = self._offending(error)
             raise self.error(
                 f"the text is not {what}",
                 span,
                 got=self.text[slice(*span)] or "the end of the text",
-                expected=_expected(error),
+                expected=_expected(error, start),
             ) from None
 
     def error(
@@ -155,14 +169,14 @@ def span_of(node: Tree[Token] | Token) -> Span:
     return cast(int, node.start_pos), cast(int, node.end_pos)
 
 
-def _expected(error: UnexpectedInput) -> str | None:
+def _expected(error: UnexpectedInput, start: str) -> str | None:
     """Return what the parser could have gone on with, in words."""
     names: Iterable[str] = ()
     if isinstance(error, UnexpectedToken):
         names = error.accepts or error.expected
     elif isinstance(error, UnexpectedCharacters):
         names = error.allowed or ()
-    texts = {terminal.name: f"'{terminal.pattern.value}'" for terminal in _parser().terminals}
+    texts = {terminal.name: f"'{terminal.pattern.value}'" for terminal in _parser(start).terminals}
     words = sorted({WORDS.get(name) or texts[name] for name in set(names) - IGNORED})
     *most, last = words
     return f"{', '.join(most)} or {last}" if most else last

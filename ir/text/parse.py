@@ -13,9 +13,9 @@ from typing import cast
 from lark import Token, Tree
 
 from shardwright.ir.axes import AxisRef
-from shardwright.ir.errors import Span, Where, one_of
+from shardwright.ir.errors import Span, Where, one_of, suggested
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.reshard import check_shape
+from shardwright.ir.shape import check_shape
 from shardwright.ir.sharding import DimSharding, Operator, Sharding
 from shardwright.ir.text.hlo_sharding import hlo_sharding
 from shardwright.ir.text.located import Located, Spans, span_of
@@ -187,7 +187,7 @@ def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
             return mesh
     names = [f"@{mesh.name}" for mesh in known if mesh.name]
     raise source.error(
-        "a sharding must name a mesh that is given",
+        "a sharding must name a mesh that is given" + suggested(str(token), names),
         span_of(token),
         got=str(token),
         expected=one_of(names) if names else "a mesh of that name",

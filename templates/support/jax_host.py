@@ -116,7 +116,7 @@ class OneOrder(ArrayReshard):
         ValueError for a wrong shape, dtype or mesh, TypeError for what is none, and
         NotImplementedError where there is no derivative.
         """
-        expect(x, self.source.padded, self.dtype, "source array")
+        expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
         source = self.source.mesh(mesh)
         target = self.target.mesh(mesh if target_mesh is None else target_mesh)
         if list(target.devices.flat) != list(source.devices.flat):
@@ -203,7 +203,7 @@ class TwoOrders(ArrayReshard):
         target's order, where it has them all. Raises TypeError where a jit around it is compiled.
         Under `jax.vmap` and differentiated outside jit only.
         """
-        expect(x, self.source.padded, self.dtype, "source array")
+        expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
         source = self.source.mesh(mesh)
         target = self.target.mesh(self._target_mesh(mesh, target_mesh))
         self._devices_by_rank(source, target)

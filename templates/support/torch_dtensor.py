@@ -1,7 +1,5 @@
 """Reshards of DTensors, where their placements can say both shardings."""
 
-import math
-
 import torch
 import torch.distributed as dist
 
@@ -33,15 +31,14 @@ class DTensors:
         if tuple(x.shape) != shape or tuple(x.placements) != before:
             got = f"got {tuple(x.shape)} placed {tuple(x.placements)}"
             raise ValueError(f"{got}, expected {shape} placed {before}")
-        exchange = own.exchange
-        self._check_mesh(x.device_mesh, self._shapes[0], exchange.source.ids, group, "source")
-        self._check_mesh(target_mesh, self._shapes[1], exchange.target.ids, group, "target")
+        self._check_mesh(x.device_mesh, self._shapes[0], own.exchange.source.ids, group, "source")
+        self._check_mesh(target_mesh, self._shapes[1], own.exchange.target.ids, group, "target")
         inside = x.device_mesh.get_coordinate() is not None
         shard = x.to_local().resolve_neg().contiguous() if inside else None
         moved = own.reshard(shard, group, transport=transport)
         nothing = torch.empty(0, dtype=own.dtype, device=target_mesh.device_type)
         local = nothing if moved is None else moved
-        stride = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        stride = torch.empty(shape, device="meta").stride()
         whole = {"shape": torch.Size(shape), "stride": stride}
         return DTensor.from_local(local, target_mesh, after, run_check=False, **whole)
 

@@ -333,8 +333,8 @@ def test_what_is_no_array_and_no_mesh(backend: str, tmp_path: Path) -> None:
     module = loaded(SAME_AXES, backend, tmp_path)
     mesh = jax.sharding.AbstractMesh((4, 2), ("x", "y"))
     calls = {
-        "source array: got list, expected an array of (8, 16) of float32": lambda: module.reshard(
-            [1.0], mesh
+        "source array, as pad(x) makes it: got list, expected an array of (8, 16) of float32": (
+            lambda: module.reshard([1.0], mesh)
         ),
         "tensor: got NoneType, expected an array of (8, 16) of float32": lambda: module.pad(None),
         "source mesh: got AbstractMesh, expected a jax.sharding.Mesh": lambda: (

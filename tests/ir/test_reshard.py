@@ -120,17 +120,8 @@ INVALID = {
     "dtype": (
         {"dtype": "float31"},
         """
-        dtype: the element type must be known
+        dtype: the element type must be known; did you mean float32?
         got: float31
-        expected: one of bool, int8, int16, int32, int64, uint8, uint16, uint32, float16, \
-bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
-        """,
-    ),
-    "dtype that is no name": (
-        {"dtype": np.dtype("float32")},
-        """
-        dtype: the element type must be known
-        got: dtype('float32')
         expected: one of bool, int8, int16, int32, int64, uint8, uint16, uint32, float16, \
 bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
         """,
@@ -177,14 +168,6 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
         shape: an extent must be an integer of at least 1
         got: 6.0 for dimension 1
         expected: 1, 2, 3, …
-        """,
-    ),
-    "shape that is a text": (
-        {"shape": "6x6"},
-        """
-        shape: a shape must be a sequence of integers
-        got: '6x6'
-        expected: extents, as (6, 6)
         """,
     ),
     "shape that is a number": (

@@ -185,7 +185,7 @@ target_split, backends, strategy, topology, memory_limit, gradient, single_file
     (
         {"dtype": "float7"},
         """
-        dtype: the element type must be known
+        dtype: the element type must be known; did you mean float64?
           float7
           ^^^^^^
         got: float7

@@ -17,6 +17,7 @@ from shardwright.codegen.spec import interop as convert
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Mesh, Reshard
+from shardwright.ir.torch_placements import from_torch
 
 IN_ORDER = '<["x"=4, "y"=2]>'
 PERMUTED = '<["x"=4, "y"=2], device_ids=[7, 5, 3, 1, 6, 4, 2, 0]>'
@@ -26,8 +27,9 @@ import json, sys
 import jax, numpy as np
 from hypothesis import given, settings, strategies as st
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
-from shardwright.codegen.spec.interop import from_named_sharding, to_named_sharding
+from shardwright.codegen.spec.interop import to_named_sharding
 from shardwright.ir import InputError, Mesh, Sharding
+from shardwright.ir.jax_specs import from_named_sharding
 from shardwright.ir.placement import places_equally
 from strategies import fields, held_by
 
@@ -246,14 +248,14 @@ def test_from_torch(tensor) -> None:
         ([tensor.Partial("min")] * 2, '[{}, {}], unreduced=min{"a", "b"}'),
     ]
     for placements, text in cases:
-        sharding = convert.from_torch(mesh, placements, 2)
+        sharding = from_torch(mesh, placements, 2)
         assert str(sharding) == text
         assert sharding.mesh == Mesh({"a": 2, "b": 2})
 
 
 def test_ranks_and_names_of_a_device_mesh(tensor) -> None:
     whole = tensor.Replicate()
-    sharding = convert.from_torch(device_mesh([[3, 1], [0, 2]], None), [whole, whole], 1)
+    sharding = from_torch(device_mesh([[3, 1], [0, 2]], None), [whole, whole], 1)
     assert str(sharding.mesh) == '<["dim_0"=2, "dim_1"=2], device_ids=[3, 1, 0, 2]>'
 
 
@@ -262,7 +264,7 @@ def test_uneven_shards_of_torch_are_the_nested_split(tensor) -> None:
     import torch
 
     placements = [tensor.Shard(0), tensor.Shard(0)]
-    sharding = convert.from_torch(device_mesh([[0, 1], [2, 3]]), placements, 2)
+    sharding = from_torch(device_mesh([[0, 1], [2, 3]]), placements, 2)
     reshard = Reshard((5, 3), "float32", sharding, sharding, "nested", "nested")
     assert sharding.local_shape(reshard.shape) == (2, 3)
     halves = torch.chunk(torch.arange(5), 2)
@@ -296,7 +298,7 @@ def test_strided_shards_are_axes_in_another_order(
         tensor.Shard(0) if factor == 1 else _StridedShard(0, split_factor=factor)
         for factor in factors
     ]
-    sharding = convert.from_torch(mesh, placements, 1)
+    sharding = from_torch(mesh, placements, 1)
     assert str(sharding) == f"[{{{axes}}}]"
     for extent in (5, 7, 24, 31) if any_extent else (24, 48):
         held = oracle.holdings(placement(sharding, "nested"), (extent,))
@@ -333,7 +335,7 @@ def test_mistakes_with_torch(tensor) -> None:
             [whole, tensor.Partial("avg")],
             """
             placements: a placement must be one this representation has
-            got: Partial(avg) along b
+            got: Partial(avg)
             expected: Shard(dim), Replicate() or Partial of sum, max or min
             """,
         ),
@@ -363,7 +365,7 @@ def test_mistakes_with_torch(tensor) -> None:
         ),
     ]
     for placements, expected in cases:
-        assert message(lambda p=placements: convert.from_torch(mesh, p, 2)) == exactly(expected)
+        assert message(lambda p=placements: from_torch(mesh, p, 2)) == exactly(expected)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

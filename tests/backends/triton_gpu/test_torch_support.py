@@ -142,3 +142,49 @@ def test_symmetric_source_of_other_meshes(tmp_path: Path, monkeypatch: pytest.Mo
         shapes.append(None if shard is None else tuple(shard.shape))
     assert made == [0, 1, 2, 3]
     assert shapes == [(2, 4), (2, 4), None, None]
+
+
+def test_a_whole_tensor_is_told_its_part(tmp_path: Path) -> None:
+    module, _ = module_of(SIX, tmp_path)
+    shards = shards_of(module)
+    whole = torch.arange(36.0, device="cpu").view(6, 6)
+    with pytest.raises(ValueError, match="source shard") as caught:
+        module.reshard_local([*shards[:4], whole, shards[5]])
+    assert str(caught.value) == (
+        "source shard of device 4, x[3:6, 2:4] of a whole x: got (6, 6) of torch.float32, "
+        "expected (3, 2) of torch.float32"
+    )
+    assert module.source_box(4) == (3, 6, 2, 4)
+
+
+def test_a_dtensor_is_sent_to_its_own_door(tmp_path: Path) -> None:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    module, _ = module_of(SIX, tmp_path)
+    shards = shards_of(module)
+    mesh = DeviceMesh("cpu", torch.arange(6).view(2, 3), _init_backend=False, _rank=0)
+    given = DTensor.from_local(shards[0], mesh, [Shard(0), Shard(1)], run_check=False)
+    with pytest.raises(ValueError, match="source shard") as caught:
+        module.reshard_local([given, *shards[1:]])
+    assert str(caught.value) == (
+        "source shard of device 0, x[0:3, 0:2] of a whole x: got a DTensor, expected its "
+        "to_local(), or use reshard_dtensor"
+    )
+
+
+@pytest.mark.parametrize("split", ["flat", "nested"])
+def test_shards_of_the_other_split_are_recognised(split: str, tmp_path: Path) -> None:
+    """5 rows over 2 x 2: 2, 2, 1 and none as JAX has them, 2, 1, 1 and 1 as torch."""
+    mesh = Mesh({"x": 2, "y": 2})
+    sides = mesh.sharding('[{"x", "y"}, {}]'), mesh.sharding("[{}, {}]")
+    module, _ = module_of(Reshard((5, 3), "float32", *sides, split), tmp_path)
+    other = {"flat": (2, 1, 1, 1), "nested": (2, 2, 1, 0)}[split]
+    part = {"flat": "2:4", "nested": "2:3"}[split]
+    with pytest.raises(ValueError, match="source shard") as caught:
+        module.reshard_local([torch.zeros(rows, 3, device="cpu") for rows in other])
+    assert str(caught.value) == (
+        f"source shard of device 1, x[{part}, 0:3] of a whole x (to split as torch does, emit with "
+        f"--source-split nested, as JAX, flat): got ({other[1]}, 3) of torch.float32, "
+        f"expected ({3 - other[1]}, 3) of torch.float32"
+    )

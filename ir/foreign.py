@@ -1,0 +1,54 @@
+"""Values of jax and torch, known by the classes that these offer, of which none is imported.
+
+Where the module of a class is not imported, no value can be of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+NAMED_SHARDING = "jax.sharding.NamedSharding"
+SINGLE_DEVICE = "jax.sharding.SingleDeviceSharding"
+JAX_SHARDING = "jax.sharding.Sharding"
+PARTITION_SPEC = "jax.sharding.PartitionSpec"
+JAX_MESH = "jax.sharding.Mesh"
+ABSTRACT_MESH = "jax.sharding.AbstractMesh"
+JAX_ARRAY = "jax.Array"
+PLACEMENT = "torch.distributed.tensor.placement_types.Placement"
+DEVICE_MESH = "torch.distributed.device_mesh.DeviceMesh"
+DTENSOR = "torch.distributed.tensor.DTensor"
+TORCH_DTYPE = "torch.dtype"
+
+_DOORS = (
+    ("Sharding", NAMED_SHARDING, "of a NamedSharding: sw.from_named_sharding(named, rank)"),
+    ("Sharding", PARTITION_SPEC, "of a PartitionSpec: mesh.sharding(spec, rank)"),
+    ("Sharding", PLACEMENT, "of placements: sw.from_torch(device_mesh, placements, rank)"),
+    ("Sharding", DTENSOR, "of a DTensor x: sw.from_torch(x.device_mesh, x.placements, x.ndim)"),
+    ("Sharding", JAX_ARRAY, "of an array x: sw.from_named_sharding(x.sharding, x.ndim)"),
+    ("Mesh", JAX_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),
+    ("Mesh", ABSTRACT_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),
+    ("Mesh", DEVICE_MESH, "of a DeviceMesh: sw.Mesh.of(device_mesh)"),
+)
+"""What is wanted, what is given in its place, and how the one is made of the other."""
+
+
+def is_a(value: object, *paths: str) -> bool:
+    """Return whether a value is of one of some classes, named by module and name."""
+    return any(isinstance(value, found) for path in paths for found in _class(path))
+
+
+def door(value: object, wanted: Iterable[str]) -> str | None:
+    """Return how a value of jax or torch becomes one of the types that are wanted."""
+    kinds = set(wanted)
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    return next(
+        (way for kind, path, way in _DOORS if kind in kinds and is_a(first, path)),
+        None,
+    )
+
+
+def _class(path: str) -> tuple[type, ...]:
+    module, _, name = path.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return (found,) if isinstance(found, type) else ()

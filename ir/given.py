@@ -1,0 +1,193 @@
+"""What people have for a mesh and for a sharding, read: the one place for it.
+
+A mesh is a `Mesh`, its text, a dict of its axes, a mesh of jax or a DeviceMesh of torch. A sharding
+is a `Sharding`, a NamedSharding, a PartitionSpec, placements of a DTensor, or the text of one of
+these or of HLO's. Neither jax nor torch is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.foreign import (
+    ABSTRACT_MESH,
+    DEVICE_MESH,
+    DTENSOR,
+    JAX_ARRAY,
+    JAX_MESH,
+    JAX_SHARDING,
+    NAMED_SHARDING,
+    PARTITION_SPEC,
+    PLACEMENT,
+    SINGLE_DEVICE,
+    is_a,
+)
+from shardwright.ir.jax_specs import Spec, from_named_sharding, mesh_of_jax
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.shape import check_shape
+from shardwright.ir.sharding import Sharding
+from shardwright.ir.text.framework_text import PLACEMENTS, SPEC, parse_placements, parse_spec
+from shardwright.ir.text.parse import HLO, parse_mesh, parse_shape, parse_sharding
+from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, placing
+
+
+class Given(NamedTuple):
+    """A sharding, and the split that what it was read from implies; None where it implies none."""
+
+    sharding: Sharding
+    split: str | None = None
+
+
+def shape_of(given: object) -> tuple[int, ...]:
+    """Return the shape of a tensor from extents or their text, `6x6`."""
+    return parse_shape(given, "shape") if isinstance(given, str) else check_shape(given)
+
+
+def mesh_of(given: object, argument: str | None = None) -> Mesh:
+    """Return the mesh that something stands for; InputError for what stands for none."""
+    try:
+        return _mesh_of(given, argument)
+    except InputError as error:
+        raise error.named(argument) from None
+
+
+def _mesh_of(given: Any, argument: str | None) -> Mesh:
+    if isinstance(given, Mesh):
+        return given
+    if isinstance(given, str):
+        return parse_mesh(given, argument)
+    if isinstance(given, Mapping):
+        return Mesh(given)
+    if is_a(given, JAX_MESH, ABSTRACT_MESH):
+        return mesh_of_jax(given)
+    if is_a(given, DEVICE_MESH):
+        return mesh_of_torch(given)
+    raise InputError(
+        "a mesh must be a Mesh, its text, a dict of axes, a mesh of jax or a DeviceMesh",
+        got=in_a_line(given),
+        expected='sw.Mesh({"x": 2, "y": 3}) or \'x=2,y=3\'',
+    )
+
+
+def sharding_on(given: object, mesh: Mesh, rank: int | None = None) -> Sharding:
+    """Return the sharding on a mesh that something stands for; `rank`: of the tensor, for what does
+    not say it."""
+    return _GivenReader(mesh, True, rank, None, None).read(given).sharding
+
+
+def sharding_of(
+    given: object, mesh: Mesh | None, shape: tuple[int, ...], argument: str, *, only: bool
+) -> Given:
+    """Return the sharding of a tensor that something stands for, said of an argument.
+
+    `mesh` is for what has none of its own; with `only`, what has one must have this one.
+    """
+    try:
+        return _GivenReader(mesh, only, len(shape), shape, argument).read(given)
+    except InputError as error:
+        raise error.named(argument) from None
+
+
+class _GivenReader(NamedTuple):
+    mesh: Mesh | None
+    only: bool
+    rank: int | None
+    shape: tuple[int, ...] | None
+    argument: str | None
+
+    def read(self, given: Any) -> Given:
+        """Return what something says."""
+        if isinstance(given, str):
+            return self._text(given)
+        if isinstance(given, Sharding):
+            return Given(self._own(given))
+        if is_a(given, NAMED_SHARDING):
+            return Given(self._own(self._named(given)))
+        if is_a(given, SINGLE_DEVICE):
+            (device,) = given.device_set
+            return Given(self._own(Sharding(Mesh({}, [device.id]), ())))
+        if is_a(given, PARTITION_SPEC):
+            rank = len(given) if self.rank is None else self.rank
+            return Given(Spec.of(given).sharding(self._needed("a PartitionSpec", given), rank))
+        placements = isinstance(given, list | tuple) and given and is_a(given[0], PLACEMENT)
+        if placements:
+            return self._placed(tuple(map(Placed.of, given)), given)
+        raise self._wrong(given)
+
+    def _text(self, text: str) -> Given:
+        if SPEC.match(text):
+            mesh = self._needed("a PartitionSpec", text)
+            return Given(parse_spec(text, mesh, self.rank, self.argument))
+        if PLACEMENTS.match(text):
+            return self._placed(parse_placements(text, self.argument), text)
+        if HLO.match(text):
+            self._needed("a sharding of HLO's", text)
+        meshes = self.mesh if self.only or self.mesh is None else (self.mesh,)
+        return Given(parse_sharding(text, meshes, self.argument, self.rank))
+
+    def _placed(self, placed: tuple[Placed, ...], given: object) -> Given:
+        mesh = self._needed("a sequence of placements", given)
+        if self.rank is None:
+            raise InputError(
+                "placements do not say the rank of the tensor",
+                got=in_a_line(given),
+                expected="mesh.sharding(placements, rank)",
+            )
+        try:
+            found: Placing = placing(mesh, placed, self.rank)
+            split = None if self.shape is None else found.split(self.shape)
+            return Given(found.sharding, split)
+        except InputError as error:
+            text = given if isinstance(given, str) else None
+            raise error if text is None else error.within(text, (0, len(text))) from None
+
+    def _named(self, named: Any) -> Sharding:
+        """Return a NamedSharding's; an abstract mesh is the one that is given, if that is alike."""
+        rank = len(named.spec) if self.rank is None else self.rank
+        found = from_named_sharding(named, rank)
+        abstract = is_a(named.mesh, ABSTRACT_MESH)
+        if abstract and self.mesh is not None and self.mesh.axes == found.mesh.axes:
+            return Sharding(self.mesh, found.dims, unreduced=found.unreduced)
+        return found
+
+    def _own(self, sharding: Sharding) -> Sharding:
+        if self.only and self.mesh is not None and sharding.mesh != self.mesh:
+            raise InputError(
+                "the mesh of a sharding must be the one it is given for",
+                got=sharding.mesh,
+                expected=str(self.mesh),
+            )
+        return sharding
+
+    def _needed(self, what: str, given: object) -> Mesh:
+        if self.mesh is None:
+            raise InputError(
+                f"{what} is on a mesh, which must be given too",
+                got=given if isinstance(given, str) else in_a_line(given),
+                expected="mesh=…, as 'x=2,y=3', or that of jax or torch",
+            )
+        return self.mesh
+
+    def _wrong(self, given: Any) -> InputError:
+        expected = """a text as '[{"x"}, {}]', P('x', None), a NamedSharding or placements"""
+        if is_a(given, DTENSOR):
+            expected = "its placements, with mesh=x.device_mesh"
+        elif is_a(given, JAX_ARRAY):
+            expected = "its sharding: x.sharding"
+        elif is_a(given, PLACEMENT):
+            expected = f"one placement for each dimension of the mesh: [{given!r}]"
+        elif is_a(given, JAX_SHARDING):
+            expected = "a NamedSharding: others have no axes"
+        elif isinstance(given, tuple | list) and all(_is_entry(entry) for entry in given):
+            expected = f"P({', '.join(map(repr, given))})"
+        return InputError(
+            "a sharding must be a Sharding, a NamedSharding, a PartitionSpec, placements or a text",
+            got=in_a_line(given),
+            expected=expected,
+        )
+
+
+def _is_entry(given: object) -> bool:
+    return given is None or isinstance(given, str | tuple)
