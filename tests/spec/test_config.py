@@ -208,7 +208,8 @@ target_split, backends, strategy, topology, memory_limit, gradient, single_file
     (
         CONFIG.replace('"bfloat16"', '"bfloat17"'),
         """
-        shardwright.toml, line 3, defaults, dtype: the element type must be known
+        shardwright.toml, line 3, defaults, dtype: the element type must be known; did you mean \
+bfloat16?
           dtype = "bfloat17"
                    ^^^^^^^^
         got: bfloat17

@@ -415,7 +415,7 @@ OTHER = {
     "a name among several": (
         lambda: parse_sharding("<@mesh_2, []>", parse_meshes(MANY)),
         """
-        a sharding must name a mesh that is given
+        a sharding must name a mesh that is given; did you mean @mesh_1?
           <@mesh_2, []>
            ^^^^^^^
         got: @mesh_2
