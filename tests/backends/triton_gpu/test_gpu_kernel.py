@@ -307,7 +307,7 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
     assert said == [
         "got 7 source shards, expected 8",
         "got 7 tensors in out, expected 8",
-        "source shard of device 3, x[48:64, 0:64] of a whole x: got (64, 16) of torch.bfloat16, "
+        "source shard of device 3, x[16:32, 0:64] of a whole x: got (64, 16) of torch.bfloat16, "
         "expected (16, 64) of torch.bfloat16",
         "source shard of device 3: got (16, 64) of torch.float32, "
         "expected (16, 64) of torch.bfloat16",
