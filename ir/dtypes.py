@@ -77,7 +77,7 @@ def itemsize(dtype: object) -> int:
 
 def _name(given: object) -> str:
     """Return what a dtype is called; "" for what is none."""
-    if is_a(given, TORCH_DTYPE):
+    if not isinstance(given, str) and is_a(given, TORCH_DTYPE):
         given = str(given)
     if isinstance(given, str):
         match = _NAME.fullmatch(given)
