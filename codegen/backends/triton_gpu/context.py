@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.peers import Peers
-from shardwright.codegen.backends.triton_gpu.dtensor import placements
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.rows import Moves
 from shardwright.codegen.emit.context import (
@@ -28,7 +27,10 @@ from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import Layout
+from shardwright.ir.mesh import AxisRef
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
+from shardwright.ir.sharding import Sharding
 
 NAME = "triton_gpu"
 # The self-check moves no more elements than these: FEW in templates/support/torch_check.py.
@@ -169,14 +171,40 @@ def _largest(moves: Moves) -> tuple[int, ...]:
 def _dtensor(plan: DirectPlan) -> DTensorText | None:
     """Return both sides as placements, where DTensor has words for both."""
     reshard, exchange = plan.reshard, plan.exchange
-    before = placements(reshard.source, exchange.source)
-    after = placements(reshard.target, exchange.target)
+    before = _placements(reshard.source, exchange.source)
+    after = _placements(reshard.target, exchange.target)
     if before is None or after is None:
         return None
     shapes = tuple(
         tuple(size for _, size in side.mesh.axes) for side in (reshard.source, reshard.target)
     )
-    return DTensorText(repr(before.dims), repr(after.dims), repr(shapes), str(before), str(after))
+    return DTensorText(repr(before), repr(after), repr(shapes), _listed(before), _listed(after))
+
+
+def _placements(sharding: Sharding, layout: Layout) -> tuple[int | None, ...] | None:
+    """Return, for each mesh axis, the dimension that it splits, None where it replicates; None
+    where DTensor has no words.
+
+    It splits a dimension over whole axes, in the order of the mesh, chunk by chunk: what is split
+    over several axes and does not divide is split as `nested`.
+    """
+    names = list(sharding.mesh.names)
+    placed: list[int | None] = [None] * len(names)
+    for number, (dim, split) in enumerate(zip(sharding.dims, layout.dims, strict=True)):
+        order = [names.index(ref.name) for ref in dim.axes if ref == AxisRef(ref.name)]
+        if len(order) < len(dim.axes) or order != sorted(order):
+            return None
+        if len(order) > 1 and split.is_flat and not split.is_even:
+            return None
+        for axis in order:
+            placed[axis] = number
+    return tuple(placed) or None
+
+
+def _listed(placements: tuple[int | None, ...]) -> str:
+    """Return `(Shard(0), Replicate())`."""
+    placed = ["Replicate()" if dim is None else f"Shard({dim})" for dim in placements]
+    return f"({', '.join(placed)})" if len(placed) > 1 else f"({placed[0]},)"
 
 
 def plan_hash(plan: DirectPlan) -> str:

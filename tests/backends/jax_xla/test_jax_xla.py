@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import all_pairs, describe, random_reshard
-from lone import alone
+from lone import alone, write_bundle
 from places import TESTS
 
 import shardwright as sw
@@ -34,9 +34,9 @@ from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
 from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.emit.context import as_vectors
-from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch, verify
+from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.exchange import HolderRule
 
@@ -75,9 +75,7 @@ def programs(plans: list[sw.Plan], folder: Path) -> list[dict[str, Any]]:
     lines = []
     for number, made in enumerate(plans):
         home = folder / f"case{number}"
-        home.mkdir()
-        for part in parts(made, "jax_xla", "shardwright emit", gradient=True, single_file=True):
-            (home / part.file).write_text(part.text)
+        write_bundle(made, "jax_xla", home)
         lines.append(f"{home}\n")
     forced = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     run = subprocess.run(
@@ -138,15 +136,15 @@ def sampled() -> tuple[tuple[Reshard, Boxes, Rounds], ...]:
     )
 
 
-def test_rounds_are_permutations_with_little_padding() -> None:
+def test_rounds_are_permutations_with_little_padding(tmp_path: Path) -> None:
     """From the module's text itself: what `_rounds()` makes, for every kind of numbers."""
     kinds: Counter[str] = Counter()
-    for reshard, boxes, rounds in sampled():
+    for number, (reshard, boxes, rounds) in enumerate(sampled()):
         made = plan(reshard)
         if not isinstance(jax_xla.how_of(made), Rounds):
             continue
         kinds[rounds.kind] += 1
-        moved = rounds_by_text(made)
+        moved = rounds_by_text(write_bundle(made, "jax_xla", tmp_path / f"case{number}"))
         travels = [any(a != b for a, b in pairs) for pairs, _ in moved]
         assert sum(travels) == rounds.count >= rounds.least, describe(reshard)
         pairs = [pair for pairs, _ in moved for pair in pairs]
@@ -180,14 +178,12 @@ def check_pairs(reshard: Reshard, boxes: Boxes, pairs: list[tuple[int, int]]) ->
     assert got == wanted, describe(reshard)
 
 
-def rounds_by_text(made: sw.Plan) -> list[tuple[list[tuple[int, int]], int]]:
+def rounds_by_text(path: Path) -> list[tuple[list[tuple[int, int]], int]]:
     """The pairs and the window's elements of each round, by the module's own code."""
-    text = alone(made, "jax_xla")
-    call = re.search(r"rounds = ((?:rounds_of|listed_rounds)\([^)]*\))", text)
+    call = re.search(r"rounds = ((?:rounds_of|listed_rounds)\([^)]*\))", path.read_text())
     assert call is not None
-    names: dict[str, Any] = {"__name__": "emitted"}
-    exec(text, names)
-    return [(each.pairs, int(np.prod(each.window))) for each in eval(call[1], names)]
+    rounds = eval(call[1], vars(load(path)))
+    return [(each.pairs, int(np.prod(each.window))) for each in rounds]
 
 
 @pytest.mark.parametrize(
