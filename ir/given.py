@@ -26,8 +26,7 @@ from shardwright.ir.foreign import (
 )
 from shardwright.ir.jax_specs import Spec, from_named_sharding, mesh_of_jax
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.shape import check_shape
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import Sharding, check_shape
 from shardwright.ir.text.framework_text import PLACEMENTS, SPEC, parse_placements, parse_spec
 from shardwright.ir.text.parse import HLO, parse_mesh, parse_shape, parse_sharding
 from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, placing

@@ -9,8 +9,7 @@ import numpy as np
 from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.layout import Layout
-from shardwright.ir.shape import check_shape
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import Sharding, check_shape
 
 
 def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None) -> bool:

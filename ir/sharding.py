@@ -28,6 +28,9 @@ T = TypeVar("T")
 Operator = Literal["sum", "max", "min"]  # what makes one value of the terms along unreduced axes
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
+MAX_RANK = 8
+"""Dimensions of a tensor."""
+
 
 @dataclass(frozen=True)
 class DimSharding:
@@ -245,3 +248,37 @@ def _said(where: Where) -> str:
 def _normal_dim(mesh: Mesh, dim: DimSharding) -> DimSharding:
     refs = algebra.merged(map(mesh.canonical, dim.axes), mesh.sizes)
     return DimSharding(refs, dim.open, dim.priority)
+
+
+def check_shape(shape: object, argument: str = "shape") -> tuple[int, ...]:
+    """Return the shape as a tuple of integers; an InputError unless it is one."""
+    if isinstance(shape, str) or not isinstance(shape, Iterable):
+        raise InputError(
+            "a shape must be a sequence of integers",
+            argument=argument,
+            got=repr(shape),
+            expected="extents, as (6, 6)",
+        )
+    given = tuple(shape)
+    if len(given) > MAX_RANK:
+        raise InputError(
+            f"a tensor may have at most {MAX_RANK} dimensions",
+            argument=argument,
+            got=f"{len(given)} dimensions",
+            expected=f"{MAX_RANK} or fewer",
+            where=("shape",),
+        )
+    return tuple(_extent(extent, i, argument) for i, extent in enumerate(given))
+
+
+def _extent(given: object, i: int, argument: str) -> int:
+    extent = as_integer(given)
+    if extent is None or extent < 1:
+        raise InputError(
+            "an extent must be an integer of at least 1",
+            argument=argument,
+            got=f"{given!r} for dimension {i}",
+            expected="1, 2, 3, …",
+            where=("shape", i),
+        )
+    return extent

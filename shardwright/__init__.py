@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardwright.codegen.emit.bundle import Bundle
     from shardwright.codegen.emit.check import Problem, check
     from shardwright.codegen.emit.choice import plan
-    from shardwright.codegen.emit.emit import emit
+    from shardwright.codegen.emit.emit import Bundle, emit
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
     from shardwright.codegen.partition.partitioned import Partitioned
@@ -48,9 +47,8 @@ if not Path(__file__).with_name("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
 _HOMES = {
-    "shardwright.codegen.emit.bundle": ("Bundle",),
     "shardwright.codegen.emit.choice": ("plan",),
-    "shardwright.codegen.emit.emit": ("emit",),
+    "shardwright.codegen.emit.emit": ("Bundle", "emit"),
     "shardwright.codegen.emit.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),

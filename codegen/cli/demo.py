@@ -15,7 +15,7 @@ from shardwright.codegen.spec.config import load_toml
 from shardwright.ir.errors import InputError, one_of
 
 if TYPE_CHECKING:
-    from shardwright.codegen.emit.bundle import Bundle
+    from shardwright.codegen.emit.emit import Bundle
     from shardwright.codegen.verify import Report
 
 ALL = "test"

@@ -15,8 +15,7 @@ from lark import Token, Tree
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.errors import Span, Where, one_of, suggested
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.shape import check_shape
-from shardwright.ir.sharding import DimSharding, Operator, Sharding
+from shardwright.ir.sharding import DimSharding, Operator, Sharding, check_shape
 from shardwright.ir.text.hlo_sharding import hlo_sharding
 from shardwright.ir.text.located import Located, Spans, span_of
 
