@@ -432,7 +432,8 @@ def test_a_manifest_with_a_bad_description(root: Path) -> None:
     listing = root / "manifest.json"
     listing.write_text(listing.read_text().replace('"float32"', '"float7"', 1))
     assert message(lambda: check(root)).splitlines()[:3] == [
-        f"{root}/manifest.json, bundle 'a', dtype: the element type must be known",
+        f"{root}/manifest.json, bundle 'a', dtype: the element type must be known; "
+        "did you mean float64?",
         "  float7",
         "  ^^^^^^",
     ]
