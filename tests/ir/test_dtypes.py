@@ -95,7 +95,7 @@ def test_an_unknown_name(case: str) -> None:
 @pytest.mark.parametrize(
     "given",
     [None, 4, np.dtype(">f4"), np.floating, np.dtype("complex64"), np.zeros(3), object(), str],
-    ids=repr,
+    ids=lambda given: type(given).__name__,
 )
 def test_what_is_no_dtype(given: object) -> None:
     rule, got, expected = message(lambda: dtype_of(given)).splitlines()
