@@ -91,13 +91,11 @@ def _redistribute(
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
-    words = {"Shard": Shard, "Replicate": Replicate}
+    exchange = plan(reshard).exchange
+    sides = (reshard.source, exchange.source), (reshard.target, exchange.target)
     before, after = (
-        eval(str(triton_gpu.placements(sharding, layout)), words)
-        for sharding, layout in (
-            (reshard.source, plan(reshard).exchange.source),
-            (reshard.target, plan(reshard).exchange.target),
-        )
+        [Replicate() if dim is None else Shard(dim) for dim in triton_gpu.placements(*side)]
+        for side in sides
     )
     mesh = init_device_mesh(home.type, tuple(size for _, size in reshard.source.mesh.axes))
     stride = torch.empty(module.SHAPE, device="meta").stride()

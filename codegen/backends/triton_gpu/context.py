@@ -171,8 +171,8 @@ def _largest(moves: Moves) -> tuple[int, ...]:
 def _dtensor(plan: DirectPlan) -> DTensorText | None:
     """Return both sides as placements, where DTensor has words for both."""
     reshard, exchange = plan.reshard, plan.exchange
-    before = _placements(reshard.source, exchange.source)
-    after = _placements(reshard.target, exchange.target)
+    before = placements(reshard.source, exchange.source)
+    after = placements(reshard.target, exchange.target)
     if before is None or after is None:
         return None
     shapes = tuple(
@@ -181,7 +181,7 @@ def _dtensor(plan: DirectPlan) -> DTensorText | None:
     return DTensorText(repr(before), repr(after), repr(shapes), _listed(before), _listed(after))
 
 
-def _placements(sharding: Sharding, layout: Layout) -> tuple[int | None, ...] | None:
+def placements(sharding: Sharding, layout: Layout) -> tuple[int | None, ...] | None:
     """Return, for each mesh axis, the dimension that it splits, None where it replicates; None
     where DTensor has no words.
 
