@@ -81,7 +81,7 @@ def test_new_terms_of_random_reshards(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_more_new_terms_of_random_reshards(tmp_path: Path) -> None:
-    check(plans_of(placed(range(200, 300))), tmp_path)
+    check(plans_of(placed(range(200, 400))), tmp_path)
 
 
 def pairs_with_terms() -> list[Reshard]:

@@ -87,12 +87,12 @@ def test_steps_of_matrices(number: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(24 * len(MATRICES)))
+@pytest.mark.parametrize("number", range(40 * len(MATRICES)))
 def test_steps_of_more_matrices(number: int, tmp_path: Path) -> None:
-    check(of_steps([pairs(24)[number]], number), tmp_path)
+    check(of_steps([pairs(40)[number]], number), tmp_path)
 
 
-@pytest.mark.parametrize("seed", [*range(12), *slow(12, 24), *slow(200, 260)])
+@pytest.mark.parametrize("seed", [*range(12), *slow(12, 24), *slow(200, 320)])
 def test_steps_of_random_reshards(seed: int, tmp_path: Path) -> None:
     """Ranks 0 to 3, sub-axes, both splits, other axes and other orders of the same devices."""
     check(of_steps([random_reshard(seed)], seed), tmp_path)
