@@ -1,8 +1,13 @@
-"""The golden option."""
+"""The golden option, and what hypothesis holds tests to."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("shardwright", deadline=None)
+settings.load_profile("shardwright")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
