@@ -81,7 +81,25 @@ def test_new_terms_of_random_reshards(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_more_new_terms_of_random_reshards(tmp_path: Path) -> None:
-    check(plans_of(placed(range(200, 400))), tmp_path)
+    check(plans_of([r for r in placed(range(200, 400)) if r != QUIETED]), tmp_path)
+
+
+QUIETED = Reshard(
+    (5,),
+    "bfloat16",
+    Mesh({"x": 6}).sharding('[{"x"}]'),
+    Mesh({"x": 6}).sharding('[{}], unreduced=min{"x"}'),
+    target_split="nested",
+)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="XLA on CPU (jaxlib 0.10.2) makes a signaling NaN of bfloat16 quiet at the end of "
+    "a loop that chooses integers and converts them",
+)
+def test_terms_keep_signaling_nans_of_bfloat16(tmp_path: Path) -> None:
+    check(plans_of([QUIETED]), tmp_path)
 
 
 def pairs_with_terms() -> list[Reshard]:
