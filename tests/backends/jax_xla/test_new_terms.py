@@ -94,7 +94,7 @@ QUIETED = Reshard(
 
 
 @pytest.mark.xfail(
-    strict=True,
+    strict=False,  # it depends on the vectors of the processor
     reason="XLA on CPU (jaxlib 0.10.2) makes a signaling NaN of bfloat16 quiet at the end of "
     "a loop that chooses integers and converts them",
 )
