@@ -21,7 +21,7 @@ GOLDEN_TESTS := tests/emit/test_emission.py tests/emit/test_kernel_goldens.py
 GPU := tests/backends/triton_gpu
 GPU_TESTS := $(GPU)/test_gpu_kernel.py $(GPU)/test_gpu_groups.py $(GPU)/test_gpu_assembly.py
 
-.PHONY: demo test gpu-test sweep fuzz check golden style bench clean
+.PHONY: demo test gpu-test sweep fuzz check exhaustive golden style bench clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
@@ -48,6 +48,9 @@ gpu-test: $(LATER)/.installed  ## tests of the Triton modules, and generated/, w
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
+
+exhaustive: $(STAMP)  ## all that the long sweeps take a part of: hours
+	$(BIN)/python -m pytest -n $(JOBS) -m exhaustive
 
 COUNT ?= 3400
 fuzz: $(STAMP)  ## so many random cases of what is emitted, by their ids

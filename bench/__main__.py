@@ -15,6 +15,8 @@ from bench import (
     gpu_assembly,
     gpu_copy,
     links,
+    matmul_bytes,
+    one_call,
     propagation,
     search,
     speed,
@@ -31,13 +33,15 @@ TABLES: dict[str, Callable[..., None]] = {
     "gpu_copy": gpu_copy.main,
     "bytes": bytes.main,
     "links": links.main,
+    "matmul_bytes": matmul_bytes.main,
+    "one_call": one_call.main,
     "search": search.main,
     "verdicts": verdicts.main,
     "beside": beside.main,
     "propagation": propagation.main,
     "xla_time": xla_time.main,
 }
-COUNTED = ("beside", "tpu_compile", "verdicts", "xla_time")
+COUNTED = ("beside", "matmul_bytes", "tpu_compile", "verdicts", "xla_time")
 
 
 def main(words: list[str]) -> None:

@@ -16,9 +16,10 @@ from statistics import geometric_mean
 
 import shardwright as sw
 from bench.peers import by_shardy, by_xla, shardy_seconds, versions, xla_seconds
+from bench.reshards import random_sharding
 from shardwright.codegen.planner.basis.guided import ALIKE
 from shardwright.codegen.planner.plan import network_of, plan
-from shardwright.ir import AxisRef, DimSharding, Sharding
+from shardwright.ir import AxisRef
 from shardwright.ir.plan import Plan
 
 TOPOLOGIES = {
@@ -54,23 +55,12 @@ def random_case(seed: int, most: int) -> tuple[sw.Reshard, str]:
     scale = rng.choice([1, 1, 8, 64])
     shape = [devices * rng.choice([1, 1, 2, 4]) for _ in range(rank)]
     shape[rng.randrange(rank)] *= scale
-    source, target = (_sharding(rng, mesh, rank) for _ in range(2))
+    source, target = (random_sharding(rng, mesh, rank, in_parts) for _ in range(2))
     topology = TOPOLOGIES[devices][seed % len(TOPOLOGIES[devices])]
     return sw.Reshard(tuple(shape), "float32", source, target), topology
 
 
-def _sharding(rng: random.Random, mesh: sw.Mesh, rank: int) -> Sharding:
-    """Axes and sub-axes over random dimensions in random order, some left out."""
-    refs = [ref for name, size in mesh.axes for ref in _parts(rng, name, size)]
-    rng.shuffle(refs)
-    dims: list[list[AxisRef]] = [[] for _ in range(rank)]
-    for ref in refs:
-        if rng.random() < 0.8:
-            rng.choice(dims).append(ref)
-    return Sharding(mesh, tuple(DimSharding(tuple(dim)) for dim in dims))
-
-
-def _parts(rng: random.Random, name: str, size: int) -> list[AxisRef]:
+def in_parts(rng: random.Random, name: str, size: int) -> list[AxisRef]:
     """An axis, whole or cut into sub-axes."""
     found, pre = list[AxisRef](), 1
     while pre < size:

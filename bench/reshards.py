@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import shardwright as sw
@@ -13,6 +14,8 @@ from shardwright.ir.dtypes import DTYPES
 CORPUS = Path(__file__).parent.parent / "corpus" / "reshards.toml"
 LARGEST_EXTENT = 20_000
 MOST_ELEMENTS = 2**28  # so that a device holds both shards even where no axis splits them
+Parts = Callable[[random.Random, str, int], list[AxisRef]]
+"""What cuts an axis of a name and a size into sub-axes."""
 _SIZES = (4, 6, 8, 8, 8)  # of meshes; most topologies that are measured have 8 devices
 _DTYPES = tuple(name for name in DTYPES if name != "float64")
 
@@ -61,21 +64,23 @@ def _mesh(rng: random.Random) -> sw.Mesh:
     return sw.Mesh(dict(zip("xyz", sizes, strict=False)))
 
 
-def random_sharding(rng: random.Random, mesh: sw.Mesh, rank: int) -> Sharding:
-    """Axes and sub-axes over random dimensions in random order, some left out."""
-    refs = [ref for name, size in mesh.axes for ref in _parts(rng, name, size)]
-    rng.shuffle(refs)
-    dims: list[list[AxisRef]] = [[] for _ in range(rank)]
-    for ref in refs:
-        if rng.random() < 0.8:
-            rng.choice(dims).append(ref)
-    return Sharding(mesh, tuple(DimSharding(tuple(dim)) for dim in dims))
-
-
-def _parts(rng: random.Random, name: str, size: int) -> list[AxisRef]:
+def in_two(rng: random.Random, name: str, size: int) -> list[AxisRef]:
     """An axis, whole or as two sub-axes."""
     inner = [d for d in range(2, size) if size % d == 0]
     if not inner or rng.random() < 0.6:
         return [AxisRef(name)]
     cut = rng.choice(inner)
     return [AxisRef(name, 1, cut), AxisRef(name, cut, size // cut)]
+
+
+def random_sharding(
+    rng: random.Random, mesh: sw.Mesh, rank: int, parts: Parts = in_two
+) -> Sharding:
+    """Axes and sub-axes over random dimensions in random order, some left out."""
+    refs = [ref for name, size in mesh.axes for ref in parts(rng, name, size)]
+    rng.shuffle(refs)
+    dims: list[list[AxisRef]] = [[] for _ in range(rank)]
+    for ref in refs:
+        if rng.random() < 0.8:
+            rng.choice(dims).append(ref)
+    return Sharding(mesh, tuple(DimSharding(tuple(dim)) for dim in dims))

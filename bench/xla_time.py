@@ -1,4 +1,4 @@
-"""Wall time of `jax_xla.py` beside XLA's own reshard on 8 host devices, and the bytes of both.
+"""Time of `jax_xla.py` beside XLA's own reshard on 8 host devices, and the bytes of both.
 
 XLA's own is `jax.jit` of the identity with `out_shardings`. Both run in one process, turn by turn,
 on the same arrays, and beside them XLA's own once more: what a ratio of two equal programs comes to
@@ -6,6 +6,10 @@ is what the machine adds to any. All reshards are passed over PASSES times, so t
 the machine for a while disturbs one pass of a reshard; in a pass as many turns as SECONDS allow, of
 MOST_TURNS at most and LEAST_TURNS at least. A figure is the median of all turns. Tensors are of 16
 to 64 MB. Bytes are what the busiest device receives, read from the compiled programs.
+
+Of reshards of rank 3 it is the time of the processor, of all threads, that is measured: what else
+runs on the machine takes less from it. Each is the median of PROCESSOR_TURNS, turn by turn with
+XLA's, and the least of them stands beside it. That table is written to `xla_time.md`.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import geometric_mean, median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from rich.console import Console
@@ -32,6 +36,7 @@ from rich.table import Table
 import shardwright as sw
 from bench import reshards
 from bench.chart import Chart, Series, written
+from bench.peers import versions
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.spec.description import Description, describe
@@ -50,6 +55,8 @@ MATRICES = (
 SIZES = range(1 << 24, (1 << 26) + 1)
 DEEP = 60  # random reshards of rank 3
 DEEP_SIZES = (1 << 23, 1 << 27)
+PROCESSOR_TURNS = 7
+RESULT = Path(__file__).parent / "xla_time.md"
 
 
 def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
@@ -136,6 +143,30 @@ class Case:
         for taken, more in zip(self.times, _times(calls), strict=True):
             taken += more
 
+    def processor_times(self, turns: int) -> list[list[float]]:
+        """Seconds of the processor for ours and XLA's, turn by turn, after one of each."""
+        import jax
+        import jax.numpy as jnp
+
+        module = self.module
+        taken: list[list[float]] = [[], []]
+        shaped = (jnp.arange(math.prod(module.SHAPE)) % 2).astype(module.DTYPE)
+        x = module.pad(shaped.reshape(module.SHAPE))
+        x = jax.device_put(x, module.source_sharding(self.mesh))
+        target, theirs = module.target_sharding(self.mesh), functools.partial(_padded, module)
+        programs = [
+            jax.jit(function, out_shardings=target).lower(x).compile()
+            for function in (lambda x: module.reshard(x, self.mesh), theirs)
+        ]
+        first = [program(x) for program in programs]
+        assert bool((first[0] == first[1]).all()), "they differ"
+        for turn in range(turns):
+            for number in (0, 1) if turn % 2 else (1, 0):
+                start = process_time()
+                jax.block_until_ready(programs[number](x))
+                taken[number].append(process_time() - start)
+        return taken
+
     def figures(self) -> dict[str, Any]:
         """Medians in milliseconds, and the bytes of the busiest device of ours and XLA's."""
         from shardwright.codegen.planner.xla import received
@@ -184,6 +215,17 @@ def serve() -> None:
         print(json.dumps(case.figures()), flush=True)
 
 
+def serve_processor_times() -> None:
+    """Measures as `serve` does, by the time of the processor, one reshard after another."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    for line in sys.stdin:
+        case = _case(json.loads(line))
+        times = case.processor_times(PROCESSOR_TURNS)
+        print(json.dumps({"seconds": times, "how": case.how}), flush=True)
+
+
 def _case(description: dict[str, Any]) -> Case:
     import jax
     import numpy as np
@@ -205,14 +247,56 @@ def main(pairs: int = PAIRS) -> None:
     """Print the tables: of matrices and the corpus, and of tensors of rank 3."""
     found = _measured("matrices and the corpus", list(cases(pairs)))
     written("cpu_time", _picture(found))
-    _measured("rank 3", list(deep_cases(min(DEEP, pairs))))
+    listed = list(deep_cases(min(DEEP, pairs)))
+    text = processor_table([name for name, _ in listed], _asked(listed, serve_processor_times))
+    RESULT.write_text(text)
+    print(text)
+
+
+def processor_table(names: list[str], found: list[dict[str, Any]]) -> str:
+    """Return the table of processor times, worst first, below what they come to together."""
+    rows, ratios, least = [], [], []
+    for name, case in zip(names, found, strict=True):
+        middle, fewest = ([pick(taken) for taken in case["seconds"]] for pick in (median, min))
+        ratios.append(middle[0] / middle[1])
+        least.append(fewest[0] / fewest[1])
+        ms = f"{1e3 * middle[0]:.1f} | {1e3 * middle[1]:.1f}"
+        figures = f"{ms} | {ratios[-1]:.2f} | {least[-1]:.2f}"
+        rows.append((ratios[-1], f"| {name} | {case['how']} | {figures} |"))
+    heading = "| reshard | transport | ms | XLA's ms | ratio | of the least of each |"
+    return "\n".join(
+        [
+            "# Processor time of plain JAX beside XLA's own reshard, rank 3",
+            "",
+            f"{versions()} {DEVICES} host devices, {PROCESSOR_TURNS} turns each.",
+            "",
+            _summary("Of medians", ratios) + ".",
+            "",
+            _summary("Of the least of each", least) + ".",
+            "",
+            heading,
+            "| --- " * 6 + "|",
+            *(row for _, row in sorted(rows, reverse=True)),
+            "",
+        ]
+    )
 
 
 def _measured(what: str, listed: list[tuple[str, sw.Reshard]]) -> list[dict[str, Any]]:
+    found = _asked(listed, serve)
+    print(what)
+    _print([name for name, _ in listed], found)
+    return found
+
+
+def _asked(
+    listed: list[tuple[str, sw.Reshard]], server: Callable[[], None]
+) -> list[dict[str, Any]]:
+    """Return what a process of so many devices says of the reshards."""
     lines = [json.dumps(Description.of(r, f"case{n}").to_dict()) for n, (_, r) in enumerate(listed)]
     forced = f"--xla_force_host_platform_device_count={DEVICES}"
     run = subprocess.run(
-        [sys.executable, "-c", "from bench.xla_time import serve; serve()"],
+        [sys.executable, "-c", f"from bench import xla_time; xla_time.{server.__name__}()"],
         input="\n".join(lines),
         env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": forced},
         stdout=subprocess.PIPE,
@@ -220,10 +304,7 @@ def _measured(what: str, listed: list[tuple[str, sw.Reshard]]) -> list[dict[str,
         text=True,
         check=True,
     )
-    found = [json.loads(line) for line in run.stdout.splitlines()]
-    print(what)
-    _print([name for name, _ in listed], found)
-    return found
+    return [json.loads(line) for line in run.stdout.splitlines()]
 
 
 def _print(names: list[str], found: list[dict[str, Any]]) -> None:

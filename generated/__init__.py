@@ -4,6 +4,7 @@ import importlib
 
 # The folder of each reshard and group.
 MODULES = {
+    "all_reduce_8": "all_reduce_8",
     "all_to_all_3": "all_to_all_3",
     "all_to_all_v5e": "all_to_all_v5e",
     "attention_seq_to_heads": "attention_seq_to_heads",
@@ -19,9 +20,14 @@ MODULES = {
     "llama3_70b_down_tp_to_fsdp": "llama3_70b_down_tp_to_fsdp",
     "llama3_70b_wq_fsdp_to_tp": "llama3_70b_wq_fsdp_to_tp",
     "llama3_embed_vocab_to_hidden": "llama3_embed_vocab_to_hidden",
+    "matmul_batch_uneven": "matmul_batch_uneven",
+    "matmul_book_4x2": "matmul_book_4x2",
+    "matmul_gather_ring": "matmul_gather_ring",
+    "matmul_scatter_ring": "matmul_scatter_ring",
     "moe_experts_ep_to_tp": "moe_experts_ep_to_tp",
     "move_four_axes": "move_four_axes",
     "move_major_2x2x2": "move_major_2x2x2",
+    "reduce_scatter_2x4": "reduce_scatter_2x4",
     "reversed_devices": "reversed_devices",
     "slice_2x3": "slice_2x3",
     "steps_2x4": "steps_2x4",

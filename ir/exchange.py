@@ -9,6 +9,10 @@ sends is a closed form of the receiver's position, so that both ends compute it 
             receiver among the replicas of its target shard, piece j comes from holder
             q mod (R/P) + (R/P) * ((j + q floordiv (R/P) + b) mod P),
             b the target shard index along the cut dimension
+
+Where terms are reduced, they are numbered along the first hidden dimension, of which a source shard
+has one and a target shard all: the exchange brings every term of its shard to a receiver, which
+reduces them as they come, in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -20,11 +24,11 @@ from typing import Literal
 import numpy as np
 
 from shardwright.ir.algebra.index import Value, floor_div, minimum, mod
-from shardwright.ir.axes import AxisRef
-from shardwright.ir.layout import Layout
+from shardwright.ir.layout import HiddenDim, Layout
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.once import Once
 from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import Operator
 from shardwright.ir.tiles import DimTiles
 
 
@@ -44,11 +48,13 @@ class HolderRule:
 
 @dataclass(frozen=True)
 class Exchange(Once):
-    """All transfers of a reshard at once, in closed form."""
+    """All transfers of a reshard at once, in closed form. `operator`: by which receivers reduce the
+    terms of the first hidden dimension; None where they keep values as they come."""
 
     source: Layout
     target: Layout
     rule: HolderRule
+    operator: Operator | None = None
 
     @staticmethod
     def of(reshard: Reshard, rule: HolderRule) -> Exchange:
@@ -58,12 +64,15 @@ class Exchange(Once):
         of the source's mesh, so that the term at a coordinate stays the one at that coordinate.
         Along a new one the source's hidden dimension has one element, the target's one a device, so
         that the device of coordinate 0 alone lacks a value; transposed, it is the other way round.
+        Axes that are reduced are one hidden dimension, the first: their terms, which the source
+        splits and the target does not.
         """
         hidden = _hidden(reshard)
         return Exchange(
             Layout.of(reshard.source, reshard.shape, reshard.source_split, hidden[0]),
             Layout.of(reshard.target, reshard.shape, reshard.target_split, hidden[1]),
             rule,
+            reshard.source.operator if reshard.adds and hidden[1][0].extent > 1 else None,
         )
 
     @cached_property
@@ -71,6 +80,11 @@ class Exchange(Once):
         """Per dimension how both sides split it."""
         pairs = zip(self.source.dims, self.target.dims, strict=True)
         return tuple(DimTiles(source, target) for source, target in pairs)
+
+    @property
+    def terms(self) -> int:
+        """How many terms are reduced to one value; 1 where none are."""
+        return 1 if self.operator is None else self.dims[0].source.extent
 
     @property
     def same_order(self) -> bool:
@@ -121,16 +135,23 @@ class Exchange(Once):
         return start, ((piece + 1) * step + minimum(piece + 1, extra)) * unit
 
 
-Hidden = tuple[AxisRef | None, ...]
+Hidden = tuple[HiddenDim, ...]
 
 
 def _hidden(reshard: Reshard) -> tuple[Hidden, Hidden]:
-    """Return the hidden dimensions of source and target: what stays unreduced, then what one side
-    has."""
-    fate = reshard.fate
+    """Return the hidden dimensions of source and target: the terms that are reduced, then what
+    stays unreduced, then what one side has."""
+    fate, meshes = reshard.fate, (reshard.source.mesh, reshard.target.mesh)
+    first, second = (tuple(HiddenDim.of((ref,), mesh) for ref in fate.kept) for mesh in meshes)
     if reshard.transposed:
-        return (*fate.kept, *fate.reduced), (*fate.kept, *[None] * len(fate.reduced))
-    return (*fate.kept, *[None] * len(fate.new)), (*fate.kept, *fate.new)
+        read = tuple(HiddenDim.of((ref,), meshes[0]) for ref in fate.reduced)
+        return (*first, *read), (*second, *[HiddenDim(1)] * len(read))
+    new = tuple(HiddenDim.of((ref,), meshes[1]) for ref in fate.new)
+    first, second = (*first, *[HiddenDim(1)] * len(new)), (*second, *new)
+    if not fate.reduced:
+        return first, second
+    terms = HiddenDim.of(fate.reduced, meshes[0])
+    return (terms, *first), (HiddenDim(terms.extent), *second)
 
 
 def ids_of(mesh: Mesh) -> np.ndarray:

@@ -200,11 +200,25 @@ class DimLayout:
 
 
 @dataclass(frozen=True)
+class HiddenDim:
+    """A hidden dimension: how many terms it numbers, and the unreduced axes that split it."""
+
+    extent: int
+    axes: tuple[AxisRef, ...] = ()
+
+    @staticmethod
+    def of(axes: tuple[AxisRef, ...], mesh: Mesh) -> HiddenDim:
+        """Return the dimension of the terms along some axes of a mesh."""
+        return HiddenDim(math.prod(mesh.digit(ref).size for ref in axes), axes)
+
+
+@dataclass(frozen=True)
 class Layout:
     """A tensor on a mesh: per dimension a `DimLayout`, and the digits that only replicate.
 
-    `hidden` leading dimensions stand for unreduced axes: their devices hold different partial sums,
-    so that such an axis acts as a tensor dimension of its own that both sides split alike.
+    `hidden` leading dimensions stand for unreduced axes: their devices hold different terms, so
+    that such axes act as a tensor dimension of its own. Both sides split one that stays alike; one
+    that is reduced is split on the source's side, and whole on the target's.
     """
 
     mesh: Mesh
@@ -217,21 +231,21 @@ class Layout:
         sharding: Sharding,
         shape: tuple[int, ...],
         split: str,
-        hidden: tuple[AxisRef | None, ...] | None = None,
+        hidden: tuple[HiddenDim, ...] | None = None,
     ) -> Layout:
         """Return the layout of a tensor shape under a sharding.
 
-        `hidden`: the axes of which each is a hidden dimension, None for one of a single element
-        that is not split; by default the unreduced axes.
+        `hidden`: the hidden dimensions, by default one for each unreduced axis.
         """
         mesh = sharding.mesh
-        terms = sharding.unreduced if hidden is None else hidden
-        first = tuple(DimLayout(*_of_axis(mesh, ref)) for ref in terms)
+        if hidden is None:
+            hidden = tuple(HiddenDim.of((ref,), mesh) for ref in sharding.unreduced)
+        first = tuple(DimLayout(terms.extent, _digits(mesh, terms.axes)) for terms in hidden)
         dims = tuple(
             DimLayout(extent, _digits(mesh, dim.axes), "nested" if split == "nested" else "flat")
             for extent, dim in zip(shape, sharding.dims, strict=True)
         )
-        used = (*sharding.used(), *(ref for ref in terms if ref is not None))
+        used = (*sharding.used(), *(ref for terms in hidden for ref in terms.axes))
         free = merge_digits(_digits(mesh, mesh.refs_free_of(used)))
         return Layout(mesh, first + dims, free, len(first))
 
@@ -274,14 +288,6 @@ class Layout:
             index = dim.index(positions)
             result[:, axis, 0], result[:, axis, 1] = low[index], high[index]
         return result
-
-
-def _of_axis(mesh: Mesh, ref: AxisRef | None) -> tuple[int, tuple[Digit, ...]]:
-    """Return the extent and the digits of a hidden dimension."""
-    if ref is None:
-        return 1, ()
-    digit = mesh.digit(ref)
-    return digit.size, (digit,)
 
 
 def _digits(mesh: Mesh, refs: tuple[AxisRef, ...]) -> tuple[Digit, ...]:

@@ -174,14 +174,19 @@ class DirectPlan(_Planned):
 
 @dataclass(frozen=True, kw_only=True)
 class SteppedPlan(_Planned):
-    """Collectives of the basis, one after another; none where both sides hold the same."""
+    """Collectives one after another; none where both sides hold the same.
+
+    `by`: the strategy that they are of. A direct one has two, exchanges both: the first reduces
+    terms into parts of target shards, the second copies these to the replicas.
+    """
 
     steps: tuple[MoveStep | ReduceStep, ...]
     prediction: Prediction
+    by: Strategy = "basis"
 
     @property
     def strategy(self) -> Strategy:
-        return "basis"
+        return self.by
 
     @property
     def outline(self) -> Exchange:

@@ -45,7 +45,8 @@ class Ends:
 
 @dataclass(frozen=True)
 class ExchangeStep:
-    """All transfers at once; every device receives exactly what it lacks."""
+    """All transfers at once; every device receives exactly what it lacks, all terms of what is
+    reduced."""
 
     exchange: Exchange
 
@@ -55,24 +56,25 @@ class ExchangeStep:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the one phase."""
-        return (Phase(self.exchange.once(enumerate_transfers)),)
+        return (Phase(self.exchange.once(enumerate_transfers), self.exchange.operator),)
 
 
 @dataclass(frozen=True)
 class MoveStep:
-    """A collective that moves values. It is an exchange too: no device receives what it holds.
+    """A collective as an exchange: no device receives what it holds. It moves values, or reduces
+    the terms that come to a receiver.
 
     Where a dimension does not divide, the exchange may also move what the cuts before and after it
     differ by, beyond the group of devices that the collective's name speaks of.
     """
 
-    op: MoveOp
+    op: MoveOp | ReduceOp
     ends: Ends
     exchange: Exchange
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the one phase."""
-        return (Phase(self.exchange.once(enumerate_transfers)),)
+        return (Phase(self.exchange.once(enumerate_transfers), self.exchange.operator),)
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shardwright.codegen.call.entry import reshard
     from shardwright.codegen.emit.check import Problem, check
     from shardwright.codegen.emit.choice import plan
     from shardwright.codegen.emit.emit import Bundle, emit
+    from shardwright.codegen.emit.matmul import MatmulBundle
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
     from shardwright.codegen.partition.partitioned import Partitioned
@@ -33,8 +35,18 @@ if TYPE_CHECKING:
     from shardwright.codegen.spec.description import Description
     from shardwright.codegen.spec.interop import to_named_sharding
     from shardwright.codegen.verify import Report, verify
+    from shardwright.ir.collectives import (
+        all_gather,
+        all_reduce,
+        all_to_all,
+        permute,
+        reduce_scatter,
+        slice,
+    )
     from shardwright.ir.errors import InputError
     from shardwright.ir.jax_specs import from_named_sharding
+    from shardwright.ir.matmul import Matmul
+    from shardwright.ir.matmul_plan import MatmulPlan
     from shardwright.ir.mesh import AxisRef, Mesh
     from shardwright.ir.plan import Plan
     from shardwright.ir.reshard import Reshard
@@ -47,8 +59,10 @@ if not Path(__file__).with_name("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
 _HOMES = {
+    "shardwright.codegen.call.entry": ("reshard",),
     "shardwright.codegen.emit.choice": ("plan",),
     "shardwright.codegen.emit.emit": ("Bundle", "emit"),
+    "shardwright.codegen.emit.matmul": ("MatmulBundle",),
     "shardwright.codegen.emit.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),
@@ -58,8 +72,13 @@ _HOMES = {
     "shardwright.codegen.show": ("derivation", "pictures", "svg", "tile_table"),
     "shardwright.codegen.spec.config": ("load_toml",),
     "shardwright.codegen.verify": ("Report", "verify"),
+    "shardwright.ir.collectives": (
+        *("all_gather", "all_reduce", "all_to_all", "permute", "reduce_scatter", "slice"),
+    ),
     "shardwright.ir.errors": ("InputError",),
     "shardwright.ir.jax_specs": ("from_named_sharding",),
+    "shardwright.ir.matmul": ("Matmul",),
+    "shardwright.ir.matmul_plan": ("MatmulPlan",),
     "shardwright.ir.mesh": ("AxisRef", "Mesh"),
     "shardwright.ir.plan": ("Plan",),
     "shardwright.ir.reshard": ("Reshard",),
@@ -74,6 +93,9 @@ __all__ = [
     "Description",
     "DimSharding",
     "InputError",
+    "Matmul",
+    "MatmulBundle",
+    "MatmulPlan",
     "Mesh",
     "Partitioned",
     "Plan",
@@ -81,6 +103,9 @@ __all__ = [
     "Report",
     "Reshard",
     "Sharding",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
     "check",
     "constrain",
     "derivation",
@@ -89,9 +114,13 @@ __all__ = [
     "from_torch",
     "load_toml",
     "partition",
+    "permute",
     "pictures",
     "plan",
+    "reduce_scatter",
+    "reshard",
     "shard_alike",
+    "slice",
     "svg",
     "tile_table",
     "to_named_sharding",

@@ -83,6 +83,17 @@ def kept_pairs(axes: dict[str, int], shape: tuple[int, ...]) -> list[Reshard]:
     return found
 
 
+def summed_pairs(axes: dict[str, int], shape: tuple[int, ...]) -> list[Reshard]:
+    """The reshards from every sharding that leaves one axis unreduced to every one of values."""
+    targets, found = all_shardings(Mesh(axes), len(shape)), []
+    for name in axes:
+        rest = {other: size for other, size in axes.items() if other != name}
+        for side in all_shardings(Mesh(rest), len(shape)):
+            source = Sharding(Mesh(axes), side.dims, unreduced=(AxisRef(name),))
+            found += [Reshard(shape, "float32", source, target) for target in targets]
+    return found
+
+
 def with_unreduced(sharding: Sharding, refs: tuple[AxisRef, ...]) -> Sharding:
     """The sharding with axes unreduced that split no dimension then."""
     sizes = sharding.mesh.sizes

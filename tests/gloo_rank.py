@@ -28,6 +28,7 @@ from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.verify.load import load as packaged
 
 SENT: list[int] = []
+EACH: list[list[int]] = []
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -65,12 +66,14 @@ def _serve(rank: int, world: int, folder: Path, cases: list[dict]) -> int:
 
 
 def count_bytes(rank: int) -> None:
-    """From now on, SENT gets the bytes that each exchange sends to other ranks."""
+    """From now on, SENT gets the bytes that each exchange sends to other ranks, EACH those that it
+    sends to each."""
     exchange = dist.all_to_all_single
 
     def counted(output, packed, received, sent, group=None):  # type: ignore[no-untyped-def]
         assert sent[rank] == 0, "sends to itself through the group"
         SENT.append(sum(sent))
+        EACH.append(list(sent))
         return exchange(output, packed, received, sent, group=group)
 
     dist.all_to_all_single = counted
@@ -84,7 +87,8 @@ def moved(rank: int, case: dict) -> dict:
         return {"outside": True}
     device = module._HOST.exchange.ranks[rank]
     result = module.reshard(given(module, device, case), group)
-    return {"device": device, "result": bits(result), "sent": SENT.pop()}
+    sent = [SENT.pop() for _ in module._HOST.phases]
+    return {"device": device, "result": bits(result), "sent": sum(sent)}
 
 
 def given(module: Any, device: int, case: dict) -> Any:
@@ -247,7 +251,9 @@ def gradients(rank: int, case: dict) -> dict:
 
 def given_as(shape: tuple[int, ...], text: str) -> Any:
     """A float32 tensor from hex."""
-    return torch.frombuffer(bytearray.fromhex(text), dtype=torch.float32).reshape(shape)
+    raw = bytearray.fromhex(text)
+    flat = torch.frombuffer(raw, dtype=torch.float32) if raw else torch.empty(0)
+    return flat.reshape(shape)
 
 
 def dies(rank: int, case: dict) -> dict:
@@ -410,6 +416,49 @@ def grouped(rank: int, case: dict) -> dict:
     }
 
 
+def synced(rank: int, case: dict) -> dict:
+    """What a rank gets of all tensors of a group, and the bytes that it sends to each rank; None
+    in place of all where it has none."""
+    module = load(case["module"])
+    device = module._HOST.exchange.ranks[rank]
+    shards = {
+        name: given(module._HOST.members[name], device, {"shards": held})
+        for name, held in case["members"].items()
+    }
+    gives = any(shard is not None for shard in shards.values())
+    EACH.clear()
+    results = module.reshard(shards if gives else None)
+    return {
+        "device": device,
+        "gave": gives,
+        "results": {name: bits(result) for name, result in results.items()},
+        "sent": EACH,
+    }
+
+
+def group_gradients(rank: int, case: dict) -> dict:
+    """The gradients of the sum of products with weights, of those tensors that have any."""
+    module = load(case["module"])
+    device = module._HOST.exchange.ranks[rank]
+    shards = {}
+    for name, member in module._HOST.members.items():
+        shards[name] = torch.ones(member.source_shape(device), dtype=member.dtype)
+        if member.dtype.is_floating_point:
+            shards[name].requires_grad_()
+    EACH.clear()
+    results = module.reshard(shards)
+    terms = [
+        (result * given_as(tuple(result.shape), case["weights"][name][str(device)])).sum()
+        for name, result in results.items()
+        if result.requires_grad
+    ]
+    sum(terms).backward()
+    found = {
+        name: None if shard.grad is None else bits(shard.grad) for name, shard in shards.items()
+    }
+    return {"device": device, "gradients": found, "exchanges": len(EACH)}
+
+
 TASKS: dict[str, Callable[[int, dict], dict]] = {
     "moved": moved,
     "repeated": repeated,
@@ -420,6 +469,8 @@ TASKS: dict[str, Callable[[int, dict], dict]] = {
     "symmetric": symmetric,
     "threads": threads,
     "grouped": grouped,
+    "synced": synced,
+    "group_gradients": group_gradients,
 }
 
 

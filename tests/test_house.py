@@ -40,7 +40,10 @@ LAYERS = (
         "codegen/verify/case.py",
         "codegen/verify/compare.py",
         "codegen/verify/jax_devices.py",
+        "codegen/verify/jax_group.py",
+        "codegen/verify/matmul_case.py",
         "codegen/verify/report.py",
+        "codegen/verify/terms.py",
         "codegen/compile/hlo.py",
         "codegen/compile/job.py",
         "codegen/compile/memory.py",
@@ -50,6 +53,7 @@ LAYERS = (
     ("codegen/show/",),
     ("codegen/backends/",),
     ("codegen/emit/", "codegen/verify/", "codegen/compile/"),
+    ("codegen/call/",),
     ("codegen/cli/",),
 )
 """From what stands lowest to what may import everything below it. A path belongs to the longest
@@ -63,6 +67,7 @@ PRIVATE = {
 """Files that use private names of jax, triton or torch, and what for."""
 
 LAZY = {
+    "codegen/call/entry.py": "jax and torch are loaded where an array of theirs is given",
     "codegen/cli/": "a command loads what it runs, so that others start fast",
     "codegen/compile/__init__.py": "the package's function loads what compiles",
     "codegen/verify/__init__.py": "the package's function loads what verifies",

@@ -142,8 +142,8 @@ def test_an_unknown_name_of_the_package() -> None:
     import shardwright
 
     assert set(dir(shardwright)) == set(shardwright.__all__)
-    with pytest.raises(AttributeError, match="module 'shardwright' has no attribute 'reshard'"):
-        _ = shardwright.reshard
+    with pytest.raises(AttributeError, match="module 'shardwright' has no attribute 'resharded'"):
+        _ = shardwright.resharded
 
 
 def test_versions_that_are_pinned_are_those_that_are_installed() -> None:

@@ -9,8 +9,9 @@ from typing import Protocol
 from shardwright.codegen.backends.contract import Contract
 from shardwright.codegen.backends.toolchain import Compiler, Runtime
 from shardwright.codegen.planner.network.timeline import Timeline
-from shardwright.codegen.spec.group import Group
-from shardwright.ir.errors import InternalError
+from shardwright.ir.errors import InputError, InternalError
+from shardwright.ir.matmul import Matmul
+from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan
 
 Row = tuple[str, ...]
@@ -24,7 +25,7 @@ class Request:
 
     `like`: the plan of another module, whose form to take where there are several. `backward`:
     whether the module moves the cotangents of the one beside it. `derivative`: whether the module
-    that moves its cotangents stands beside it.
+    that moves its cotangents stands beside it. `collective_id`: of kernels that meet by one.
     """
 
     plan: Plan
@@ -32,22 +33,40 @@ class Request:
     like: Plan | None = None
     backward: bool = False
     derivative: bool = False
+    collective_id: int = 0
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """What the module of a group has of a backend: `host`, the support module of its class `Group`;
+    `exports`, the names of functions; `environment` of a self-check, in which {devices} stands for
+    how many there are, {more} for one more; `how`: how tensors go, in words; `support`: the support
+    modules that it uses besides."""
+
+    host: str
+    exports: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    how: str
+    support: tuple[str, ...]
 
 
 class Backend(Protocol):
     """Renders plans as modules of one kind.
 
-    `executes`: the strategies whose plans it takes. `reduces`: whether it takes shardings
-    with unreduced axes. `unsupported`: the dtypes that it does not move, each with the reason.
+    `executes`: the strategies whose plans it takes. `reduces`: those by which it reduces terms;
+    `in_two`: whether in two exchanges, too. `unsupported`: the dtypes that it does not
+    move, each with the reason.
     `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
     there is none for this kind alone. `support`: the support modules that its modules use.
     `gradient_on_request`: whether they have derivatives only where a bundle is asked for them.
+    `grouping`: what the module of a group has of it.
     """
 
     name: str
     executes: tuple[str, ...] = ("direct",)
-    reduces: bool = False
+    reduces: tuple[str, ...] = ()
+    in_two: bool = False
     unsupported: Mapping[str, str] = {}
     differentiable: bool = True
     portable: bool = False
@@ -55,7 +74,7 @@ class Backend(Protocol):
     on_torus: bool | None = None
     compiler: Compiler | None = None
     contract: Contract
-    has_groups: bool = False
+    grouping: Grouping
     support: tuple[str, ...] = ()
     gradient_on_request: bool = False
 
@@ -72,12 +91,16 @@ class Backend(Protocol):
         """Return what a review page says of the module, None for nothing."""
         return None
 
-    def group_files(
-        self, group: Group, plans: Mapping[str, Plan], folders: Mapping[str, str] | None = None
-    ) -> dict[str, str]:
-        """Return the files of a group's folder, from the plans of its members; `folders`: those of
-        the members that share the bundle of another one.
+    def refuse_matmul(self, matmul: Matmul) -> None:
+        """Raise InputError for a matmul that this backend has no modules of."""
+        raise InputError(
+            f"{self.name} has no modules of matmuls",
+            argument="backends",
+            got=self.name,
+            expected="a backend that multiplies, as plain JAX does",
+        )
 
-        Raises InputError for members that do not fit together. Only where it `has_groups`.
-        """
-        raise InternalError(f"{self.name} has no modules of groups")
+    def render_matmul(self, plan: MatmulPlan, command: str, backward: tuple[str, ...] = ()) -> str:
+        """Return the text of the module of a matmul that is not refused; `backward`: the modules
+        beside it that make the cotangents of lhs and of rhs."""
+        raise InternalError(f"{self.name} has no modules of matmuls")

@@ -9,6 +9,7 @@ NAMES = (
     "DTYPE",
     "LOCAL_SOURCE_SHAPE",
     "LOCAL_TARGET_SHAPE",
+    "PLAN",
     "SHAPE",
     "SOURCE",
     "SOURCE_MESH",
@@ -38,13 +39,31 @@ JAX_PROGRAMS = (
 """Those by which its programs are compiled."""
 
 
+JAX_MATMULS = (
+    "__all__",
+    *("DTYPE", "LHS", "LHS_SHAPE", "MESH", "OUT", "OUT_DTYPE", "OUT_SHAPE", "RHS", "RHS_SHAPE"),
+    *("lhs_box", "lhs_sharding", "matmul", "out_box", "out_sharding", "pad_lhs", "pad_rhs"),
+    *("rhs_box", "rhs_sharding", "unpad"),
+)
+"""Those by which it runs a matmul's."""
+
+
 @dataclass(frozen=True)
 class Contract:
     """The names that the modules of a backend export for `verify` and for `compile`.
 
     `verified` and `compiled` come beside NAMES. `grouped`: the names of a group's module.
+    `stacks_terms`: whether what modules take and give has a dimension of terms, where there are
+    any, before those of the tensor; else a device has its own term in the form of a shard.
+    `matmul`: the names of a matmul's module; none where there are no such.
+    `has_phases`: whether `_HOST` lists its exchanges, where there may be several.
+    `collective`: whether kernels meet by collective ids, of which no two operations share one.
     """
 
     verified: tuple[str, ...]
     compiled: tuple[str, ...]
     grouped: tuple[str, ...] = ()
+    matmul: tuple[str, ...] = ()
+    stacks_terms: bool = True
+    has_phases: bool = False
+    collective: bool = False

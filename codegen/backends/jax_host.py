@@ -13,7 +13,7 @@ from shardwright.codegen.emit.context import (
     both_lines,
     constant_lines,
 )
-from shardwright.codegen.emit.docstring import senders, side_lines, traffic_lines
+from shardwright.codegen.emit.docstring import reduced_lines, senders, side_lines, traffic_lines
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, wrapped
 from shardwright.codegen.emit.table import permutation, transfer_table
 from shardwright.ir.exchange import Exchange
@@ -124,9 +124,11 @@ def _padded(layout: Layout) -> str:
 def facts_of(plan: DirectPlan) -> tuple[str, ...]:
     """Return lines that state layouts, tiles, traffic and who sends what to whom."""
     exchange = plan.exchange
-    met = [_met(axis, tiles) for axis, tiles in enumerate(as_vectors(exchange).dims)]
+    visible = as_vectors(exchange).dims[exchange.source.hidden :]
+    met = [_met(axis, tiles) for axis, tiles in enumerate(visible)]
     tiles = [line for line in met if line]
     tiles += senders(exchange) if exchange.source.replicas > 1 else []
+    tiles += reduced_lines(exchange, plan.reshard)
     said = [
         *side_lines("Source", "d1", str(plan.reshard.source), exchange.source, "padded"),
         *side_lines("Target", "d2", str(plan.reshard.target), exchange.target, "padded"),

@@ -197,7 +197,8 @@ def _met(
     """Return a loop for each dimension along which several shards of the other side are met, and
     the number of the shard along each."""
     loops, numbers = [], []
-    for axis, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
+    for place, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
+        axis = place - own.hidden
         first, last = _ends(dim, peer, axis, position, body)
         if first == last:
             numbers.append(first)
@@ -205,11 +206,12 @@ def _met(
         count = simplify(last - first + 1)
         if length(PYTHON.text(first)) + length(PYTHON.text(last)) > LONG:
             first, last = body.let(f"first{axis}", first), body.let(f"last{axis}", last)
-        numbers.append(Index(f"{letter}{axis}", peer.parts))
+        name = f"{letter}{axis}" if axis >= 0 else "term"
+        numbers.append(Index(name, peer.parts))
         stop = first + count if count.is_Integer else last + 1
         ends = [PYTHON.text(first), PYTHON.text(simplify(stop))]
         said = ", ".join(ends[1:] if first == 0 else ends)
-        loops.append(f"for {letter}{axis} in range({said})")
+        loops.append(f"for {name} in range({said})")
     return loops, tuple(numbers)
 
 

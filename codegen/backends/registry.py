@@ -23,6 +23,8 @@ NAMES = (
     "jax_xla",
 )
 DEFAULT_BACKENDS = NAMES[:2]
+MULTIPLYING = NAMES[2:]
+"""Those that have modules of matmuls."""
 
 
 @cache
@@ -53,9 +55,3 @@ def check_name(name: str) -> None:
     """Raise InputError for what is no backend's name."""
     if name not in NAMES:
         raise unknown("no such backend", str(name), NAMES, "backends")
-
-
-def grouping() -> Backend:
-    """Return the backend whose modules groups are of."""
-    (found,) = (each for each in every() if each.has_groups)
-    return found

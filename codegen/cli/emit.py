@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardwright.codegen.backends import registry
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.spec.config import Config
-from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import SUPPORT
+from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 NAMED = 4
 """So many files that are removed are named, more only counted."""
 
-Bundles = Sequence[tuple[Description, dict[str, str]]]
+Bundles = Sequence[tuple[Operation, dict[str, str]]]
 Groups = Sequence[tuple[Group, dict[str, str]]]
 
 
@@ -47,17 +46,15 @@ class EmitCommand(Flags):
     def run(self) -> None:
         """Emit, write, and say what became of every folder."""
         chosen = self.chosen
-        for group in chosen.groups:
-            _check_members(group, chosen.reshards)
         root = self.output or chosen.out
         # Equal reshards share the bundle of the first, of which others may be asked for alone.
-        shared = {chosen.folder(each.name): each for each in chosen.reshards}
+        shared = {chosen.folder(each.name): each for each in chosen.operations}
         described = [replace(each, name=folder) for folder, each in shared.items()]
         with bar("emitting") as show:
-            bundles, plans = [], {}
+            bundles: list[tuple[Operation, dict[str, str]]] = []
+            plans: dict[str, Plan] = {}
             for done, description in enumerate(described, 1):
-                files, plans[description.name] = _emitted(self, description)
-                bundles.append((description, files))
+                bundles.append((description, _emitted(self, description, plans)))
                 show(done, len(described), description.name)
             grouped = [(group, _group_files(self, group, plans)) for group in chosen.groups]
             changed = self._written(root, bundles, grouped)
@@ -97,19 +94,6 @@ class EmitCommand(Flags):
                 return error
 
 
-def _check_members(group: Group, descriptions: Sequence[Description]) -> None:
-    """Raise InputError for a member without the module that a group's module uses."""
-    needed = registry.grouping().name
-    for description in descriptions:
-        if description.name in group.members and needed not in description.backends:
-            raise InputError(
-                f"the members of a group need {needed}",
-                argument="--backends",
-                got=f"{', '.join(description.backends)} for {description.name} of {group.name}",
-                expected=f"{needed} among them",
-            )
-
-
 def _said(changed: Sequence[Path]) -> str:
     """Return what became of a bundle's files."""
     removed = [path.name for path in changed if not path.exists()]
@@ -120,21 +104,27 @@ def _said(changed: Sequence[Path]) -> str:
     return ", ".join(parts) or "unchanged"
 
 
-def _emitted(given: Flags, description: Description) -> "tuple[dict[str, str], Plan]":
-    """Return the files of a bundle, and its plan."""
+def _emitted(given: Flags, description: Operation, plans: "dict[str, Plan]") -> dict[str, str]:
+    """Return the files of a bundle, and note its plan where it is of a reshard."""
     from shardwright.codegen.emit.emit import emit_described
 
     try:
+        if isinstance(description, MatmulDescription):
+            return emit_described(description).files(description.name)
         bundle = emit_described(description)
-        return bundle.files(description.name), bundle.plan
+        plans[description.name] = bundle.plan
+        return bundle.files(description.name)
     except InputError as error:
         raise given.located(error, description.name) from None
 
 
 def _group_files(given: Flags, group: Group, plans: "dict[str, Plan]") -> dict[str, str]:
+    from shardwright.codegen.emit.group import backends_of, group_files
+
     try:
         folders = given.chosen.folders
         by_name = {member: plans[folders.get(member, member)] for member in group.members}
-        return registry.grouping().group_files(group, by_name, folders)
+        backends = backends_of(group, given.chosen.reshards)
+        return group_files(group, by_name, backends, folders)
     except InputError as error:
         raise given.located(error, group.name) from None

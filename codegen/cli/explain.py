@@ -24,7 +24,9 @@ ASKED_DEVICES = 64
 TERMS = """\
 A stage lasts as long as its busiest link: messages x latency + bytes / bandwidth; copies in HBM as
 long as their bytes over its bandwidth. Stages follow one another. Collectives of a platform's
-library are priced at their best: rings along the axes of the topology, or doubling."""
+library are priced at their best: rings along the axes of the topology, or doubling. On long rings,
+where bandwidth bounds, a gather of B bytes takes B / (bidirectional bandwidth x axes), a scatter
+that adds the same, an all-reduce twice that, an all-to-all a quarter: whatever the devices are."""
 
 
 def asked_xla(reshard: Reshard) -> XlaCollectives | None:
@@ -70,6 +72,9 @@ def explain(plan: Plan, description: Description) -> None:
     for one, _ in _modules(plan, description, network):
         console().print(_stages(one))
     console().print(_alternatives(reshard, description, network))
+    collectives = _collectives(reshard, network)
+    if collectives is not None:
+        console().print(collectives)
 
 
 def _modules(
@@ -104,6 +109,27 @@ def _stages(one: Priced) -> Table:
         copied = f"{stage.copied:,.0f}" if stage.copied else ""
         table.add_row(stage.what, f"{stage.seconds:.3g}", link, messages, copied)
     return table
+
+
+def _collectives(reshard: Reshard, network: Network) -> Table | None:
+    """Return what collectives of the whole tensor take along the axes of a torus; None where there
+    are none."""
+    from rich.table import Table
+
+    from shardwright.codegen.hardware.topology import Torus
+    from shardwright.codegen.planner.network.ring_table import ring_costs
+
+    if not isinstance(network.topology, Torus):
+        return None
+    costs = ring_costs(network.topology, reshard.nbytes)
+    title = f"Collectives of {reshard.nbytes:,} bytes along axes of {network.topology.dims}"
+    table = Table("collective", "axes", title=title)
+    for heading in ("on long rings", "here", "of no bytes", "bound by"):
+        table.add_column(heading, justify="right")
+    for cost in costs:
+        seconds = (f"{each:.3g}" for each in (cost.table, cost.model, cost.latency))
+        table.add_row(cost.op, str(cost.axes), *seconds, cost.bound_by)
+    return table if costs else None
 
 
 def _alternatives(reshard: Reshard, description: Description, network: Network) -> Table:

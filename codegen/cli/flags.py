@@ -23,11 +23,15 @@ from shardwright.codegen.spec.description import (
     REQUIRED,
     Description,
     describe,
+    in_order,
     read_limit,
     read_topology,
     split_backends,
 )
+from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import listing
+from shardwright.codegen.spec.matmul import FIELDS as MATMUL_FIELDS
+from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.ir.errors import InputError, one_of
 
 _OVERRIDES = ("strategy", "backends", "topology", "memory_limit", "gradient", "single_file")
@@ -114,6 +118,13 @@ class Flags(ABC):
             show_default=False,
         ),
     ] = None
+    collective_id: Annotated[
+        str | None,
+        typer.Option(
+            help="Even number that no other kernel of a program on TPUs has (default: one that "
+            "follows from the rest)."
+        ),
+    ] = None
 
     @abstractmethod
     def run(self) -> None:
@@ -174,15 +185,42 @@ class Flags(ABC):
             return Config(FLAGS, Path(OUT), (self.from_flags(),))
         argument = "--name" if self.name is not None else None
         chosen = self.config.select(self.names, argument) if self.names else self.config
-        return replace(chosen, reshards=tuple(map(self._overridden, chosen.reshards)))
+        reshards = tuple(map(self._overridden, chosen.reshards))
+        matmuls = tuple(map(self._overridden_matmul, chosen.matmuls))
+        return replace(chosen, reshards=reshards, matmuls=matmuls)
+
+    @property
+    def group(self) -> Group | None:
+        """The group that is asked for, where it is one and nothing besides."""
+        if self.described or len(self.names) != 1:
+            return None
+        return next((each for each in self.chosen.groups if each.name == self.names[0]), None)
+
+    def kinds(self, group: Group) -> dict[str, tuple[Description, int]]:
+        """Return one member of a group for each folder of their bundles, and how many have it."""
+        folders = [self.chosen.folder(member) for member in group.members]
+        firsts = {self.chosen.folder(each.name): each for each in reversed(self.chosen.reshards)}
+        return {each: (firsts[each], folders.count(each)) for each in dict.fromkeys(folders)}
 
     def one(self) -> Description:
         """Return the one reshard that is described."""
+        found = self.one_operation()
+        if isinstance(found, Description):
+            return found
+        raise InputError(
+            f"a matmul of {self.chosen.path} is given, and a reshard is wanted",
+            argument="--name",
+            got=found.name,
+            expected="the name of a reshard",
+        )
+
+    def one_operation(self) -> Operation:
+        """Return the one reshard, or the one matmul, that is described."""
         if self.described:
             return self.from_flags(name="reshard")
         chosen = self.chosen
         given = [group.name for group in chosen.groups if group.name in self.names]
-        names = one_of(description.name for description in chosen.reshards)
+        names = one_of(description.name for description in chosen.operations)
         if given:
             raise InputError(
                 f"a group of {chosen.path} is given, and one reshard is wanted",
@@ -190,13 +228,15 @@ class Flags(ABC):
                 got=given[0],
                 expected=names,
             )
-        if len(chosen.reshards) > 1:
+        count = len(chosen.operations)
+        if count > 1:
+            what = "operations" if chosen.matmuls else "reshards"
             raise InputError(
-                f"{chosen.path} describes {len(chosen.reshards)} reshards, and one is wanted",
+                f"{chosen.path} describes {count} {what}, and one is wanted",
                 argument="--name",
                 expected=names,
             )
-        return chosen.reshards[0]
+        return chosen.operations[0]
 
     def from_flags(self, name: str | None = None) -> Description:
         """Return the reshard of the flags; `name` is for one that needs none."""
@@ -218,10 +258,29 @@ class Flags(ABC):
         as_given = ("strategy", "gradient", "single_file")
         changes: dict[str, Any] = {k: v for k, v in self.fields.items() if k in as_given}
         if "backends" in self.fields:
-            changes["backends"] = split_backends(self.fields["backends"])
+            changes["backends"] = in_order(split_backends(self.fields["backends"]))
         for key, read in (("topology", read_topology), ("memory_limit", read_limit)):
             if key in self.fields:
                 changes[key] = self._read(key, read)
+        return replace(description, **changes)
+
+    def _overridden_matmul(self, description: MatmulDescription) -> MatmulDescription:
+        """Return a matmul as flags change it; what they say that no matmul takes is an error where
+        the matmul is asked for by its name, and passed over where all are."""
+        for key in ("strategy", "memory_limit"):
+            if key in self.fields and description.name in self.names:
+                raise InputError(
+                    "a key that a matmul does not take",
+                    argument=flag(key),
+                    got=description.name,
+                    expected=f"no {flag(key)}",
+                )
+        as_given = ("gradient", "single_file")
+        changes: dict[str, Any] = {k: v for k, v in self.fields.items() if k in as_given}
+        if "backends" in self.fields:
+            changes["backends"] = split_backends(self.fields["backends"])
+        if "topology" in self.fields:
+            changes["topology"] = self._read("topology", read_topology)
         return replace(description, **changes)
 
     def _read(self, key: str, read: Callable[[object], object]) -> object:
@@ -233,7 +292,7 @@ class Flags(ABC):
     def located(self, error: InputError, name: str) -> InputError:
         """Return an error that came up after the description was read, said of a flag or of the
         file."""
-        if error.argument is None or error.argument not in (*FIELDS, "members"):
+        if error.argument is None or error.argument not in (*FIELDS, *MATMUL_FIELDS, "members"):
             return error
         if self.described or error.argument in self.fields:
             return error.named(flag(error.argument))

@@ -10,12 +10,15 @@ import typer
 from shardwright.codegen.cli.explain import explain, verdict_lines
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.tables import console, ratio
+from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from shardwright.codegen.spec.description import Description
+    from shardwright.ir.matmul_plan import MatmulPlan
     from shardwright.ir.plan import DirectPlan, Plan, Prediction, SteppedPlan
 
 # Up to this many devices the tiles are listed for a person to read.
@@ -61,7 +64,15 @@ class PlanCommand(Flags):
                     got=f"{option} --json",
                     expected="one of them",
                 )
-        description = self.one()
+        group = self.group
+        if group is not None:
+            self._print_group(group)
+            return
+        asked = self.one_operation()
+        if isinstance(asked, MatmulDescription):
+            self._print_matmul(asked)
+            return
+        description = asked
         try:
             if self.relabel:
                 description = _relabelled(description, quiet=self.json)
@@ -81,18 +92,77 @@ class PlanCommand(Flags):
         if self.explain:
             explain(planned, description)
 
+    def _print_matmul(self, description: "MatmulDescription") -> None:
+        """Print the plan of a matmul."""
+        for given, option in ((self.compare, "--compare"), (self.relabel, "--relabel")):
+            if given:
+                raise InputError("an option of reshards", argument=option, got=description.name)
+        planned = planned_matmul(self, description)
+        if self.json:
+            sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))
+            return
+        print_matmul(planned)
 
-def planned_of(given: Flags) -> "DirectPlan":
-    """Return the direct plan of the one reshard that is described; InputError if another is
-    asked for."""
+    def _print_group(self, group: Group) -> None:
+        """Print the plans of a group's kinds, and the bytes of all tensors."""
+        from shardwright.codegen.cli.plan_group import group_json, print_group
+
+        for given, option in (
+            (self.compare, "--compare"),
+            (self.explain, "--explain"),
+            (self.relabel, "--relabel"),
+        ):
+            if given:
+                raise InputError(
+                    "one reshard is wanted",
+                    argument=option,
+                    got=f"the group {group.name}",
+                    expected="one of its members",
+                )
+        plans = {}
+        for folder, (description, count) in self.kinds(group).items():
+            try:
+                plans[folder] = planned_as_emitted(description), count
+            except InputError as error:
+                raise self.located(error, description.name) from None
+        if not self.json:
+            print_group(group, plans)
+            return
+        folders = {member: self.chosen.folder(member) for member in group.members}
+        sys.stdout.write(group_json(group, plans, folders, transfers=self.transfers))
+
+
+def planned_matmul(given: Flags, description: "MatmulDescription") -> "MatmulPlan":
+    """Return the plan of a matmul that is described."""
+    from shardwright.codegen.planner.matmul.plan import plan_matmul
+
+    try:
+        return plan_matmul(description.matmul(), description.topology, loop=description.loop)
+    except InputError as error:
+        raise given.located(error, description.name) from None
+
+
+def print_matmul(planned: "MatmulPlan") -> None:
+    """Print a plan for people."""
+    from shardwright.codegen.show.matmul import matmul_text
+
+    print(matmul_text(planned))
+
+
+def planned_of(given: Flags, description: "Description") -> "DirectPlan":
+    """Return the direct plan of a reshard that is described; InputError if another is asked
+    for."""
     from shardwright.codegen.planner import plan as plan_of
+    from shardwright.codegen.planner.direct import plan_direct
     from shardwright.ir.plan import direct_of
 
-    description = given.one()
     try:
+        reshard = description.reshard()
+        if reshard.adds and description.strategy != "basis":
+            return plan_direct(reshard)
         return direct_of(
             plan_of(
-                description.reshard(),
+                reshard,
                 description.strategy,
                 topology=description.topology,
                 memory_limit=description.memory_limit,
@@ -153,7 +223,9 @@ def _print(planned: "Plan", transfers: bool) -> None:
     print(f"-> {reshard.target} on {reshard.target.mesh}")
     print(f"strategy {planned.strategy}, steps: {planned.ops or 'none'}")
     if isinstance(planned, SteppedPlan):
-        print(f"(emitted by {', '.join(executing('basis'))}; other backends take direct plans)")
+        names = ", ".join(executing(planned.strategy, planned.reshard))
+        others = "; other backends take direct plans" if planned.strategy == "basis" else ""
+        print(f"(emitted by {names}{others})")
         console().print(_steps_table(planned))
     if planned.prediction is not None:
         if isinstance(planned, DirectPlan):

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from shardwright.codegen.cli.flags import Flags
-from shardwright.codegen.cli.plan import planned_of
+from shardwright.codegen.cli.plan import planned_matmul, planned_of, print_matmul
+from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.errors import InputError
 
 
@@ -31,16 +33,39 @@ class ShowCommand(Flags):
         if self.file is not None and self.file.suffix == ".program":
             print(_program(self.file), end="")
             return
-        planned = planned_of(self)
+        group = self.group
+        if group is not None and self.svg is None:
+            for folder, (description, count) in self.kinds(group).items():
+                print(f"{folder}, {count} of the tensors of {group.name}")
+                self._print(description)
+                print()
+            return
+        asked = self.one_operation()
+        if isinstance(asked, MatmulDescription):
+            self._print_matmul(asked)
+            return
+        description = asked
         if self.svg is not None:
-            _write(self.svg, shown.svg(planned))
+            _write(self.svg, shown.svg(planned_of(self, description)))
             print(f"{self.svg}: written")
             return
+        self._print(description)
+
+    def _print(self, description: Description) -> None:
+        from shardwright.codegen import show as shown
+
+        planned = planned_of(self, description)
         print(shown.derivation(planned.reshard))
         print()
         print(shown.tile_table(planned))
         print()
         print(shown.pictures(planned))
+
+    def _print_matmul(self, description: MatmulDescription) -> None:
+        if self.svg is not None:
+            rule = "a picture as SVG is of a reshard"
+            raise InputError(rule, argument="--svg", got=description.name, expected="no --svg")
+        print_matmul(planned_matmul(self, description))
 
 
 def _program(path: Path) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shardwright.codegen.backends import registry
 from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.compile.report import (
@@ -19,10 +18,12 @@ from shardwright.codegen.compile.report import (
 )
 from shardwright.codegen.compile.targets import Target, compilers, parse_targets, require
 from shardwright.codegen.emit.choice import planned
+from shardwright.codegen.emit.group import backends_of
 from shardwright.codegen.emit.verdict import verdicts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.xla import XlaCollectives, in_words
 from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.manifest import read_manifest
 from shardwright.codegen.spec.paths import described, grouped
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
@@ -174,13 +175,14 @@ def _tasks(paths: Iterable[str | Path], targets: Sequence[Target]) -> list[Task]
     bundles = [
         _BundleTask(root, description, target)
         for (root, _), description in described(every).items()
+        if isinstance(description, Description)  # plain JAX is compiled where it runs
         for target in targets
     ]
     groups = [
         _GroupTask(root, name, target)
-        for root, name in grouped(every)
+        for (root, name), group in grouped(every).items()
         for target in targets
-        if target.backend == registry.grouping().name
+        if target.backend in backends_of(group, read_manifest(root).members(group))
     ]
     return [*bundles, *groups]
 

@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.emit import emit_described
+from shardwright.codegen.emit.group import backends_of, group_files
 from shardwright.codegen.emit.owner import owner_of, owner_path
 from shardwright.codegen.emit.package import PACKAGE_FILE, package_text
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.config import Config, read_config
-from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import (
     SUPPORT,
@@ -28,6 +27,7 @@ from shardwright.codegen.spec.manifest import (
     sha256,
     supported,
 )
+from shardwright.codegen.spec.matmul import Operation
 from shardwright.codegen.spec.paths import located
 from shardwright.ir.errors import InputError
 
@@ -87,8 +87,9 @@ def check_config(
         progress(len(pairs), len(pairs))
     kept = () if names is None else tuple(entry.what for entry in listed.entries)
     grouped = bool(config.groups or (names is not None and listed.groups))
-    backends = supported((*kept, *config.reshards), grouped=grouped)
-    problems += _folder_problems(root, SUPPORT, support_files(backends), listed.support.hashes)
+    backends = supported((*kept, *config.operations), grouped=grouped)
+    support = support_files(backends, grouped=grouped)
+    problems += _folder_problems(root, SUPPORT, support, listed.support.hashes)
     if names is None:
         text, recorded = package_text(config.modules()), dict(listed.package)
         problems += _file_problems(root, PACKAGE_FILE, text, recorded.get(PACKAGE_FILE))
@@ -101,7 +102,7 @@ def _pairs(
 ) -> list[tuple[str, FolderSaid | None, Entry | GroupEntry | None]]:
     """Return what is said and what is listed of each folder that is asked for."""
     said: dict[str, FolderSaid] = {}
-    for each in config.reshards:
+    for each in config.operations:
         folder = config.folder(each.name)
         also = () if folder not in said else (*said[folder].also, each.name)
         said[folder] = FolderSaid(said[folder].what if folder in said else each, also)
@@ -116,7 +117,7 @@ def _pairs(
 class FolderSaid:
     """What a folder is of, and the other names that it has."""
 
-    what: Description | Group
+    what: Operation | Group
     also: tuple[str, ...] = ()
 
     def lines(self) -> tuple[str, ...]:
@@ -151,9 +152,9 @@ def _listed(entry: Entry | GroupEntry) -> FolderSaid:
     return FolderSaid(entry.what, entry.also if isinstance(entry, Entry) else ())
 
 
-def _emitted(config: Config, said: Description | Group) -> dict[str, str]:
+def _emitted(config: Config, said: Operation | Group) -> dict[str, str]:
     """Return the files of a bundle or a group as they would be emitted now."""
-    if isinstance(said, Description):
+    if not isinstance(said, Group):
         return emit_described(said).files(said.name)
     described = {each.name: each for each in config.reshards}
     for member in said.members:
@@ -161,7 +162,7 @@ def _emitted(config: Config, said: Description | Group) -> dict[str, str]:
             raise InputError(f"{manifest.FILE} lists no bundle of its member {member}")
     bundles = {folder: planned(described[folder]) for folder in map(config.folder, said.members)}
     plans = {member: bundles[config.folder(member)] for member in said.members}
-    return registry.grouping().group_files(said, plans, config.folders)
+    return group_files(said, plans, backends_of(said, config.reshards), config.folders)
 
 
 def _folder_problems(

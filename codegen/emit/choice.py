@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import overload
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
@@ -10,14 +11,74 @@ from shardwright.codegen.emit.verdict import price_of
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner import STRATEGIES
 from shardwright.codegen.planner import plan as plan_of
+from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.spec.description import Description
 from shardwright.ir.errors import InputError, check_type, wrong_type
+from shardwright.ir.matmul import Matmul
+from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
 
+@overload
 def plan(
+    what: Reshard,
+    strategy: str = "auto",
+    *,
+    topology: str | Topology | None = None,
+    memory_limit: int | None = None,
+    backends: tuple[str, ...] = DEFAULT_BACKENDS,
+) -> Plan: ...
+@overload
+def plan(
+    what: Matmul, *, topology: str | Topology | None = None, loop: str | None = None
+) -> MatmulPlan: ...
+def plan(
+    what: Reshard | Matmul,
+    strategy: str = "auto",
+    *,
+    topology: str | Topology | None = None,
+    memory_limit: int | None = None,
+    backends: tuple[str, ...] = DEFAULT_BACKENDS,
+    loop: str | None = None,
+) -> Plan | MatmulPlan:
+    """Return the plan of a reshard, whether the backends take it or not, or of a matmul.
+
+    `auto` is the plan whose modules take least on the topology, of the strategies that all backends
+    execute; without a topology the one that moves least. `topology` is a text as `v5e:4x4` or
+    `h100:2x8` (`codegen/hardware/presets.py`), a TOML file, or a Topology. `memory_limit`: bytes of
+    the tensor that a device may hold at once. `loop`, of a matmul: whether parts move while devices
+    multiply, "one" or "both" directions round a ring, "never", or "auto". Raises InputError for an
+    unknown strategy or backend, or a strategy that cannot do it, a topology that lacks devices, and
+    a limit below what source and target take together.
+    """
+    if isinstance(what, Matmul):
+        check_reshards_own(strategy, memory_limit)
+        return plan_matmul(what, topology, loop=loop or "auto")
+    if loop is not None:
+        raise InputError("loops are of matmuls", argument="loop", got=loop, expected="a Matmul")
+    return _planned_reshard(
+        what, strategy, topology=topology, memory_limit=memory_limit, backends=backends
+    )
+
+
+def check_reshards_own(
+    strategy: str, memory_limit: int | None, collective_id: int | None = None
+) -> None:
+    """Raise InputError where what is for reshards is said of a matmul."""
+    given = {"strategy": strategy, "memory_limit": memory_limit, "collective_id": collective_id}
+    for argument, got in given.items():
+        if got not in ("auto", None):
+            raise InputError(
+                f"a matmul takes no {argument}",
+                argument=argument,
+                got=got,
+                expected=f"no {argument}, or a Reshard",
+            )
+
+
+def _planned_reshard(
     reshard: Reshard,
     strategy: str = "auto",
     *,
@@ -25,20 +86,9 @@ def plan(
     memory_limit: int | None = None,
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
 ) -> Plan:
-    """Return the plan of a reshard, whether the backends take it or not.
-
-    `auto` is the plan whose modules take least on the topology, of the strategies that all backends
-    execute (for terms, all that take terms); without a topology the one that moves least.
-    `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML file, or
-    a Topology. `memory_limit`: bytes of the tensor that a device may hold at once. Raises
-    InputError for an unknown strategy or backend, or a strategy that cannot do it, a topology that
-    lacks devices, and a limit below what source and target take together.
-    """
+    """Return the plan of a reshard."""
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     names = checked(backends)
-    if reshard.source.unreduced or reshard.target.unreduced:
-        reducing = tuple(each.name for each in registry.every() if each.reduces)
-        names = tuple(name for name in names if name in reducing) or reducing
     price = None
     if topology is not None and strategy == "auto":
         price = price_of(names, network_of(reshard, topology))
@@ -47,7 +97,8 @@ def plan(
         strategy,
         topology=topology,
         memory_limit=memory_limit,
-        among=executed_by(names),
+        among=executed_by(names, reshard),
+        in_two=all(registry.backend(name).in_two for name in names),
         price=price,
     )
 
@@ -63,9 +114,11 @@ def planned(description: Description) -> Plan:
     )
 
 
-def executed_by(backends: Iterable[str]) -> tuple[str, ...]:
-    """Return the strategies that every one of the backends executes."""
-    each = [registry.backend(name).executes for name in backends]
+def executed_by(backends: Iterable[str], reshard: Reshard) -> tuple[str, ...]:
+    """Return the strategies that every one of the backends executes: where terms are reduced, those
+    by which it reduces them."""
+    found = (registry.backend(name) for name in backends)
+    each = [one.reduces if reshard.adds else one.executes for one in found]
     return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.emit.index_functions import IndexFunction
@@ -12,8 +13,9 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.reshard import Reshard
+from shardwright.ir.steps import ExchangeStep, MoveStep, ReduceStep, Step
 
 # Index arithmetic of the kernels is in 32-bit integers.
 MAX_EXTENT = 2**31 - 1
@@ -47,6 +49,7 @@ class ModuleText:
     title: str
     facts: tuple[str, ...]
     command: str
+    plan: str
     shape: str
     dtype: str
     itemsize: int
@@ -69,6 +72,7 @@ class ModuleText:
             *(f"{name} = {side.sharding}" for name, side in zip(SIDES, sides, strict=True)),
             *both_lines("LOCAL_{}_SHAPE", [side.local_shape for side in sides]),
             *self._id_lines,
+            f'PLAN = "{self.plan}"  # processes that exchange must have the same',
         ]
 
     @property
@@ -113,12 +117,16 @@ def text_of(
         title="\n".join(wrapped('"""' + said.title))[3:],
         facts=said.facts,
         command=command,
+        plan=plan_hash(plan),
         shape=repr(reshard.shape),
         dtype=reshard.dtype,
         itemsize=DTYPES[reshard.dtype],
         source=_side_text(ends.source, str(reshard.source)),
         target=_side_text(ends.target, str(reshard.target)),
-        id_lines=(*_ids("SOURCE_IDS", ends.source.mesh), *_ids("TARGET_IDS", ends.target.mesh)),
+        id_lines=(
+            *id_lines("SOURCE_IDS", ends.source.mesh),
+            *id_lines("TARGET_IDS", ends.target.mesh),
+        ),
         functions=tuple(
             FunctionText(
                 tuple(exploded(f"def {f.name}", list(f.parameters), suffix=":")),
@@ -132,6 +140,26 @@ def text_of(
         scalar=not reshard.shape,
         same_order=ends.same_order,
     )
+
+
+def plan_hash(plan: Plan) -> str:
+    """Return a text that two plans share only if they move the same."""
+    reshard = plan.reshard
+    ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
+    how = plan.exchange.rule if isinstance(plan, DirectPlan) else tuple(map(_moved, plan.steps))
+    said = repr((reshard, ids, plan.strategy, how))
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def _moved(step: Step) -> tuple[object, ...]:
+    """Return what two steps differ in that move something else."""
+    match step:
+        case ExchangeStep(exchange):
+            return (exchange.rule,)
+        case MoveStep(op, ends, exchange):
+            return op, str(ends.after), ends.after_split, exchange.rule
+        case ReduceStep(op, ends):
+            return op, str(ends.after), ends.after_split
 
 
 def as_vectors(exchange: Exchange) -> Exchange:
@@ -151,10 +179,10 @@ def _as_vector(exchange: Exchange) -> Exchange:
 
 
 def _side_text(layout: Layout, sharding: str) -> SideText:
-    return SideText(_quoted(str(layout.mesh)), _quoted(sharding), repr(layout.local_shape))
+    return SideText(quoted(str(layout.mesh)), quoted(sharding), repr(layout.local_shape))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Return a Python string literal in the quotes a formatter would choose."""
     single = repr(text)
     if single.startswith("'") and '"' not in text:
@@ -162,7 +190,8 @@ def _quoted(text: str) -> str:
     return single
 
 
-def _ids(name: str, mesh: Mesh) -> list[str]:
+def id_lines(name: str, mesh: Mesh) -> list[str]:
+    """Return the ids of a mesh's devices as a constant."""
     ids = mesh.device_ids
     if isinstance(ids, range):
         start = f"{ids.start}, " if ids.start else ""
@@ -202,14 +231,19 @@ def _filled(items: list[str]) -> list[str]:
 def check_ascii(reshard: Reshard) -> None:
     """Raise InputError for axes that XLA cannot name: it ends the process that tries."""
     for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
-        for name in mesh.names:
-            if not name.isascii():
-                raise InputError(
-                    "a JAX module names its axes in ASCII",
-                    argument=argument,
-                    got=f'"{name}"',
-                    expected="a name of ASCII letters, digits and signs",
-                )
+        check_ascii_names(mesh, argument)
+
+
+def check_ascii_names(mesh: Mesh, argument: str) -> None:
+    """Raise InputError for a mesh with axes that XLA cannot name."""
+    for name in mesh.names:
+        if not name.isascii():
+            raise InputError(
+                "a JAX module names its axes in ASCII",
+                argument=argument,
+                got=f'"{name}"',
+                expected="a name of ASCII letters, digits and signs",
+            )
 
 
 def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None:
@@ -222,19 +256,12 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             got=reshard.dtype,
             expected="one of " + ", ".join(name for name in DTYPES if name not in unsupported),
         )
-    if reshard.source.unreduced:
-        raise InputError(
-            f"{backend} moves values and does not reduce terms",
-            argument="source",
-            got=str(reshard.source),
-            expected="a source without unreduced axes",
-        )
-    if reshard.target.unreduced:
+    if reshard.places:
         raise InputError(
             f"{backend} moves values and makes no terms of them",
             argument="target",
             got=str(reshard.target),
-            expected="a target without unreduced axes",
+            expected="a target without new unreduced axes",
         )
     check_extents(plan, backend)
 

@@ -9,10 +9,12 @@ import numpy as np
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value
 from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import AxisRef, Mesh
-from shardwright.ir.plan import Plan
+from shardwright.ir.plan import Plan, SteppedPlan
+from shardwright.ir.reshard import Reshard
 from shardwright.ir.tiles import DimTiles
 
 # Up to this many devices, the ranges of every device stand in the docstring.
@@ -120,6 +122,30 @@ def _cuts(tiles: DimTiles) -> str:
     sizes = f"shards of {tiles.source.size} and {tiles.target.size}"
     period = "nested" if tiles.period is None else f"cuts repeat every {tiles.period}"
     return f"{sizes}, {period}, at multiples of {tiles.grain}"
+
+
+def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
+    """Return which terms are reduced, in which order, and as what; nothing where none are."""
+    if exchange.operator is None:
+        return []
+    axes = ", ".join(f"{ref}" for ref in reshard.fate.reduced)
+    made = {"sum": "adds them up", "max": "takes their maximum", "min": "takes their minimum"}
+    is_narrow = is_floating(reshard.dtype) and reshard.itemsize < 4
+    how = ", as float32 that is rounded once" if is_narrow and exchange.operator == "sum" else ""
+    return [
+        f"A value has {exchange.terms} terms, along {axes}. A receiver {made[exchange.operator]}"
+        f" in the order of their coordinates{how}."
+    ]
+
+
+def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
+    """Return lines on a plan of two exchanges: what parts are, and what follows what."""
+    parts = plan.steps[0].ends.after
+    shape = " x ".join(map(str, parts.local_shape(plan.reshard.shape)))
+    return [
+        f"A target shard has {ends.target.replicas} replicas, too large for each to reduce all of"
+        f" it: each reduces a part, {parts}, of {shape}, and then copies the others' parts.",
+    ]
 
 
 def senders(exchange: Exchange) -> list[str]:

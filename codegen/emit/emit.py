@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.base import Table
-from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
-from shardwright.codegen.emit.choice import checked, executed_by
+from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, MULTIPLYING
+from shardwright.codegen.emit.choice import check_reshards_own, checked, executed_by
 from shardwright.codegen.emit.choice import plan as plan_of
+from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul, emit_matmul
 from shardwright.codegen.emit.modules import Part, parts
+from shardwright.codegen.emit.package import BundlePackage
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.verdict import page_lines
@@ -19,8 +22,12 @@ from shardwright.codegen.emit.write import write_bundles
 from shardwright.codegen.planner import STRATEGIES
 from shardwright.codegen.show.review import review_page
 from shardwright.codegen.show.svg import svg
-from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.collective_ids import bundle_id
+from shardwright.codegen.spec.description import BUNDLE_IDS, Description, read_id
+from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
+from shardwright.ir.matmul import Matmul
+from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
@@ -28,8 +35,8 @@ from shardwright.ir.reshard import Reshard
 @dataclass(frozen=True)
 class Bundle:
     """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it is;
-    `topology` and `memory_limit` are what it was chosen by. `gradient` and `single_file`: as in a
-    description."""
+    `topology` and `memory_limit` are what it was chosen by. `gradient`, `single_file` and
+    `collective_id`: as in a description."""
 
     plan: Plan
     backends: tuple[str, ...]
@@ -38,6 +45,7 @@ class Bundle:
     memory_limit: int | None = None
     gradient: bool = False
     single_file: bool = False
+    collective_id: int | None = None
 
     def description(self, name: str) -> Description:
         """Return all that it takes to emit this bundle again under a name."""
@@ -49,15 +57,17 @@ class Bundle:
             *chosen_by,
             gradient=self.gradient,
             single_file=self.single_file,
+            collective_id=self.collective_id,
         )
 
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name; the same for the same plan."""
-        command = self.description(name).command()
-        modules = self.modules(command)
+        description = self.description(name)
+        command = description.command()
+        modules = self.modules(description)
         own = {f"{backend}.py" for backend in self.backends}
         backward = tuple(part.file for part in modules if part.file not in own)
-        support = bool(support_files(self.description(name).supported))
+        support = bool(support_files(description.supported))
         return {
             **{part.file: part.text for part in modules},
             "README.md": review_page(
@@ -68,7 +78,7 @@ class Bundle:
                 backward=backward,
                 takes=page_lines(self.plan, self.backends),
             ),
-            "__init__.py": render("common/package.py.jinja", _Package(support)),
+            "__init__.py": render("common/package.py.jinja", BundlePackage("reshard", support)),
             "plan.json": self.plan.to_json(),
             "reshard.svg": svg(self.plan),
         }
@@ -78,13 +88,20 @@ class Bundle:
         tables = (registry.backend(backend).review(self.plan) for backend in self.backends)
         return tuple(table for table in tables if table is not None)
 
-    def modules(self, command: str) -> tuple[Part, ...]:
-        """Return the modules of every backend, each with its backward where it has one."""
+    def modules(self, description: Description) -> tuple[Part, ...]:
+        """Return the modules of every backend, each with its backward where it has one, as those of
+        this bundle under the name in its description."""
+        command = description.command()
         return tuple(
             part
             for backend in self.backends
             for part in parts(
-                self.plan, backend, command, gradient=self.gradient, single_file=self.single_file
+                self.plan,
+                backend,
+                command,
+                gradient=self.gradient,
+                single_file=self.single_file,
+                collective_id=_collective_id(description, backend),
             )
         )
 
@@ -100,15 +117,76 @@ class Bundle:
         )
 
 
-@dataclass(frozen=True)
-class _Package:
-    """What the template of a bundle's `__init__.py` prints; `support`: whether modules need the
-    support modules beside the folder."""
-
-    support: bool
+def _collective_id(description: Description, backend: str) -> int:
+    """Return the collective id of a backend's module, 0 where its kernels do not meet by one."""
+    return bundle_id(description) if registry.contract(backend).collective else 0
 
 
+@overload
 def emit(
+    what: Plan | Reshard,
+    backends: tuple[str, ...] | None = None,
+    strategy: str = "auto",
+    topology: str | None = None,
+    memory_limit: int | None = None,
+    *,
+    gradient: bool = False,
+    single_file: bool = False,
+    collective_id: int | None = None,
+) -> Bundle: ...
+@overload
+def emit(
+    what: Matmul | MatmulPlan,
+    backends: tuple[str, ...] | None = None,
+    *,
+    topology: str | None = None,
+    loop: str | None = None,
+    gradient: bool = False,
+    single_file: bool = False,
+) -> MatmulBundle: ...
+def emit(
+    what: Plan | Reshard | Matmul | MatmulPlan,
+    backends: tuple[str, ...] | None = None,
+    strategy: str = "auto",
+    topology: str | None = None,
+    memory_limit: int | None = None,
+    *,
+    loop: str | None = None,
+    gradient: bool = False,
+    single_file: bool = False,
+    collective_id: int | None = None,
+) -> Bundle | MatmulBundle:
+    """Return the bundle of a reshard, of a matmul, or of a plan of one.
+
+    `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`. `gradient`: with the
+    reverse reshard beside each module that needs to be asked for it, which otherwise raises for a
+    tensor that requires a gradient. `single_file`: with support modules in each module that has
+    any, so that it can be copied alone. `loop`: see `plan`. `collective_id`: an even number that
+    no other kernel of a program on TPUs has; its derivative has the next one.
+
+    Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
+    what it is chosen by are for a reshard, of which only strategies count that every backend
+    executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
+    """
+    if isinstance(what, Matmul | MatmulPlan):
+        check_reshards_own(strategy, memory_limit, collective_id)
+        names = MULTIPLYING if backends is None else backends
+        return emit_matmul(what, names, topology, loop, gradient=gradient, single_file=single_file)
+    if loop is not None:
+        raise InputError("loops are of matmuls", argument="loop", got=loop, expected="a Matmul")
+    return _emitted_reshard(
+        what,
+        DEFAULT_BACKENDS if backends is None else backends,
+        strategy,
+        topology,
+        memory_limit,
+        gradient=gradient,
+        single_file=single_file,
+        collective_id=collective_id,
+    )
+
+
+def _emitted_reshard(
     what: Plan | Reshard,
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
     strategy: str = "auto",
@@ -117,22 +195,13 @@ def emit(
     *,
     gradient: bool = False,
     single_file: bool = False,
+    collective_id: int | None = None,
 ) -> Bundle:
-    """Return the bundle of a reshard, or of a plan of it.
-
-    `gradient`: with the reverse reshard beside each module that needs to be asked for it, which
-    otherwise raises for a tensor that requires a gradient. `single_file`: with support modules in
-    each module that has any, so that it can be copied alone.
-
-    Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
-    what it is chosen by are for a reshard, of which only strategies count that every backend
-    executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
-    """
+    """Return the bundle of a reshard, or of a plan of it."""
     backends = checked(backends)
     reshard = what.reshard if isinstance(what, Plan) else what
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
-    check_reduces(reshard, backends)
-    check_executed("auto" if isinstance(what, Plan) else strategy, backends)
+    check_executed("auto" if isinstance(what, Plan) else strategy, backends, reshard)
     if isinstance(what, Plan):
         plan = what
         if plan.prediction is not None:
@@ -145,12 +214,20 @@ def emit(
         )
     for backend in backends:
         registry.backend(backend).refuse(plan)
-    return Bundle(plan, backends, strategy, topology, memory_limit, gradient, single_file)
+    read_id(collective_id, BUNDLE_IDS)
+    chosen_by = strategy, topology, memory_limit
+    return Bundle(plan, backends, *chosen_by, gradient, single_file, collective_id)
 
 
-def emit_described(description: Description) -> Bundle:
+@overload
+def emit_described(description: Description) -> Bundle: ...
+@overload
+def emit_described(description: MatmulDescription) -> MatmulBundle: ...
+def emit_described(description: Operation) -> Bundle | MatmulBundle:
     """Return the bundle of a description."""
-    return emit(
+    if isinstance(description, MatmulDescription):
+        return emit_described_matmul(description)
+    return _emitted_reshard(
         description.reshard(),
         description.backends,
         description.strategy,
@@ -158,43 +235,43 @@ def emit_described(description: Description) -> Bundle:
         description.memory_limit,
         gradient=description.gradient,
         single_file=description.single_file,
+        collective_id=description.collective_id,
     )
 
 
-def executing(strategy: str) -> tuple[str, ...]:
-    """Return the backends that execute more than direct plans and execute this strategy."""
+def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
+    """Return the backends that reduce terms by this strategy; where there are none to reduce, those
+    that execute more than direct plans and execute this strategy."""
     return tuple(
         each.name
         for each in registry.every()
-        if strategy in each.executes and each.executes != ("direct",)
+        if (
+            strategy in each.reduces
+            if reshard.adds
+            else strategy in each.executes and each.executes != ("direct",)
+        )
     )
 
 
-def check_executed(strategy: str, backends: tuple[str, ...]) -> tuple[str, ...]:
+def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
     """Return what `auto` may choose from. Raise InputError for a strategy that a backend does not
-    execute."""
-    known = executed_by(backends)
+    execute, and for terms that backends reduce by different ones."""
+    known = executed_by(backends, reshard)
     if strategy in STRATEGIES[1:] and strategy not in known:
-        lacking = ", ".join(b for b in backends if strategy not in executed_by([b]))
+        lacking = ", ".join(b for b in backends if strategy not in executed_by([b], reshard))
+        named = ",".join(executing(strategy, reshard))
         raise InputError(
             "every backend must execute the strategy",
             argument="strategy",
             got=f"{strategy} for {lacking}",
-            expected=f"{one_of(('auto', *known))}, or --backends {','.join(executing(strategy))}",
+            expected=f"{one_of(('auto', *known))}, or --backends {named}",
+        )
+    if not known:
+        ways = (f"{name} ({', '.join(registry.backend(name).reduces)})" for name in backends)
+        raise InputError(
+            "the modules of a bundle are of one plan, and backends reduce terms in other ways",
+            argument="backends",
+            got=", ".join(ways),
+            expected="a bundle for each",
         )
     return known
-
-
-def check_reduces(reshard: Reshard, backends: tuple[str, ...]) -> None:
-    """Raise InputError where there are terms on a side and a backend does not take them."""
-    lacking = [name for name in backends if not registry.backend(name).reduces]
-    sides = ("source", reshard.source, "reduce"), ("target", reshard.target, "make")
-    for argument, side, verb in sides:
-        if side.unreduced and lacking:
-            reducing = " and ".join(each.name for each in registry.every() if each.reduces)
-            raise InputError(
-                f"{' and '.join(lacking)} cannot {verb} terms",
-                argument=argument,
-                got=str(side),
-                expected=f"a {argument} without unreduced axes, or no backend but {reducing}",
-            )

@@ -82,8 +82,8 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
     return (
         _shard("source", source),
         _shard("target", target),
-        _box("source", source),
-        _box("target", target),
+        box_function("source", source),
+        box_function("target", target),
         _range("source", source, "a"),
         _tile(exchange),
         _peers("senders", target, source, "source shards that meet a target shard"),
@@ -96,7 +96,7 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
 
 def box_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
     """Return what a device holds on either side, for modules whose plan is no exchange."""
-    return _box("source", exchange.source), _box("target", exchange.target)
+    return box_function("source", exchange.source), box_function("target", exchange.target)
 
 
 def _function(
@@ -142,16 +142,22 @@ def _shard(side: str, layout: Layout) -> IndexFunction:
     return _function(f"{side}_shard", (position,), doc, lambda body: layout.index(position))
 
 
-def _box(side: str, layout: Layout) -> IndexFunction:
+def box_function(side: str, layout: Layout) -> IndexFunction:
+    """Return what a device holds on one side."""
     position = _position(layout)
 
     def derive(body: FunctionBody) -> tuple[Value, ...]:
         ends: list[Value] = []
-        for axis, dim in enumerate(layout.dims):
-            ends += dim.interval(dim.index(position), body.named(axis))
+        for place, dim in enumerate(layout.dims):
+            axis = place - layout.hidden
+            let = body.named(axis) if axis >= 0 else body.named(place, "term_")
+            ends += dim.interval(dim.index(position), let)
         return tuple(ends)
 
-    doc = f"Tensor range (low, high), per dimension, of the {side} shard at a position."
+    what = "Tensor range (low, high), per dimension,"
+    if layout.hidden:
+        what = "Ranges (low, high) of terms, then of the tensor,"
+    doc = f"{what} of the {side} shard at a position."
     return _function(f"{side}_box", (position,), doc, derive)
 
 

@@ -41,13 +41,15 @@ def parts(
     *,
     gradient: bool = False,
     single_file: bool = False,
+    collective_id: int = 0,
 ) -> tuple[Part, ...]:
     """Return the module of a backend and its backward, if it has one; `command` emits both.
 
     `like`: the modules of another plan whose forms to take, where the backend has several.
-    `gradient`, `single_file`: as in a description.
+    `gradient`, `single_file`: as in a description. `collective_id`: that of the module; its
+    backward has the same but for the last bit.
     """
-    found = _rendered(plan, backend, command, like, gradient)
+    found = _rendered(plan, backend, command, like, gradient, collective_id)
     if not single_file:
         return found
     read = partial(support_text, (backend,))
@@ -55,20 +57,25 @@ def parts(
 
 
 def _rendered(
-    plan: Plan, backend: str, command: str, like: tuple[Part, ...], gradient: bool
+    plan: Plan,
+    backend: str,
+    command: str,
+    like: tuple[Part, ...],
+    gradient: bool,
+    collective_id: int,
 ) -> tuple[Part, ...]:
     forms = {part.file: part.plan for part in like}
     file = f"{backend}.py"
     renders = registry.backend(backend)
     back = backward_of(plan, backend, gradient=gradient)
     asked = Request(plan, command, forms.get(file), derivative=back is not None)
-    own = Part(file, plan, renders.render(asked))
+    own = Part(file, plan, renders.render(replace(asked, collective_id=collective_id)))
     if back is None:
         return (own,)
     file = backward_file(backend)
     by = f"{command}  # {file}, the backward"
     asked = Request(back, by, forms.get(file), backward=True, derivative=True)
-    return own, Part(file, back, renders.render(asked))
+    return own, Part(file, back, renders.render(replace(asked, collective_id=collective_id ^ 1)))
 
 
 def backward_file(backend: str) -> str:

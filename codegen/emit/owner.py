@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shardwright.codegen.spec.config import Config
-from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import SUPPORT, Manifest
+from shardwright.codegen.spec.matmul import Operation
 from shardwright.ir.errors import InputError
 
 NAMED = 8
@@ -29,7 +29,7 @@ def owner_path(root: Path, listed: Manifest) -> Path | None:
 
 
 def check_owner(
-    root: Path, before: Manifest, given: Sequence[Description | Group], config: Config | None
+    root: Path, before: Manifest, given: Sequence[Operation | Group], config: Config | None
 ) -> None:
     """Raise InputError for bundles that may not be written into a folder.
 

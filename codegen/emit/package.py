@@ -17,6 +17,15 @@ class RootPackage:
     folders: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True)
+class BundlePackage:
+    """What the template of a bundle's `__init__.py` prints; `what` it is of; `support`: whether
+    modules need the support modules beside the folder."""
+
+    what: str
+    support: bool
+
+
 def package_text(modules: Mapping[str, str]) -> str:
     """Return the text of the package, from the folder of every reshard and group by name."""
     return render("common/root.py.jinja", RootPackage(tuple(sorted(modules.items()))))

@@ -43,15 +43,18 @@ def support_text(backends: Iterable[str], name: str) -> str:
     return package_text(backends) if name == PACKAGE else text(name)
 
 
-def names(backend: str) -> tuple[str, ...]:
-    """Return the support modules that the modules of a backend use; none where it has none."""
-    return registry.backend(backend).support
+def names(backend: str, *, grouped: bool = False) -> tuple[str, ...]:
+    """Return the support modules that the modules of a backend use; `grouped`: those of groups
+    too."""
+    found = registry.backend(backend)
+    return tuple(sorted({*found.support, *(found.grouping.support if grouped else ())}))
 
 
 @cache
 def version(backend: str) -> str:
-    """Return what two versions of the support modules of a backend differ in."""
-    said = "".join(f"{name}\n{text(name)}" for name in sorted(names(backend)))
+    """Return what two versions of the support modules of a backend differ in, those of groups
+    too."""
+    said = "".join(f"{name}\n{text(name)}" for name in names(backend, grouped=True))
     return hashlib.sha256(said.encode()).hexdigest()[:SHOWN]
 
 
@@ -65,11 +68,11 @@ def package_text(backends: Iterable[str]) -> str:
     return render("common/support.py.jinja", _SupportPackage(tuple(versions(backends).items())))
 
 
-def support_files(backends: Iterable[str]) -> dict[str, str]:
+def support_files(backends: Iterable[str], *, grouped: bool = False) -> dict[str, str]:
     """Return the text of every file of the folder for the modules of these backends; none where
-    they use none."""
+    they use none. `grouped`: whether any are of groups."""
     used = versions(backends)
     if not used:
         return {}
-    modules = sorted({name for backend in used for name in names(backend)})
+    modules = sorted({name for backend in used for name in names(backend, grouped=grouped)})
     return {f"{name}.py": support_text(used, name) for name in (PACKAGE, *modules)}

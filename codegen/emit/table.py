@@ -13,7 +13,8 @@ from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
-from shardwright.ir.plan import DirectPlan
+from shardwright.ir.plan import DirectPlan, SteppedPlan
+from shardwright.ir.steps import MoveStep
 from shardwright.ir.transfers import Transfers
 
 LONGEST = 28
@@ -48,6 +49,27 @@ def transfer_table(plan: DirectPlan) -> list[str]:
         said = "What comes from a device is what its range before shares with the receiver's after."
         return ["", *along[:1], said, "", *rows]
     return ["", *_Table({}, {}, exchange).beside(brief)]
+
+
+def part_table(plan: SteppedPlan, ends: Exchange) -> list[str]:
+    """Return a line for each device of a plan of two exchanges: what it has before, which part it
+    reduces, what it has after; none where there are more devices."""
+    if ends.ranks.size > TABLE_DEVICES:
+        return []
+    parts = next(step.exchange for step in plan.steps[1:] if isinstance(step, MoveStep))
+    dims = [
+        axis
+        for axis, dim in enumerate(parts.dims[parts.source.hidden :])
+        if max(dim.source.parts, dim.target.parts) > 1
+    ]
+    columns = [held(each, dims) for each in (ends.source, parts.source, ends.target)]
+    rows: list[Row] = [("device", "before", "part", "after")]
+    rows += [(f"{d}", *(c.get(d, "-") for c in columns)) for d in ends.ranks.tolist()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        INDENT + "  ".join(f"{t:<{w}}" for t, w in zip(row, widths, strict=True)) for row in rows
+    )
+    return ["", f"{along_text(dims)}:", "", *(line.rstrip() for line in lines)]
 
 
 def _fit(rows: list[str]) -> bool:
@@ -111,13 +133,29 @@ def cut_dims(exchange: Exchange) -> list[int]:
 
 def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
     """Return what every device receives from whom; `brief`: from whom only."""
-    received: dict[int, list[str]] = defaultdict(list)
+    if brief:
+        senders: dict[int, list[str]] = defaultdict(list)
+        for sender, receiver in zip(moved.sender, moved.receiver, strict=True):
+            if sender != receiver:
+                senders[int(receiver)].append(f"{sender}")
+        return {device: f"from {', '.join(told)}" for device, told in senders.items()}
+    return {
+        device: ", ".join(f"{box} from {who}".replace(" ", KEPT) for box, who in boxes)
+        for device, boxes in by_box(moved, dims).items()
+    }
+
+
+def by_box(moved: Transfers, dims: list[int]) -> dict[int, list[tuple[str, str]]]:
+    """Return the boxes that every device receives, each with whom it comes from: with all that
+    send a term of it, where terms are reduced."""
+    found: dict[int, dict[str, list[str]]] = defaultdict(dict)
     for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
         if sender != receiver:
-            told = f"{sender}" if brief else f"{box_along(box, dims)} from {sender}"
-            received[int(receiver)].append(told.replace(" ", KEPT))
-    start = "from " if brief else ""
-    return {device: start + ", ".join(told) for device, told in received.items()}
+            found[int(receiver)].setdefault(box_along(box, dims), []).append(f"{sender}")
+    return {
+        device: [(box, ", ".join(senders)) for box, senders in boxes.items()]
+        for device, boxes in found.items()
+    }
 
 
 @dataclass(frozen=True)

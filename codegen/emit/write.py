@@ -17,7 +17,6 @@ from shardwright.codegen.emit.package import PACKAGE_FILE, is_package, package_t
 from shardwright.codegen.emit.support import support_files, versions
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.config import Config
-from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import (
     SUPPORT,
@@ -28,12 +27,13 @@ from shardwright.codegen.spec.manifest import (
     read_manifest,
     sha256,
 )
+from shardwright.codegen.spec.matmul import Operation
 from shardwright.ir.errors import InputError
 
 
 def write_bundles(
     root: Path,
-    bundles: Iterable[tuple[Description, Mapping[str, str]]],
+    bundles: Iterable[tuple[Operation, Mapping[str, str]]],
     groups: Iterable[tuple[Group, Mapping[str, str]]] = (),
     config: Config | None = None,
     folders: Mapping[str, str] | None = None,
@@ -79,13 +79,13 @@ def _locked(root: Path) -> Iterator[None]:
 
 def _write(
     root: Path,
-    bundles: tuple[tuple[Description, Mapping[str, str]], ...],
+    bundles: tuple[tuple[Operation, Mapping[str, str]], ...],
     groups: tuple[tuple[Group, Mapping[str, str]], ...],
     config: Config | None,
     shared: Mapping[str, str] | None,
 ) -> tuple[Path, ...]:
     before = read_manifest(root)
-    given: list[Description | Group] = [each for each, _ in bundles]
+    given: list[Operation | Group] = [each for each, _ in bundles]
     given += [each for each, _ in groups]
     check_owner(root, before, given, config)
     folders = {description.name: files for description, files in bundles}
@@ -102,7 +102,7 @@ def _write(
         _check_case(name, after)
     _check_versions(before, after, set(folders))
     used = after.supported()
-    support = support_files(used)
+    support = support_files(used, grouped=bool(after.groups))
     package = package_text(after.modules())
     support_entry = SupportEntry.of(versions(used), support)
     after = replace(after, support=support_entry, package=((PACKAGE_FILE, sha256(package)),))
@@ -129,7 +129,7 @@ def _write(
 
 
 def _entry(
-    description: Description,
+    description: Operation,
     files: Mapping[str, str],
     shared: Mapping[str, str] | None,
     before: Manifest,

@@ -69,6 +69,11 @@ class Switch:
         return np.full(device.shape, self.bandwidth)
 
     @property
+    def fastest(self) -> float:
+        """The most bytes a second of one transfer."""
+        return self.bandwidth
+
+    @property
     def least_latency(self) -> float:
         """Of any link."""
         return self.latency
@@ -151,6 +156,11 @@ class Hierarchical:
     def ingest_of(self, device: Integers) -> Floats:
         """Return the most bytes a second that reach each device."""
         return np.full(device.shape, self.bandwidth)
+
+    @property
+    def fastest(self) -> float:
+        """The most bytes a second of one transfer."""
+        return self.bandwidth
 
     @property
     def least_latency(self) -> float:

@@ -78,12 +78,25 @@ class Torus:
         return np.maximum(rates, self.bandwidth)
 
     @property
+    def fastest(self) -> float:
+        """The most bytes a second of one transfer, which ends along one axis: over one link, or
+        over two where it goes half around."""
+        each = (
+            self._bandwidth(axis) * (2 if self._halves(axis) else 1)
+            for axis, size in enumerate(self.dims)
+            if size > 1
+        )
+        return max(each, default=self.bandwidth)
+
+    @property
     def least_latency(self) -> float:
         """Of any message: one that goes half around an axis goes both ways, half of it each."""
-        halved = any(
-            wraps and size % 2 == 0 for size, wraps in zip(self.dims, self.wrap, strict=True)
-        )
+        halved = any(map(self._halves, range(len(self.dims))))
         return self.latency / 2 if halved else self.latency
+
+    def _halves(self, axis: int) -> bool:
+        """Return whether half around an axis is as long both ways."""
+        return self.wrap[axis] and self.dims[axis] % 2 == 0
 
     def coordinates(self, device: Integers) -> Integers:
         """Return the coordinates in the grid."""

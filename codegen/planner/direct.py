@@ -1,18 +1,23 @@
-"""The direct plan: one exchange in which every device receives exactly what it lacks, once."""
+"""The direct plan: one exchange in which every device receives exactly what it lacks, once.
+
+Of values that is the least possible. Of terms that are reduced it is so where every value ends up
+on one device; what has replicas is reduced by each of them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from shardwright.codegen.planner.basis.traffic import traffic_of
 from shardwright.codegen.planner.holders import Loads, choose_rule
 from shardwright.codegen.planner.memory import check_limit, held_at_once
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.dtypes import DTYPES
-from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import HolderRule
 from shardwright.ir.plan import DirectPlan, Prediction, Traffic
 from shardwright.ir.reshard import Reshard
+from shardwright.ir.steps import ExchangeStep
 
 
 def plan_direct(
@@ -23,24 +28,16 @@ def plan_direct(
     memory_limit: int | None = None,
 ) -> DirectPlan:
     """Return the exchange of a reshard; `rule` overrides the choice of holders, `network` prices
-    it.
-
-    Raises InputError where the target lacks an unreduced axis of the source: an exchange moves
-    values, it does not add them.
-    """
-    if reshard.adds:
-        raise InputError(
-            "an exchange moves values and cannot reduce terms",
-            argument="source",
-            got=str(reshard.source),
-            expected="the same unreduced axes in the target, or strategy basis",
-        )
+    it. Where terms are reduced, every receiver gets all of what it reduces."""
     if memory_limit is not None:
         check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)
     chosen = rule or choose_rule(loads)
-    traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
     exchange = replace(loads.exchange, rule=chosen)
+    if reshard.adds:
+        traffic = traffic_of(reshard, (ExchangeStep(exchange),))
+    else:
+        traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
     prediction = None
     if network is not None:
         seconds = network.seconds(network.total(flows(exchange, DTYPES[reshard.dtype])))

@@ -9,6 +9,7 @@ from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner.basis.plan import plan_basis
 from shardwright.codegen.planner.direct import plan_direct
 from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.reduce import plan_reduced
 from shardwright.ir.errors import InputError, check_type, unknown, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
@@ -26,13 +27,15 @@ def plan(
     memory_limit: int | None = None,
     among: tuple[str, ...] = STRATEGIES[1:],
     price: Callable[[Plan], float] | None = None,
+    in_two: bool = True,
 ) -> Plan:
     """Return the plan of a reshard.
 
     `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
     file, or a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold
     at once. `among`: what `auto` chooses from; `price`: the seconds by which, of a plan as it is
-    emitted; those of its prediction by default. Raises InputError for an unknown strategy or one
+    emitted; those of its prediction by default. `in_two`: whether terms may be reduced in two
+    exchanges. Raises InputError for an unknown strategy or one
     that cannot do it, a topology that lacks devices, and a limit below what source and target take
     together.
     """
@@ -49,6 +52,10 @@ def plan(
         raise unknown("no such strategy", str(strategy), STRATEGIES, "strategy")
     network = None if topology is None else network_of(reshard, topology)
     if strategy == "direct" or (strategy == "auto" and among == ("direct",)):
+        if reshard.adds:
+            known = network or default_network(reshard)
+            is_priced = network is not None
+            return plan_reduced(reshard, known, memory_limit, is_priced=is_priced, in_two=in_two)
         return plan_direct(reshard, network=network, memory_limit=memory_limit)
     if strategy == "basis":
         return plan_basis(reshard, network or default_network(reshard), memory_limit)

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.codegen.planner.network.hlo import COLLECTIVES, ends, received_of
 
@@ -101,9 +101,17 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
     dtype = f"uint{8 * reshard.itemsize}"
     source, target = map(to_named_sharding, (reshard.source, reshard.target))
     operand = jax.ShapeDtypeStruct(reshard.shape, dtype, sharding=source)
+    return xla_collectives(operand, target)
+
+
+def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
+    """Return what XLA makes of the reshard of a `jax.ShapeDtypeStruct` with a NamedSharding to
+    another that lists the same devices, on this process's devices."""
+    import jax
+
     program = jax.jit(lambda x: x, out_shardings=target).lower(operand).compile()
-    devices = reshard.source.mesh.size
     hlo = program.as_text()
+    devices = target.mesh.size
     totals, names_found = received(hlo, devices)
     memory = program.memory_analysis()
     peak = sum(getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "temp"))

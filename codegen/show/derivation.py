@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 
 from shardwright.codegen.emit.docstring import senders, title, traffic_lines
-from shardwright.codegen.planner import plan as plan_of
+from shardwright.codegen.planner.direct import plan_direct
 from shardwright.codegen.show.formulas import LayoutMap, layout_map
 from shardwright.codegen.show.maps import ReshardMaps, shared_refs
 from shardwright.codegen.show.notation import text
@@ -13,7 +13,7 @@ from shardwright.codegen.show.proof import prove_roundtrip
 from shardwright.codegen.show.symbols import OTHER_TARGET, SOURCE
 from shardwright.codegen.show.tiles import tile_sections
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.plan import DirectPlan, direct_of
+from shardwright.ir.plan import DirectPlan
 from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
@@ -28,7 +28,7 @@ def derivation(reshard: Reshard) -> str:
     Layout maps and their inverses, the map from source to target shards, the ranges of a tile for
     fixed devices, peers, period and divisors, who sends, and the bytes beside their bounds.
     """
-    plan = direct_of(plan_of(reshard))
+    plan = plan_direct(reshard)
     return "\n".join([title(plan), *derivation_lines(plan)])
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from shardwright.codegen.emit.docstring import box_text
-from shardwright.codegen.emit.table import box_along, held
+from shardwright.codegen.emit.table import by_box, held
 from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, direct_of
 
 Row = tuple[str, ...]
@@ -25,19 +25,18 @@ def device_rows(plan: DirectPlan, dims: list[int]) -> tuple[tuple[Row, ...], int
     holds before and after, what it receives from whom, and bytes. Ranges are along `dims`."""
     exchange, moved = plan.exchange, plan.transfers()
     before, after = held(exchange.source, dims), held(exchange.target, dims)
-    pieces: dict[int, list[str]] = defaultdict(list)
+    boxes = by_box(moved, dims)
     elements: dict[int, int] = defaultdict(int)
-    columns = moved.sender.tolist(), moved.receiver.tolist(), moved.tensor, moved.elements.tolist()
-    for sender, receiver, box, count in zip(*columns, strict=True):
+    columns = moved.sender.tolist(), moved.receiver.tolist(), moved.elements.tolist()
+    for sender, receiver, count in zip(*columns, strict=True):
         if sender != receiver:
-            pieces[receiver].append(f"{box_along(box, dims)} from {sender}")
             elements[receiver] += count
     rows = tuple(
         (
             str(device),
             before.get(device, "-"),
             after.get(device, "-"),
-            _listed(pieces[device]),
+            _listed([f"{box} from {senders}" for box, senders in boxes.get(device, ())]),
             f"{elements[device] * plan.reshard.itemsize:,}",
         )
         for device in exchange.ranks.tolist()[:LISTED_DEVICES]

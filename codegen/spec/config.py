@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from shardwright.codegen.spec.description import SHARED, Description, describe, read_mesh
-from shardwright.codegen.spec.group import Group, check_devices, group_name
+from shardwright.codegen.spec.collective import SHARED as SHARED_BY_COLLECTIVES
+from shardwright.codegen.spec.collective import describe_collective
+from shardwright.codegen.spec.collective_ids import allocated
+from shardwright.codegen.spec.description import SHARED, Description, describe, read_id, read_mesh
+from shardwright.codegen.spec.group import GROUP_IDS, Group, check_devices, group_name
 from shardwright.codegen.spec.include import ConfigFile, config_files
+from shardwright.codegen.spec.matmul import SHARED as SHARED_BY_MATMULS
+from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_matmul
 from shardwright.codegen.spec.toml_tables import Table
 from shardwright.ir.errors import InputError, one_of, unknown
 
@@ -24,22 +29,26 @@ FILE = "shardwright.toml"
 OUT = "generated"
 """The folder of bundles where a file says nothing of it."""
 
-_GROUP = ("name", "tensors", *SHARED)
+AnOperation = TypeVar("AnOperation", Description, MatmulDescription)
+
+_GROUP = ("name", "tensors", *SHARED, "collective_id")
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The tables that say an operation: its own, then those that it takes other keys from."""
+    """The tables that say an operation: its own, then those that it takes other keys from, of
+    which `shared` are the ones that it takes."""
 
     tables: tuple[Table, ...]
+    shared: tuple[str, ...] = SHARED
 
     def fields(self) -> dict[str, Any]:
         """Return what the tables say, all of the first and what others may have in common."""
         own, *others = self.tables
         found: dict[str, Any] = {}
         for table in reversed(others):
-            found |= {key: value for key, value in _values(table).items() if key in SHARED}
+            found |= {key: value for key, value in _values(table).items() if key in self.shared}
         return found | _values(own)
 
     def located(self, error: InputError) -> InputError:
@@ -58,11 +67,12 @@ def _values(table: Table) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Config:
-    """The reshards and groups of one folder of bundles, `out`, and the tables that say each.
+    """The reshards, matmuls and groups of one folder of bundles, `out`, and the tables that say
+    each.
 
     `path` is the file, `root` its document; a manifest is read as a config that has no tables.
-    `folders`: the folder of each reshard, by name, of those that are not in one of their own name:
-    reshards that differ in name alone share the bundle of the first.
+    `folders`: the folder of each operation, by name, of those that are not in one of their own
+    name: operations that differ in name alone share the bundle of the first.
     """
 
     path: Path
@@ -72,9 +82,15 @@ class Config:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     root: Table | None = None
     folders: Mapping[str, str] = field(default_factory=dict)
+    matmuls: tuple[MatmulDescription, ...] = ()
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What there is a bundle of: the reshards, then the matmuls."""
+        return (*self.reshards, *self.matmuls)
 
     def folder(self, name: str) -> str:
-        """Return the name of the folder of a reshard or a group."""
+        """Return the name of the folder of an operation or a group."""
         return self.folders.get(name, name)
 
     def modules(self) -> dict[str, str]:
@@ -82,8 +98,8 @@ class Config:
         return {name: self.folder(name) for name in self.names()}
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the reshards, then of the groups."""
-        return (*(each.name for each in self.reshards), *(each.name for each in self.groups))
+        """Return the names of the reshards, of the matmuls, then of the groups."""
+        return (*(each.name for each in self.operations), *(each.name for each in self.groups))
 
     def select(self, names: Iterable[str], argument: str | None = None) -> Config:
         """Return the config of some of the names, groups with their members. Raises InputError,
@@ -97,7 +113,8 @@ class Config:
         groups = tuple(each for each in self.groups if each.name in wanted)
         wanted |= {member for group in groups for member in group.members}
         kept = tuple(each for each in self.reshards if each.name in wanted)
-        return replace(self, reshards=kept, groups=groups)
+        matmuls = tuple(each for each in self.matmuls if each.name in wanted)
+        return replace(self, reshards=kept, groups=groups, matmuls=matmuls)
 
     def located(self, error: InputError, name: str | None = None) -> InputError:
         """Return an error about a key of an operation, or of the file, with where it is said."""
@@ -105,7 +122,9 @@ class Config:
             return error if self.root is None else self.root.located(error)
         if name in self.origins:
             return self.origins[name].located(error)
-        kind = "group" if name in (each.name for each in self.groups) else "reshard"
+        kinds = (("group", self.groups), ("matmul", self.matmuls))
+        found = (kind for kind, listed in kinds for each in listed if each.name == name)
+        kind = next(found, "reshard")
         return error.named(f"{self.path}, {kind} {name!r}, {error.argument}")
 
 
@@ -132,27 +151,35 @@ def read_config(path: str | Path) -> Config:
     files = config_files(Path(path))
     meshes = _meshes(files)
     reshards: list[_Said] = [each for file in files for each in _reshards(file, meshes)]
+    matmuls = [each for file in files for each in _matmuls(file, meshes)]
     groups: list[tuple[Group, Origin]] = []
     for file in files:
         for table in file.root.many("group", "group"):
             group, tensors = _grouped(table, file, meshes)
             reshards += tensors
             groups.append((group, Origin((table,))))
-    if not reshards:
+    if not reshards and not matmuls:
         raise InputError("describes no reshard", argument=str(path), expected="[[reshard]] tables")
-    origins = _origins([*reshards, *groups])
+    origins = _origins([*reshards, *matmuls, *groups])
     named = {description.name: description for description, _ in reshards}
     for group, _ in groups:
         _check_members(group, named, origins)
-    listed = tuple(group for group, _ in groups)
+    products = tuple(description for description, _ in matmuls)
+    folders = shared((*named.values(), *products))
+    try:
+        named, listed = allocated(named, [group for group, _ in groups], folders)
+    except InputError as error:
+        raise origins[str(error.where[0])].located(error) from None
     root, found = files[-1].root, tuple(named.values())
-    return Config(Path(path), _out(root), found, listed, origins, root, shared(found))
+    return Config(Path(path), _out(root), found, listed, origins, root, folders, products)
 
 
-def shared(reshards: Iterable[Description]) -> dict[str, str]:
-    """Return the folders of reshards that are as one before them but for the name: its name."""
-    firsts: dict[Description, str] = {}
-    folders = {each.name: firsts.setdefault(replace(each, name=""), each.name) for each in reshards}
+def shared(operations: Iterable[Operation]) -> dict[str, str]:
+    """Return the folders of operations that are as one before them but for the name: its name."""
+    firsts: dict[Operation, str] = {}
+    folders = {
+        each.name: firsts.setdefault(replace(each, name=""), each.name) for each in operations
+    }
     return {name: folder for name, folder in folders.items() if name != folder}
 
 
@@ -192,15 +219,34 @@ def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
 
 
 def _reshards(file: ConfigFile, meshes: Mapping[str, str]) -> Iterator[_Said]:
+    """Yield the reshards of a file, then its collectives, which are reshards too."""
     for table in file.root.many("reshard", "reshard"):
         origin = Origin((table, *file.defaults))
         yield _described(origin, origin.fields(), meshes), origin
+    for table in file.root.many("collective", "collective"):
+        origin = Origin((table, *file.defaults), SHARED_BY_COLLECTIVES)
+        yield _described(origin, origin.fields(), meshes, describe_collective), origin
 
 
-def _described(origin: Origin, given: dict[str, Any], meshes: Mapping[str, str]) -> Description:
+def _matmuls(
+    file: ConfigFile, meshes: Mapping[str, str]
+) -> Iterator[tuple[MatmulDescription, Origin]]:
+    """Yield the matmuls of a file; what its defaults say of backends is of reshards."""
+    for table in file.root.many("matmul", "matmul"):
+        shared_keys = tuple(key for key in SHARED_BY_MATMULS if key != "backends")
+        origin = Origin((table, *file.defaults), shared_keys)
+        yield _described(origin, origin.fields(), meshes, describe_matmul), origin
+
+
+def _described(
+    origin: Origin,
+    given: dict[str, Any],
+    meshes: Mapping[str, str],
+    read: Callable[[Mapping[str, object]], AnOperation] = describe,  # type: ignore[assignment]
+) -> AnOperation:
     try:
         keys = (key for key in ("mesh", "target_mesh") if key in given)
-        return describe(given | {key: _mesh(key, given[key], meshes) for key in keys})
+        return read(given | {key: _mesh(key, given[key], meshes) for key in keys})
     except InputError as error:
         raise origin.located(error) from None
 
@@ -230,11 +276,12 @@ def _grouped(
         if not table.values.get("tensors"):
             expected = "one or more, or members: names of [[reshard]] tables"
             raise InputError("a group has tensors", argument="tensors", expected=expected)
+        first_id = read_id(table.values.get("collective_id"), GROUP_IDS)
     except InputError as error:
         raise table.located(error) from None
     tensors = table.many("tensors", "tensor")
     said = [_tensor(Origin((tensor, table, *file.defaults)), meshes) for tensor in tensors]
-    return Group(name, tuple(description.name for description, _ in said)), said
+    return Group(name, tuple(description.name for description, _ in said), first_id), said
 
 
 def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
@@ -247,7 +294,7 @@ def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
     return _described(origin, given, meshes), origin
 
 
-def _origins(said: Iterable[tuple[Description | Group, Origin]]) -> dict[str, Origin]:
+def _origins(said: Iterable[tuple[Operation | Group, Origin]]) -> dict[str, Origin]:
     """Return where each is said, by its name; InputError for two of one name."""
     found: dict[str, tuple[str, Origin]] = {}
     for one, origin in said:

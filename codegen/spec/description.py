@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
+from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, NAMES
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.mesh import Mesh
@@ -24,6 +24,10 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.text.parse import parse_mesh, parse_shape
 
 LONGEST_COMMAND = 2000
+
+BUNDLE_IDS = range(0, 7 * 2**12, 2)
+"""Collective ids of bundles; those after them are of groups. All are 16-bit signed numbers in the
+interpreter of TPU kernels."""
 
 # What modules import, themselves or by others: a folder of that name beside them would be taken in
 # its place. Nothing imports Python's own tests.
@@ -39,6 +43,7 @@ class Description:
     `strategy` is what was asked for ("auto" stays "auto"), not what was chosen. `topology` and
     `memory_limit` (bytes) are what it is chosen by. `gradient`: whether modules have derivatives,
     where a backend asks. `single_file`: whether each module has its support modules in it.
+    `collective_id`: that of kernels on TPUs; None for one that follows from the rest.
     """
 
     name: str
@@ -56,6 +61,7 @@ class Description:
     memory_limit: int | None = None
     gradient: bool = False
     single_file: bool = False
+    collective_id: int | None = None
 
     @staticmethod
     def of(
@@ -68,6 +74,7 @@ class Description:
         *,
         gradient: bool = False,
         single_file: bool = False,
+        collective_id: int | None = None,
     ) -> Description:
         """Return the description of a reshard; `describe` gives an equal one for any text of it."""
         source, target = reshard.source, reshard.target
@@ -81,17 +88,26 @@ class Description:
             target_mesh=None if target.mesh == source.mesh else str(target.mesh),
             source_split=reshard.source_split,
             target_split=reshard.target_split,
-            backends=backends,
+            backends=in_order(backends),
             strategy=strategy,
             topology=read_topology(topology),
             memory_limit=memory_limit,
             gradient=gradient,
             single_file=single_file,
+            collective_id=read_id(collective_id, BUNDLE_IDS),
         )
 
     def reshard(self) -> Reshard:
         """Return the reshard that is described."""
         return _reshard(self.to_dict())
+
+    @property
+    def moved(self) -> tuple[object, ...]:
+        """What the reshard is, as `moved_by` has it."""
+        return (
+            *(self.mesh, self.target_mesh, self.shape, self.dtype),
+            *(self.source, self.target, self.source_split, self.target_split),
+        )
 
     @property
     def supported(self) -> tuple[str, ...]:
@@ -110,7 +126,7 @@ class Description:
 
     def lines(self) -> tuple[str, ...]:
         """Return the fields as TOML has them, a line each."""
-        return tuple(f"{key} = {_toml(value)}" for key, value in self.to_dict().items())
+        return tuple(f"{key} = {toml_value(value)}" for key, value in self.to_dict().items())
 
     def command(self, out: str = "generated") -> str:
         """Return the command line that emits this bundle again, quoted for a POSIX shell.
@@ -131,6 +147,7 @@ class Description:
         texts = {"mesh": _short(self.mesh), "target_mesh": target_mesh}
         texts |= {"shape": "x".join(map(str, self.shape)) or "()"}
         texts |= {"backends": ",".join(self.backends), "memory_limit": str(self.memory_limit)}
+        texts |= {"collective_id": str(self.collective_id)}
         fields = [*dataclasses.fields(self)[1:], dataclasses.fields(self)[0]]
         words: list[str] = []
         for field in fields:
@@ -142,8 +159,8 @@ class Description:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Description))
-SHARED = FIELDS[1:]
-"""What several reshards may have in common: all but the name."""
+SHARED = FIELDS[1:-1]
+"""What several reshards may have in common: all but the name and the collective id."""
 REQUIRED = ("mesh", "shape", "dtype", "source", "target")
 _TEXTS = ("source", "target", "dtype", "source_split", "target_split")
 
@@ -161,13 +178,24 @@ def describe(given: Mapping[str, object]) -> Description:
             raise InputError("missing", argument=key, expected=f"a value for {key}")
     return Description.of(
         _reshard(given),
-        check_name(_text("name", given["name"])),
-        _backends(given.get("backends", DEFAULT_BACKENDS)),
-        _text("strategy", given.get("strategy", "auto")),
+        check_name(read_text("name", given["name"])),
+        read_backends(given.get("backends", DEFAULT_BACKENDS)),
+        read_text("strategy", given.get("strategy", "auto")),
         read_topology(given.get("topology")),
         read_limit(given.get("memory_limit")),
-        gradient=_switch("gradient", given.get("gradient", False)),
-        single_file=_switch("single_file", given.get("single_file", False)),
+        gradient=read_switch("gradient", given.get("gradient", False)),
+        single_file=read_switch("single_file", given.get("single_file", False)),
+        collective_id=read_id(given.get("collective_id"), BUNDLE_IDS),
+    )
+
+
+def moved_by(reshard: Reshard) -> tuple[object, ...]:
+    """Return what a reshard is, in canonical texts."""
+    source, target = reshard.source, reshard.target
+    other = None if target.mesh == source.mesh else str(target.mesh)
+    return (
+        *(str(source.mesh), other, reshard.shape, reshard.dtype),
+        *(str(source), str(target), reshard.source_split, reshard.target_split),
     )
 
 
@@ -194,8 +222,8 @@ def _reshard(given: Mapping[str, object]) -> Reshard:
     mesh = read_mesh("mesh", given["mesh"])
     target_mesh = given.get("target_mesh")
     other = None if target_mesh is None else read_mesh("target_mesh", target_mesh)
-    texts = {key: _text(key, given[key]) for key in _TEXTS if key in given}
-    shape = _shape(given["shape"])
+    texts = {key: read_text(key, given[key]) for key in _TEXTS if key in given}
+    shape = read_shape(given["shape"])
     try:
         return Reshard(
             shape=shape,
@@ -221,10 +249,11 @@ def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
 
 def read_mesh(key: str, value: object) -> Mesh:
     """Return the mesh of a text; a mistake in it is said of the key."""
-    return parse_mesh(_text(key, value), key)
+    return parse_mesh(read_text(key, value), key)
 
 
-def _shape(value: object) -> tuple[int, ...]:
+def read_shape(value: object) -> tuple[int, ...]:
+    """Return a shape from a list or a text."""
     if isinstance(value, str):
         return parse_shape(value, "shape")
     if isinstance(value, list | tuple) and all(type(extent) is int for extent in value):
@@ -237,12 +266,12 @@ def _shape(value: object) -> tuple[int, ...]:
     )
 
 
-def _backends(value: object) -> tuple[str, ...]:
+def read_backends(value: object) -> tuple[str, ...]:
     """Return backends from a list or a text; whether they exist is for the emission to say."""
     if isinstance(value, str):
         return split_backends(value)
     if isinstance(value, list | tuple):
-        return tuple(_text("backends", name) for name in value)
+        return tuple(read_text("backends", name) for name in value)
     raise InputError(
         "backends are a list of names, or a text with commas",
         argument="backends",
@@ -256,11 +285,16 @@ def split_backends(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def in_order(backends: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of backends in the order of the registry, unknown ones last."""
+    return tuple(sorted(backends, key=lambda name: (*NAMES, name).index(name)))
+
+
 def read_topology(value: object) -> str | None:
     """Return the canonical text of a topology, so that a file's figures are in the description."""
     if value is None:
         return None
-    return str(topology_of(_text("topology", value)))
+    return str(topology_of(read_text("topology", value)))
 
 
 def read_limit(value: object) -> int | None:
@@ -278,19 +312,35 @@ def read_limit(value: object) -> int | None:
     )
 
 
-def _text(key: str, value: object) -> str:
+def read_id(value: object, among: range) -> int | None:
+    """Return a collective id as an integer or its text; one of some numbers."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
+        value = int(value)
+    if value is None or (type(value) is int and value in among):
+        return value
+    raise InputError(
+        "a collective id is one of those of its kind",
+        argument="collective_id",
+        got=value,
+        expected=f"a multiple of {among.step} from {among.start} to {among[-1]}",
+    )
+
+
+def read_text(key: str, value: object) -> str:
+    """Return a text; InputError for what is none."""
     if isinstance(value, str):
         return value
     raise InputError(f"{key} is a text", argument=key, got=value, expected="a text in quotes")
 
 
-def _switch(key: str, value: object) -> bool:
+def read_switch(key: str, value: object) -> bool:
+    """Return true or false; InputError for what is neither."""
     if isinstance(value, bool):
         return value
     raise InputError(f"{key} is true or false", argument=key, got=value, expected="true or false")
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
     """Return a value as TOML has it; texts with double quotes are in single ones."""
     if isinstance(value, str) and '"' in value and "'" not in value:
         return f"'{value}'"

@@ -10,24 +10,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.spec.description import check_name
+from shardwright.codegen.spec.description import BUNDLE_IDS, check_name, read_id
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.reshard import Reshard
+
+GROUP_IDS = range(BUNDLE_IDS.stop, 2**15, 8)
+"""Collective ids of groups: the first of each."""
+
+_KEYS = ("name", "members", "collective_id")
 
 
 @dataclass(frozen=True)
 class Group:
-    """The name of a group and those of the reshards that are its members, in its order."""
+    """The name of a group and those of the reshards that are its members, in its order.
+
+    `collective_id`: the first one of its kernels on TPUs; None for one that follows from what they
+    move.
+    """
 
     name: str
     members: tuple[str, ...]
+    collective_id: int | None = None
 
     @staticmethod
     def of(given: Mapping[str, object]) -> Group:
         """Return a group from the keys of its table. Raises InputError, which names the key."""
         for key in given:
-            if key not in ("name", "members"):
-                raise unknown("unknown key", key, ("name", "members"), key)
+            if key not in _KEYS:
+                raise unknown("unknown key", key, _KEYS, key)
         name, members = group_name(given), given.get("members")
         names = members if isinstance(members, list | tuple) else ()
         if not names or not all(isinstance(member, str) for member in names):
@@ -42,19 +52,22 @@ class Group:
             raise InputError(
                 "a member stands once in a group", argument="members", got=f"{twice} twice"
             )
-        return Group(name, tuple(names))
+        return Group(name, tuple(names), read_id(given.get("collective_id"), GROUP_IDS))
 
     def command(self, out: str = "generated") -> str:
         """Return the command line that emits the group and its members again."""
         return f"shardwright emit {out}/manifest.json --name {self.name} -o {out}"
 
     def lines(self) -> tuple[str, ...]:
-        """Return the members as TOML has them, a line each."""
-        return ("members = [", *(f'  "{member}",' for member in self.members), "]")
+        """Return the members as TOML has them, a line each, and the collective id that is said."""
+        members = ("members = [", *(f'  "{member}",' for member in self.members), "]")
+        said = () if self.collective_id is None else (f"collective_id = {self.collective_id}",)
+        return (*members, *said)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the group as JSON has it, without its name."""
-        return {"members": list(self.members)}
+        said = {} if self.collective_id is None else {"collective_id": self.collective_id}
+        return {"members": list(self.members), **said}
 
 
 def group_name(given: Mapping[str, object]) -> str:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.backends import registry
 from shardwright.codegen.spec.config import Config
-from shardwright.codegen.spec.description import Description, describe
+from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group, read_group
+from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_operation
 from shardwright.codegen.spec.toml_tables import read_text
 from shardwright.ir.errors import InputError
 
@@ -29,12 +29,12 @@ class Entry:
     """One bundle: what it was emitted from, the sha256 of each of its files, by file name, and
     the other names that it has."""
 
-    description: Description
+    description: Operation
     hashes: tuple[tuple[str, str], ...]
     also: tuple[str, ...] = ()
 
     @property
-    def what(self) -> Description:
+    def what(self) -> Operation:
         """What was emitted."""
         return self.description
 
@@ -44,7 +44,7 @@ class Entry:
         return (self.description.name, *self.also)
 
     @staticmethod
-    def of(description: Description, files: Mapping[str, str], also: Iterable[str] = ()) -> Entry:
+    def of(description: Operation, files: Mapping[str, str], also: Iterable[str] = ()) -> Entry:
         """Return the entry of a bundle with these texts."""
         hashes = tuple((name, sha256(files[name])) for name in sorted(files))
         return Entry(description, hashes, tuple(sorted(also)))
@@ -135,7 +135,11 @@ class Manifest:
     def members(self, group: Group) -> tuple[Description, ...]:
         """Return the descriptions of the members of a group, each with the member's name."""
         entries = ((name, self.entry(name)) for name in group.members)
-        return tuple(replace(found.description, name=name) for name, found in entries if found)
+        return tuple(
+            replace(found.description, name=name)
+            for name, found in entries
+            if found and isinstance(found.description, Description)
+        )
 
     def updated(self, entries: tuple[Entry, ...], groups: tuple[GroupEntry, ...] = ()) -> Manifest:
         """Return this manifest with entries added, or put in the place of those of the same
@@ -226,18 +230,19 @@ def read_manifest(root: Path) -> Manifest:
 def listing(path: Path) -> Config:
     """Return what a manifest file lists, of the folder that it stands in."""
     found = _read(path)
-    reshards = tuple(
-        replace(entry.description, name=name) for entry in found.entries for name in entry.names
-    )
+    every = [replace(each.description, name=name) for each in found.entries for name in each.names]
+    reshards = tuple(each for each in every if isinstance(each, Description))
+    matmuls = tuple(each for each in every if isinstance(each, MatmulDescription))
     groups = tuple(entry.group for entry in found.groups)
-    return Config(path, path.parent, reshards, groups, folders=found.modules())
+    folders = found.modules()
+    return Config(path, path.parent, reshards, groups, folders=folders, matmuls=matmuls)
 
 
-def supported(descriptions: Iterable[Description], *, grouped: bool) -> tuple[str, ...]:
+def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str, ...]:
     """Return the backends whose support modules the modules of bundles, and of groups if there
     are any, import."""
-    found = {backend for description in descriptions for backend in description.supported}
-    return tuple(sorted(found | ({registry.grouping().name} if grouped else set())))
+    listed = ((each.backends if grouped else each.supported) for each in descriptions)
+    return tuple(sorted({backend for backends in listed for backend in backends}))
 
 
 def _read(path: Path) -> Manifest:
@@ -271,7 +276,7 @@ def _read(path: Path) -> Manifest:
 def _entry(path: Path, name: str, data: dict[str, Any]) -> Entry:
     hashes = _pairs(data["files"])
     try:
-        description = describe({"name": name, **data["description"]})
+        description = describe_operation({"name": name, **data["description"]})
         return Entry(description, hashes, tuple(map(str, data.get("also", ()))))
     except InputError as error:
         raise error.named(f"{path}, bundle {name!r}, {error.argument}") from None
@@ -287,7 +292,8 @@ def _pairs(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _group_entry(path: Path, name: str, data: dict[str, Any]) -> GroupEntry:
-    return GroupEntry(read_group({"members": data["members"]}, name, path), _pairs(data["files"]))
+    said = {key: value for key, value in data.items() if key != "files"}
+    return GroupEntry(read_group(said, name, path), _pairs(data["files"]))
 
 
 def _without_name(fields: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import FILE, PLAN, read_manifest
+from shardwright.codegen.spec.matmul import Operation
 from shardwright.ir.errors import InputError
 
 
@@ -47,13 +47,13 @@ def _refuse_without_manifest(folder: Path, path: str) -> None:
         )
 
 
-def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Description]:
+def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Operation]:
     """Return the descriptions of the bundles at roots and bundle folders, by root and name, each
     once.
 
     Raises InputError as `located` does.
     """
-    found: dict[tuple[Path, str], Description] = {}
+    found: dict[tuple[Path, str], Operation] = {}
     for path in paths:
         root, names = located(path)
         manifest = read_manifest(root)

@@ -110,7 +110,7 @@ class Case:
         data["texts"] = tuple((key, value) for key, value in data["texts"])
         data["transfers"] = tuple(map(tuple, data["transfers"]))
         for side in ("source", "target"):
-            data[side] = _placement_from(data[side])
+            data[side] = placement_from(data[side])
         return Case(**data)
 
 
@@ -165,7 +165,8 @@ def _refs(axes: tuple[AxisRef, ...]) -> tuple[Ref, ...]:
     return tuple((ref.name, ref.pre, ref.size) for ref in axes)
 
 
-def _placement_from(data: dict[str, Any]) -> Placement:
+def placement_from(data: dict[str, Any]) -> Placement:
+    """Return a placement of what a line of JSON holds of it."""
     return Placement(
         axes=tuple((name, size) for name, size in data["axes"]),
         device_ids=tuple(data["device_ids"]),

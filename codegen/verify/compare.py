@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.codegen.verify.oracle.definition import Bits, Placement
 
 
@@ -70,15 +73,32 @@ def index_functions(module: ModuleType, case: Case) -> None:
     for side, placement, array in _sides(case):
         box: Callable[[int], Sequence[int]] = named(module, f"{side}_box")
         held = oracle.holdings(placement, array)
+        hidden = 0
+        if not _stacks_terms(case):
+            phase = named(module, "_HOST").phases[0 if side == "source" else -1]
+            hidden = len(phase.exchange.hidden)
+        terms: dict[int, tuple[range, ...]] = {}
         for position, device in enumerate(placement.device_ids):
             bounds = tuple(int(bound) for bound in box(position))
-            got = tuple(
+            ranges = tuple(
                 range(low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True)
             )
+            terms[device], got = ranges[:hidden], ranges[hidden:]
             # A module may treat a scalar as a vector of one element. Ranges are equal when they
             # hold the same indices, so all empty ones are equal.
             expected = held[device] or (range(1),) * len(got)
             expect(f"{side}_box({position}), device {device}", got, expected)
+        if hidden:
+            _same_terms(side, terms, oracle_terms.terms_held(placement))
+
+
+def _same_terms(side: str, ranges: Mapping[int, tuple[range, ...]], held: dict[int, int]) -> None:
+    """Raise MismatchError unless devices have the same ranges of terms if they hold the same."""
+    found = {held[device]: ranges[device] for device in ranges}
+    for device in ranges:
+        expect(f"{side}_box, terms of device {device}", ranges[device], found[held[device]])
+    if len({*found.values()}) < len(found):
+        raise MismatchError(f"{side}_box: devices with different terms have the same ranges")
 
 
 @dataclass(frozen=True)
@@ -96,6 +116,18 @@ class Run:
     def given(self) -> Bits:
         """What the module is given."""
         return self.tensor if self.source is None else self.source
+
+
+def runs_of_each(cases: Sequence[Case]) -> list[list[Run]]:
+    """Return the bit planes of the tensors of a group. Tensors of one shape have them rolled, each
+    by one element more, so that one is not taken for another."""
+    found: list[list[Run]] = []
+    alike: Counter[tuple[tuple[int, ...], str]] = Counter()
+    for case in cases:
+        by = alike[case.shape, case.dtype]
+        alike[case.shape, case.dtype] += 1
+        found.append([replace(run, tensor=np.roll(run.tensor, by)) for run in runs(case)])
+    return found
 
 
 def runs(case: Case) -> Iterator[Run]:
@@ -144,7 +176,14 @@ def _tuple(at: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, at))}]"
 
 
+def _stacks_terms(case: Case) -> bool:
+    """Return whether shards have a dimension of terms."""
+    return registry.contract(case.backend).stacks_terms
+
+
 def _sides(case: Case) -> tuple[tuple[str, Placement, tuple[int, ...]], ...]:
+    if not _stacks_terms(case):
+        return ("source", case.source, case.shape), ("target", case.target, case.shape)
     return (
         ("source", case.source_array, case.source_shape),
         ("target", case.target_array, case.target_shape),

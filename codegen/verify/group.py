@@ -7,9 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.emit.emit import emit_described
-from shardwright.codegen.planner import plan
+from shardwright.codegen.emit.choice import planned
+from shardwright.codegen.emit.group import group_files
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_manifest
@@ -23,12 +22,19 @@ from shardwright.ir.reshard import Reshard
 
 
 def report_group(
-    group: Group, descriptions: Sequence[Description], root: Path, runner: Runner, folder: Path
+    group: Group,
+    descriptions: Sequence[Description],
+    root: Path,
+    backend: str,
+    runner: Runner,
+    folder: Path,
 ) -> Report:
-    """Return the verdict on the module of a group in `root`; twins may be written into `folder`."""
+    """Return the verdict on a backend's module of a group in `root`; twins may be written into
+    `folder`."""
     reshards = {each.name: each.reshard() for each in descriptions}
     listed = read_manifest(root)
-    case, fault = _case(group, reshards, root, listed.modules()), listed.support.fault(root)
+    case = _case(group, reshards, backend, root, listed.modules())
+    fault = listed.support.fault(root)
     if fault:
         return failure(case, fault)
     too_many = len(case.devices()) > MAX_DEVICES
@@ -43,10 +49,13 @@ def report_group(
 
 
 def _case(
-    group: Group, reshards: dict[str, Reshard], root: Path, folders: Mapping[str, str]
+    group: Group,
+    reshards: Mapping[str, Reshard],
+    backend: str,
+    root: Path,
+    folders: Mapping[str, str],
 ) -> GroupCase:
     """Return what is to be run below a root; `folders`: those of members by name."""
-    backend = registry.grouping().name
     members = tuple(
         Case.of(reshard, name, backend, root / folders[name] / f"{backend}.py")
         for name, reshard in reshards.items()
@@ -58,26 +67,33 @@ def _not_as_it_is(
     group: Group, descriptions: Sequence[Description], case: GroupCase, runner: Runner, root: Path
 ) -> Report:
     """Return the report on the text at full size, then on the module of a group of twins."""
-    plans = {each.name: emit_described(each).plan for each in descriptions}
-    folders = {each.name: each.module.parent.name for each in case.members}
-    text = registry.grouping().group_files(group, plans, folders)[case.module.name]
+    backend, folders = case.backend, {each.name: each.module.parent.name for each in case.members}
+    # Members that share a bundle are alike, and so are their twins.
+    kinds = {folders[each.name]: each for each in descriptions}
+    made = {folder: planned(each) for folder, each in kinds.items()}
+    plans = {name: made[folder] for name, folder in folders.items()}
+    text = group_files(group, plans, (backend,), folders)[case.module.name]
     if not case.module.is_file() or case.module.read_text(encoding="utf-8") != text:
         return failure(case, "not what would be emitted now: `shardwright check` says how")
     if len(case.devices()) > MAX_DEVICES:
         said = f"not run: more than {MAX_DEVICES} devices; at full size: text"
         return dataclasses.replace(failure(case, said), verdict="skipped")
-    twins = {}
-    for description, member in zip(descriptions, case.members, strict=True):
-        found = twin_of(description, member, emitted_now(description, case.backend))
+    members, twins = {each.name: each for each in case.members}, {}
+    for folder, description in kinds.items():
+        member = members[description.name]
+        found = twin_of(description, member, emitted_now(description, backend))
         if found is None:
             said = f"not run: the smallest twin of {member.name} is too large too"
             return dataclasses.replace(failure(case, said), verdict="skipped")
-        twins[member.name], parts = found
-        _write(root / member.name, {part.file: part.text for part in parts})
-    plans = {name: plan(each) for name, each in twins.items()}
-    write_support(root, [case.backend])
-    _write(root / group.name, registry.grouping().group_files(group, plans))
-    result = runner.run(_case(group, twins, root, {name: name for name in twins}))
+        twins[folder], parts = found
+        _write(root / folder, {part.file: part.text for part in parts})
+    write_support(root, [backend], grouped=True)
+    small = {name: twins[folder] for name, folder in folders.items()}
+    shrunk = {f: dataclasses.replace(each, shape=twins[f].shape) for f, each in kinds.items()}
+    made = {folder: planned(each) for folder, each in shrunk.items()}
+    plans = {name: made[folder] for name, folder in folders.items()}
+    _write(root / group.name, group_files(group, plans, (backend,), folders))
+    result = runner.run(_case(group, small, backend, root, folders))
     detail = f"{result.detail}; twins of its tensors; at full size: text".removeprefix("; ")
     return dataclasses.replace(result, detail=detail)
 

@@ -19,8 +19,9 @@ from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.codegen.verify.oracle.definition import Bits, Placement
+from shardwright.codegen.verify.oracle.sums import Numbers
+from shardwright.codegen.verify.terms import cotangent_back, runs
 
 
 class Execution:
@@ -45,7 +46,7 @@ class Execution:
 
     def passed(self) -> tuple[str, ...]:
         """Execute the module on every bit plane; the names of the checks passed."""
-        for each in runs(self.case):
+        for each in runs(self.case, as_bits):
             result = self.once(each)
         self.pad_and_unpad(each, result)
         if not self.case.derivative:
@@ -94,16 +95,8 @@ class Execution:
         with self.observed(run), compare.said_of("the derivative"):
             _, pull = jax.vjp(self.function, x)
             (back,) = jax.block_until_ready(pull(cotangent))
-            of = dataclasses.replace(run, tensor=self._back(run.tensor))
+            of = dataclasses.replace(run, tensor=cotangent_back(self.case, run.tensor))
             self._compare(of, back, wanted, self.case.source_array)
-
-    def _back(self, cotangent: Bits) -> Bits:
-        """Return the cotangent of the source: for each of its terms that of the term of the target
-        that it is a part of."""
-        case = self.case
-        terms = oracle_terms.target_of_terms(case.source, case.target)
-        back: Bits = cotangent.reshape(-1, *case.shape)[list(terms)]
-        return back.reshape(case.source_shape)
 
     def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
         """Compare what a device has of `y`, with the padding zero, with the oracle."""
@@ -133,52 +126,6 @@ class Execution:
         compare.same_bits("unpad(y)", to_bits(self.module.unpad(y)), run.tensor, run.tensor)
 
 
-def runs(case: Case) -> Iterator[Run]:
-    """Yield every bit plane, as `compare.runs`; where terms are reduced, those whose sums are
-    exact."""
-    if not case.source.unreduced and not case.target.unreduced:
-        yield from compare.runs(case)
-    elif case.transposed or max(map(len, _made_of(case))) == 1:
-        yield from _moved(case)
-    else:
-        yield from _reduced(case)
-
-
-def _made_of(case: Case) -> list[tuple[int, ...]]:
-    """Return, for every term of the target, the terms of the source it is made of, none if it is
-    empty."""
-    if case.transposed:  # every term has the cotangent of the one term that it was a part of
-        return [(term,) for term in oracle_terms.target_of_terms(case.target, case.source)]
-    return list(oracle_terms.terms_of_target(case.source, case.target))
-
-
-def _moved(case: Case) -> Iterator[Run]:
-    """Yield planes of what is given; every term of the target is one of them, or empty."""
-    for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
-        given = run.tensor.reshape(-1, *case.shape)
-        made = [given[of[0]] if of else _empty(case) for of in _made_of(case)]
-        tensor = np.stack(made).reshape(case.target_shape)
-        yield dataclasses.replace(run, tensor=tensor, source=run.tensor)
-
-
-def _reduced(case: Case) -> Iterator[Run]:
-    fills, made_of = oracle.fills(case.dtype), _made_of(case)
-    full = [number for number, of in enumerate(made_of) if of]
-    parts = [full.index(term) for term in oracle_terms.target_of_terms(case.source, case.target)]
-    planes = oracle_terms.reductions(case.shape, case.dtype, parts, case.source.operator)
-    for plane, (terms, values) in enumerate(planes):
-        given, made = (to_bits(each.astype(jnp.dtype(case.dtype))) for each in (terms, values))
-        every = [made[full.index(n)] if of else _empty(case) for n, of in enumerate(made_of)]
-        tensor = np.stack(every).reshape(case.target_shape)
-        yield Run(tensor, plane, plane % 2, fills[plane % 2], given)
-
-
-def _empty(case: Case) -> Bits:
-    """Return what a term without a value holds."""
-    identity = oracle_terms.identity(case.dtype, case.target.operator)
-    return to_bits(np.full(case.shape, identity).astype(jnp.dtype(case.dtype)))
-
-
 @contextmanager
 def wide_types(dtype: str) -> Iterator[None]:
     """Let JAX keep 64-bit types for a dtype that has them, and for no other."""
@@ -193,6 +140,11 @@ def wide_types(dtype: str) -> Iterator[None]:
 def to_jax(bits: Bits, dtype: str) -> Any:
     """Return a numpy array of the JAX dtype with these bits."""
     return bits.view(jnp.dtype(dtype))
+
+
+def as_bits(numbers: Numbers, dtype: str) -> Bits:
+    """Return the bits of numbers as values of a dtype."""
+    return to_bits(numbers.astype(jnp.dtype(dtype)))
 
 
 def to_bits(array: Any) -> Bits:

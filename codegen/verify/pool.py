@@ -9,8 +9,11 @@ from typing import Any
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.verify.case import Case, GroupCase
+from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.report import Progress, Report
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
+
+AnyCase = Case | GroupCase | MatmulCase
 
 TIME_LIMIT = 300.0
 """Seconds that one case may take, by default."""
@@ -45,7 +48,7 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, case: Case | GroupCase) -> Report:
+    def run(self, case: AnyCase) -> Report:
         """Return the report on one case."""
         if self._missing:
             return _report(case, {"verdict": "skipped", "detail": self._missing})
@@ -59,7 +62,7 @@ class Runner:
         self._closed = True
         self._worker.stop()
 
-    def _answer(self, case: Case | GroupCase) -> dict[str, Any]:
+    def _answer(self, case: AnyCase) -> dict[str, Any]:
         if self._closed:
             return {"verdict": "failed", "detail": "it was stopped"}
         try:
@@ -92,12 +95,12 @@ def run_batch(
     return tuple(reports)
 
 
-def failure(case: Case | GroupCase, detail: str) -> Report:
+def failure(case: AnyCase, detail: str) -> Report:
     """Return the report on a case that failed without being run."""
     return _report(case, {"verdict": "failed", "detail": detail})
 
 
-def _report(case: Case | GroupCase, answer: dict[str, Any]) -> Report:
+def _report(case: AnyCase, answer: dict[str, Any]) -> Report:
     return Report(
         name=case.name,
         backend=case.backend,

@@ -8,7 +8,7 @@ must be the plan's transfers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -17,12 +17,22 @@ import numpy as np
 from shardwright.codegen.verify.case import Case, Transfer
 from shardwright.codegen.verify.compare import MismatchError, named
 from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle import sums as oracle_terms
 
 
 def says_what_moves(module: ModuleType) -> bool:
     """Return whether a module says what moves, by exchanges: one that is collectives, or steps, has
     nothing to compare."""
     return named(named(module, "_HOST"), "exchange") is not None
+
+
+def phases_agree(hosts: Iterable[Any]) -> None:
+    """Raise MismatchError unless both ends of each exchange know the same pieces, and these make up
+    what the receiver wants."""
+    for host in hosts:
+        fault = host.exchange.fault()
+        if fault:
+            raise MismatchError(fault)
 
 
 def routes(module: ModuleType, case: Case) -> None:
@@ -53,7 +63,13 @@ def exchanged(module: ModuleType, case: Case) -> None:
         who = "receivers" if received[transfer] > sent[transfer] else "senders"
         raise MismatchError(f"only the {who} know of {transfer}")
     held, wanted = (oracle.holdings(side, case.shape) for side in (case.source, case.target))
-    filled = {d: np.zeros([len(part) for part in whole], np.int64) for d, whole in wanted.items()}
+    of_term, made = oracle_terms.terms_held(case.source), oracle_terms.terms_held(case.target)
+    made_of = oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
+    filled = {
+        (device, term): np.zeros([len(part) for part in whole], np.int64)
+        for device, whole in wanted.items()
+        for term in made_of[made[device]]
+    }
     for sender, receiver, *ends in received.elements():
         box = list(zip(ends[::2], ends[1::2], strict=True))
         for role, whole in (("sender", held[sender]), ("receiver", wanted[receiver])):
@@ -64,8 +80,10 @@ def exchanged(module: ModuleType, case: Case) -> None:
                 raise MismatchError(f"{(sender, receiver, *ends)}: not of the {role}'s shard")
         places = zip(box, wanted[receiver], strict=True)
         at = tuple(slice(low - part[0], high - part[0]) for (low, high), part in places)
-        filled[receiver][at] += 1
-    for device, times in filled.items():
+        if (receiver, of_term[sender]) not in filled:
+            raise MismatchError(f"device {receiver}: it is sent a term that is not its own")
+        filled[receiver, of_term[sender]][at] += 1
+    for (device, _), times in filled.items():
         if (times != 1).any():
             raise MismatchError(f"device {device}: what it is sent is not its shard, once")
 
@@ -89,4 +107,5 @@ class _Hosted:
 
     def _transfer(self, piece: Any) -> Transfer:
         devices = self._sources[piece.sender], self._targets[piece.receiver]
-        return (*devices, *map(int, piece.box[: 2 * self._rank]))
+        box = piece.box[2 * len(self._exchange.hidden) :]
+        return (*devices, *map(int, box[: 2 * self._rank]))

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.backends import registry
+from shardwright.codegen.emit.group import backends_of
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_manifest
+from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.paths import described, grouped
 from shardwright.codegen.verify import single
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.group import report_group
+from shardwright.codegen.verify.matmul import report_matmul
 from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.verify.report import Progress, Report
 
@@ -41,6 +44,20 @@ class BundleJob:
 
 
 @dataclass(frozen=True)
+class MatmulJob:
+    """One module of a matmul's bundle."""
+
+    description: MatmulDescription
+    backend: str
+    root: Path
+
+    def report(self, runner: Runner, folder: Path) -> Report:
+        """Return the verdict on the module."""
+        module = self.root / self.description.name / f"{self.backend}.py"
+        return report_matmul(self.description, module, runner, folder)
+
+
+@dataclass(frozen=True)
 class GroupJob:
     """The module of a group, and what its members were emitted from."""
 
@@ -51,10 +68,11 @@ class GroupJob:
 
     def report(self, runner: Runner, folder: Path) -> Report:
         """Return the verdict on the module."""
-        return report_group(self.group, self.descriptions, self.root, runner, folder)
+        given = self.group, self.descriptions, self.root, self.backend
+        return report_group(*given, runner, folder)
 
 
-Job = BundleJob | GroupJob
+Job = BundleJob | MatmulJob | GroupJob
 
 
 def verify_bundles(
@@ -81,17 +99,24 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
         registry.check_name(backend)
     every = tuple(paths)
     jobs: list[Job] = [
-        BundleJob(description, backend, root)
+        _job(description, backend, root)
         for (root, _), description in described(every).items()
         for backend in description.backends
         if backends is None or backend in backends
     ]
     for (root, _), group in grouped(every).items():
         members = read_manifest(root).members(group)
-        grouping = registry.grouping().name
-        if backends is None or grouping in backends:
-            jobs.append(GroupJob(group, members, root, grouping))
+        for backend in backends_of(group, members):
+            if backends is None or backend in backends:
+                jobs.append(GroupJob(group, members, root, backend))
     return jobs
+
+
+def _job(described: Operation, backend: str, root: Path) -> Job:
+    """Return what a report on the module of a bundle is about."""
+    if isinstance(described, MatmulDescription):
+        return MatmulJob(described, backend, root)
+    return BundleJob(described, backend, root)
 
 
 def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
@@ -130,6 +155,9 @@ def _serve(
 def _devices(job: Job) -> int:
     """Return how many devices a job's worker needs; it runs nothing on meshes that are too
     large."""
+    if isinstance(job, MatmulJob):
+        size = job.description.matmul().mesh.size
+        return size if size <= MAX_DEVICES else 0
     reshard = job.descriptions[0].reshard()
     count = len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
     return count if count <= MAX_DEVICES else 0

@@ -13,8 +13,10 @@ from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.emit.modules import Part, backward_file, backward_of, parts
 from shardwright.codegen.emit.support import support_files
+from shardwright.codegen.spec.collective_ids import bundle_id
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import SUPPORT, read_manifest
+from shardwright.codegen.spec.matmul import Operation
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, Transfer
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report
@@ -136,7 +138,9 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
     transfers: tuple[Transfer, ...] = ()
     if isinstance(part.plan, DirectPlan) and len(case.devices()) <= MAX_ENUMERATED:
         enumerated = part.plan.transfers()
-        fault = disagreement(enumerated, case.source, case.target, case.shape)
+        fault = disagreement(
+            enumerated, case.source, case.target, case.shape, transposed=case.transposed
+        )
         if fault:
             return failure(case, f"plan: {fault}")
         transfers = as_rows(enumerated)
@@ -174,17 +178,18 @@ def emitted_now(
         tuple(like),
         gradient=description.gradient,
         single_file=description.single_file,
+        collective_id=bundle_id(description),
     )
 
 
-def support_fault(description: Description, root: Path) -> str:
+def support_fault(description: Operation, root: Path) -> str:
     """Return what is wrong with the support modules of a bundle below a root, if anything."""
     return read_manifest(root).support.fault(root) if description.supported else ""
 
 
-def write_support(root: Path, backends: Sequence[str]) -> None:
-    """Write the support modules of these backends below a root."""
+def write_support(root: Path, backends: Sequence[str], *, grouped: bool = False) -> None:
+    """Write the support modules of these backends below a root; `grouped`: those of groups too."""
     home = root / SUPPORT
-    for name, text in support_files(backends).items():
+    for name, text in support_files(backends, grouped=grouped).items():
         home.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text, encoding="utf-8")

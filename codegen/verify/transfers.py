@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.codegen.verify.oracle.definition import Placement
 
 if TYPE_CHECKING:
@@ -19,12 +20,17 @@ Ranges = npt.NDArray[np.int64]
 
 
 def disagreement(
-    transfers: Transfers, source: Placement, target: Placement, shape: Sequence[int]
+    transfers: Transfers,
+    source: Placement,
+    target: Placement,
+    shape: Sequence[int],
+    *,
+    transposed: bool = False,
 ) -> str:
     """Return what is wrong with the transfers, or the empty string.
 
     Senders hold what they send, local ranges are the tensor's, and the tiles that a device
-    receives are disjoint and cover its target shard.
+    receives, of each term that its values are made of, are disjoint and cover its target shard.
     """
     sides = (
         ("sender", transfers.sender, transfers.source, source),
@@ -41,10 +47,18 @@ def disagreement(
             wrong = np.flatnonzero(where.reshape(len(devices), -1).any(axis=1))
             if len(wrong):
                 return f"transfer {wrong[0]}: the {role} {devices[wrong[0]]} has it {fault}"
+    made_of = oracle_terms.made_of(source, target, transposed=transposed)
+    held, made = oracle_terms.terms_held(source), oracle_terms.terms_held(target)
+    sent = np.array([held[device] for device in transfers.sender.tolist()])
     for device, box in intervals(target, shape).items():
-        fault = _partition_fault(transfers.tensor[transfers.receiver == device], box)
-        if fault:
-            return f"device {device}: its tiles {fault}"
+        mine, wanted = transfers.receiver == device, made_of[made[device]]
+        for term in sorted({*wanted, *sent[mine].tolist()}):
+            if term not in wanted:
+                return f"device {device}: it receives term {term}, which is none of its values'"
+            fault = _partition_fault(transfers.tensor[mine & (sent == term)], box)
+            if fault:
+                of_term = f" of term {term}" if len(wanted) > 1 else ""
+                return f"device {device}: its tiles{of_term} {fault}"
     return ""
 
 

@@ -6,6 +6,7 @@ Started with the argument BACKEND and the environment that the backend needs.
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import time
 from importlib.metadata import version
@@ -17,8 +18,9 @@ from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.load import load
+from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.report import BY_DEFINITION
-from shardwright.codegen.verify.routes import exchanged, routes, says_what_moves
+from shardwright.codegen.verify.routes import exchanged, phases_agree, routes, says_what_moves
 from shardwright.codegen.workers.serve import Answer, serve
 
 
@@ -32,7 +34,7 @@ def _verifying(backend: str) -> Answer:
 
     def answer(line: str) -> dict[str, object]:
         start = time.perf_counter()
-        found = _failed(unfit) if unfit else _verdict(_runner(backend), case_of(line))
+        found = _failed(unfit) if unfit else _verdict(_runner(backend), _case_of(line))
         return {**found, "seconds": time.perf_counter() - start}
 
     return answer
@@ -56,17 +58,26 @@ def _unfit(backend: str) -> str:
     return f"nothing can be verified with {versions}: {missed}"
 
 
+def _case_of(line: str) -> Case | GroupCase | MatmulCase:
+    """Return the case of a line."""
+    data = json.loads(line)
+    return MatmulCase.from_data(data) if "placements" in data else case_of(line)
+
+
 def _failed(detail: str, fresh: bool = False) -> dict[str, object]:
     return {"verdict": "failed", "detail": detail, "checks": [], "fresh": fresh}
 
 
-def _verdict(runner: ModuleType, case: Case | GroupCase) -> dict[str, object]:
+def _verdict(runner: ModuleType, case: Case | GroupCase | MatmulCase) -> dict[str, object]:
     """Run one case. `fresh` asks for a new process: after an exception state is unknown."""
     try:
         module = load(case.module)
         if isinstance(case, GroupCase):
             compare.names(module, registry.contract(case.backend).grouped)
             checks: tuple[str, ...] = runner.run_group(module, case)
+        elif isinstance(case, MatmulCase):
+            compare.names(module, registry.contract(case.backend).matmul)
+            checks = runner.run_matmul(module, case)
         else:
             checks = _checks(runner, module, case)
     except MismatchError as error:
@@ -84,7 +95,10 @@ def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ..
     compare.constants(module, case)
     compare.index_functions(module, case)
     checks: tuple[str, ...] = ("constants", "index functions")
-    if says_what_moves(module) and (case.transfers or case.execute):
+    if contract.has_phases and len(module._HOST.phases) > 1:
+        phases_agree(module._HOST.phases)
+        checks += ("transfers",)
+    elif says_what_moves(module) and (case.transfers or case.execute):
         (routes if case.transfers else exchanged)(module, case)
         checks += ("transfers",)
     moved: tuple[str, ...] = (runner.run if case.execute else runner.inspect)(module, case)

@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "8aa307353e57d856",
-    "pallas_tpu": "29b506aa764021dc",
-    "triton_gpu": "dd2d0a63b9453af6",
+    "jax_xla": "f0c554e3d19f1082",
+    "pallas_tpu": "416b5360e4c3635c",
+    "triton_gpu": "2c1c505574c06ee7",
 }
 
 

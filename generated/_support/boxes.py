@@ -59,11 +59,13 @@ class Piece(NamedTuple):
 class Exchange:
     """Everything that moves. `senders` gives the positions that parts of a target shard come from,
     `receivers` those that parts of a source shard go to, the device's own included; with a `cut`,
-    each with the number of the piece, None for all of a tile. `by_plan`: whether senders are those
-    of the plan."""
+    each with the number of the piece, None for all of a tile. `hidden`: the extents of dimensions
+    that boxes have before those of the tensor, which number terms. `by_plan`: whether senders are
+    those of the plan."""
 
-    def __init__(self, source, target, senders, receivers, cut=None, by_plan=True):
+    def __init__(self, source, target, senders, receivers, cut=None, hidden=(), by_plan=True):
         self.source, self.target, self.cut, self.by_plan = source, target, cut, by_plan
+        self.hidden = hidden
         self._senders, self._receivers = senders, receivers
         self.ranks = sorted({*source.ids, *target.ids})
 

@@ -117,10 +117,7 @@ class OneOrder(ArrayReshard):
         NotImplementedError where there is no derivative.
         """
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
-        source = self.source.mesh(mesh)
-        target = self.target.mesh(mesh if target_mesh is None else target_mesh)
-        if list(target.devices.flat) != list(source.devices.flat):
-            raise ValueError("target_mesh: expected the devices of mesh, in the same order")
+        source, target = self.meshes(mesh, target_mesh)
         context = jax.sharding.get_abstract_mesh()
         if (
             isinstance(x, jax.core.Tracer)
@@ -134,6 +131,14 @@ class OneOrder(ArrayReshard):
                 "outside jit, on a concrete array, or trace without jax.set_mesh"
             )
         return self.bind(x, source, target, interpret, collective_id)
+
+    def meshes(self, mesh, target_mesh):
+        """Return the meshes of both sides. Raises ValueError and TypeError for wrong ones."""
+        source = self.source.mesh(mesh)
+        target = self.target.mesh(mesh if target_mesh is None else target_mesh)
+        if list(target.devices.flat) != list(source.devices.flat):
+            raise ValueError("target_mesh: expected the devices of mesh, in the same order")
+        return source, target
 
     def constrained(self, x, source):
         """Return an array, sharded as its program, one for the devices of a mesh, takes it."""
@@ -204,14 +209,12 @@ class TwoOrders(ArrayReshard):
         Under `jax.vmap` and differentiated outside jit only.
         """
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
-        source = self.source.mesh(mesh)
-        target = self.target.mesh(self._target_mesh(mesh, target_mesh))
-        self._devices_by_rank(source, target)
+        source, target = self.meshes(mesh, target_mesh)
         return self.bind(x, source, target, interpret, collective_id)
 
     def eager(self, x, source, target, interpret, collective_id):
         """Return the result of an array outside of all programs."""
-        union = Mesh(np.array(self._devices_by_rank(source, target)), ("device",))
+        union = Mesh(np.array(self.devices_by_rank(source, target)), ("device",))
         batch = x.shape[: x.ndim - len(self.source.padded)]
         given = (*batch, *self.source.local)
         # Each process gives and takes the shards of its own devices.
@@ -262,6 +265,13 @@ class TwoOrders(ArrayReshard):
         """Return nothing: it runs outside of programs only."""
         return set()
 
+    def meshes(self, mesh, target_mesh):
+        """Return the meshes of both sides. Raises ValueError and TypeError for wrong ones."""
+        source = self.source.mesh(mesh)
+        target = self.target.mesh(self._target_mesh(mesh, target_mesh))
+        self.devices_by_rank(source, target)
+        return source, target
+
     def _target_mesh(self, mesh, target_mesh):
         if target_mesh is not None:
             return target_mesh
@@ -273,7 +283,7 @@ class TwoOrders(ArrayReshard):
         devices = [mesh.devices.flat[ids.index(device_id)] for device_id in self.target.ids]
         return self.target.mesh_of(devices)
 
-    def _devices_by_rank(self, source, target):
+    def devices_by_rank(self, source, target):
         """Return the devices of both meshes by logical id; an id in both must be one device."""
         by_id = dict(zip(self.source.ids, source.devices.flat, strict=True))
         for device_id, device in zip(self.target.ids, target.devices.flat, strict=True):

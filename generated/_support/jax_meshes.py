@@ -23,6 +23,7 @@ class Sharded:
     at its ends to the largest; `terms`: whether dimension 0 stands for unreduced axes."""
 
     name = ""  # "source" or "target", as the host calls it
+    hidden: tuple[int, ...] = ()  # its boxes number no terms beside what it gives
 
     def __init__(self, ids, box, padded, axes, spec, terms=False):
         self.padded, self.axes, self.spec, self.terms = padded, axes, spec, terms

@@ -128,6 +128,11 @@ class PallasProgram(Program):
         """Return the target shard, what kernels did not write as it comes."""
         raise NotImplementedError
 
+    @property
+    def carrier(self):
+        """The program that has the kernels: this one."""
+        return self
+
     def counts(self, _):
         """Return how many elements senders start on the semaphore of a target position, and for how
         many it waits; neither is counted where both ends take them from a piece's box."""
@@ -164,23 +169,15 @@ class PallasProgram(Program):
 
         `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
         """
-        if not all("v5 lite" in device.device_kind for device in devices):
+        if not is_v5e(devices):
             return
-        coords = np.array([device.coords for device in devices])
         sender, receiver = self.pairs()
-        hops = np.abs(coords[sender] - coords[receiver])
-        # An axis of 16 wraps around.
-        hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
-        direct = ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
+        direct = are_near(devices, sender, receiver)
         if direct.all():
             return
         if not self._powers_of_two:
-            warnings.warn(
-                f"{(~direct).sum()} of {direct.size} pairs of devices are at offsets that a v5e "
-                "does not send over directly: emit the module with --topology, as v5e:2x4, and "
-                "tiles go from device to device",
-                stacklevel=2,
-            )
+            topology = "emit the module with --topology, as v5e:2x4"
+            warn_of_far(direct, f"{topology}, and tiles go from device to device")
             return
         wrong = int(np.argmin(direct))
         a, b = devices[int(sender[wrong])], devices[int(receiver[wrong])]
@@ -190,6 +187,30 @@ class PallasProgram(Program):
             "devices in an order that fills a torus of power-of-two extents axis by axis, "
             "so that they send over 1, 2, 4, ... hops along one axis"
         )
+
+
+def is_v5e(devices):
+    """Return whether devices send directly over some offsets only."""
+    return all("v5 lite" in device.device_kind for device in devices)
+
+
+def are_near(devices, sender, receiver):
+    """Return whether each of some ranks sends to another over a power of two of hops along one
+    axis; `devices`: by rank."""
+    coords = np.array([device.coords for device in devices])
+    hops = np.abs(coords[sender] - coords[receiver])
+    # An axis of 16 wraps around.
+    hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
+    return ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
+
+
+def warn_of_far(near, advice):
+    """Warn of pairs of devices between which a v5e does not send directly."""
+    warnings.warn(
+        f"{(~near).sum()} of {near.size} pairs of devices are at offsets that a v5e does not send "
+        f"over directly: {advice}",
+        stacklevel=3,
+    )
 
 
 class Permuted:
@@ -207,6 +228,7 @@ class Permuted:
             target.side,
             lambda position: [sender(position, *number) for number in numbers],
             lambda position: [receiver(position, *number) for number in numbers],
+            hidden=target.hidden,
         )
 
 

@@ -54,14 +54,21 @@ class Reshard:
     """One emitted reshard. `package`: the module's; `plan` and `said`: its hash and shardings.
     `backward`: the module of the reverse reshard beside it, if there is a gradient."""
 
+    reduces = False  # whether terms become one value
+
     def __init__(self, package, shape, dtype, plan, said, exchange, kernel, tiles, backward=None):
         self.shape, self.dtype = shape, getattr(torch, dtype)
-        self.itemsize, self._package, self._backward = self.dtype.itemsize, package, backward
+        self.itemsize, self._package, self.backward = self.dtype.itemsize, package, backward
         self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
         # It takes the position of the device in the source mesh too where it has a use for that.
         self._knows_me = "me" in kernel.arg_names
         self.source_bytes = self.itemsize * volume(exchange.source.box(0))  # no shard is larger
         self.processes = Processes((self,), f"plan {plan} ({said})", self.pull)
+
+    @property
+    def phases(self):
+        """The reshards that are done one after another: this one."""
+        return (self,)
 
     def source_shape(self, device_id):
         """Return the exact shape of the source shard on a device."""
@@ -74,7 +81,8 @@ class Reshard:
         return self._shape(target.box(target.position(device_id, "target")))
 
     def _shape(self, box):
-        return extents(box)[: len(self.shape)]  # a scalar is moved as a vector of one element
+        # A scalar is moved as a vector of one element.
+        return extents(box)[len(self.exchange.hidden) :][: len(self.shape)]
 
     def empty(self, device_id, home):
         """Return memory for the target shard of a device, None outside the target mesh."""
@@ -99,9 +107,9 @@ class Reshard:
             return self.processes.local([shards], [out])[0]
         if out is not None:
             raise ValueError("out takes no gradient: got source shards that require one")
-        if self._backward is None:
+        if self.backward is None:
             raise ValueError(NO_GRADIENT)
-        moved = _Moved.apply(
+        moved = Moved.apply(
             lambda given: self.processes.local([given], [None])[0],
             lambda gradients: self.reverse.reshard_local(gradients),
             *shards,
@@ -177,11 +185,23 @@ class Reshard:
         elif out.numel():
             aligned = all(at % LINE == 0 for at in (*addresses[0], out.data_ptr()))
             block = self.tiles.block(aligned)
-            units = out.view(-1).view(UNITS[block.width * self.itemsize])
+            units = self.units(out, block)
             programs = self.tiles.programs(aligned)
             with on(out.device):
                 peers = table(addresses[0], out.device)
                 self.kernel[(programs,)](peers, units, *self.places(device_id), block)
+
+    def units(self, out, block):
+        """Return a target shard as the kernel takes it."""
+        return out.view(-1).view(UNITS[block.width * self.itemsize])
+
+    def before(self, out):
+        """Return the memory that what a device receives is unpacked into; `after` fills the target
+        shard `out` from that."""
+        return out
+
+    def after(self, unpacked, out):
+        """Fill a target shard from what was unpacked: it is that itself."""
 
     def reshard(self, shard, group=None, *, out=None, transport=None, check=False):
         """Return this device's target shard, exchanged with the other processes of a group.
@@ -218,8 +238,8 @@ class Reshard:
             asked = {"transport": transport, "check": check}
             return [self.reverse.reshard(*gradients, group, **asked)]
 
-        if wanted and self._backward is not None:
-            return _Moved.apply(functools.partial(forth, wants_gradient=True), back, shard)[0]
+        if wanted and self.backward is not None:
+            return Moved.apply(functools.partial(forth, wants_gradient=True), back, shard)[0]
         return forth([shard], fault=NO_GRADIENT if wanted else "")[0]
 
     def check_rank(self, shard, out, device_id, group, wants_gradient):
@@ -263,6 +283,29 @@ class Reshard:
         shape = self.source_shape(device_id)
         return buffer[: self.itemsize * math.prod(shape)].view(self.dtype).view(shape)
 
+    def _bits(self):
+        """Return how many bits of the numbers of elements, from 1 on, one pass moves, and all
+        have."""
+        size = 1 if self.dtype == torch.bool else 8 * self.itemsize
+        return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
+
+    def turns(self):
+        """Return how many examples it takes that no two elements are alike in all."""
+        size, bits = self._bits()
+        return -(-bits // size)
+
+    def example(self, turn, home):
+        """Return a tensor of numbers before and after, with hidden dimensions."""
+        shape, (size, _) = (*self.exchange.hidden, *(self.shape or (1,))), self._bits()
+        number = torch.arange(math.prod(shape), device=home) + 1
+        number = number >> turn % self.turns() * size
+        if size == 1:
+            tensor = (number & 1).bool()
+        else:
+            units = number.view(torch.uint8).view(-1, 8)[:, : self.itemsize]
+            tensor = units.contiguous().view(-1).view(self.dtype)
+        return tensor.view(shape), tensor.view(shape)
+
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""
         return self_check(self.processes)
@@ -270,7 +313,7 @@ class Reshard:
     @functools.cached_property
     def reverse(self):
         """The module of the reverse reshard, which stands beside this one."""
-        name = f"{self._package}.{self._backward}" if self._package else self._backward
+        name = f"{self._package}.{self.backward}" if self._package else self.backward
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError:
@@ -278,7 +321,7 @@ class Reshard:
             raise RuntimeError(said) from None
 
 
-class _Moved(torch.autograd.Function):
+class Moved(torch.autograd.Function):
     """Shards moved by `forth`, their gradients by `back`, both from lists to lists."""
 
     @staticmethod
@@ -289,4 +332,5 @@ class _Moved(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         # As a kernel can take them: without gaps, no negation left to be done.
-        return None, None, *ctx.back([each.resolve_neg().contiguous() for each in gradients])
+        given = [each if each is None else each.resolve_neg().contiguous() for each in gradients]
+        return None, None, *ctx.back(given)

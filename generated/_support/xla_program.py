@@ -15,38 +15,34 @@ import numpy as np
 from jax import lax
 
 from .boxes import Exchange, Piece, common, extents
-from .jax_program import Program
+from .jax_program import Program, Terms
 
-
-class Terms(NamedTuple):
-    """Dimension 0 of source or target stands for unreduced axes: sums to be made. `operator`: what
-    makes one value of the terms of the source; `target_operator`: of those of the target;
-    `transposed`: whether cotangents are moved, of which every term is the tensor."""
-
-    operator: str = "sum"
-    target_operator: str = "sum"
-    transposed: bool = False
+TENSOR = Terms()  # of sides without terms
 
 
 class XlaProgram(Program):
     """`exchange_of` makes the target shard of a source shard; `axes`: those over which devices are
     ranked; `reduces`: whether it computes with the elements."""
 
-    def __init__(self, exchange_of, axes, short=(), reduces=False, terms=None, moves=None):
+    def __init__(self, exchange_of, axes, short=(), reduces=False, terms=TENSOR, moves=None):
         self._exchange_of, self._axes, self.short = exchange_of, axes, short
-        self._reduces, self._terms, self.moves = reduces, terms, moves
+        self._reduces, self.terms, self.moves = reduces, terms, moves
 
     def as_bits(self, interpret):
-        """Return whether elements are given as integers of their width."""
+        """Return whether elements are given as integers of their width: small floats, with which
+        XLA may compute in larger ones where they are but moved. Of others it moves every bit, and
+        on CPU another type takes a pass over memory."""
         del interpret
-        return self.floating and not self._reduces
+        return self.floating and self.host.dtype.itemsize < 4 and not self._reduces
 
     def exchange(self, shard, order, interpret, collective_id):
         """Return the target shard, its padding zero."""
-        del order, interpret, collective_id
+        del order, collective_id
         y = self._exchange_of(shard)
         if self.short:
             y = self.zeroed(y, at(self._extents, lax.axis_index(self._axes)))
+        if self.as_bits(interpret):
+            y = _apart(y, lax.axis_index(self._axes))
         return y if self.host.target.local else y.reshape(())  # a scalar may move as a vector
 
     @functools.cached_property
@@ -60,33 +56,15 @@ class XlaProgram(Program):
             extent[ranks.index(device_id)] = extents(target.box(position))
         return extent
 
-    def numbered(self, tensor):
-        """Return a tensor of small numbers as `pad` takes it, and as `read` gives it."""
-        host, dtype = self.host, self.host.dtype
-        given = (self._terms_of(tensor) if host.source.terms else tensor).astype(dtype)
-        tensor = tensor.astype(dtype)
-        if host.target.terms and self._terms.transposed:
-            return given, np.stack([tensor] * host.target.padded[0])
-        return given, tensor
 
-    def _terms_of(self, tensor):
-        """Return terms of a tensor of which its operator alone makes the tensor."""
-        count, operator = self.host.source.padded[0], self._terms.operator
-        if self._terms.transposed:
-            return np.stack([tensor] * count)
-        # One of an element's terms has the element, the others less, more, or 1 and -1 in turn.
-        turn = (np.arange(count).reshape(-1, *[1] * tensor.ndim) - tensor) % count
-        others = {"min": tensor + 1, "max": np.maximum(tensor - 1, 0)}
-        if operator in others:
-            return np.where(turn == 0, tensor, others[operator])
-        own = tensor - (count - 1) % 2
-        return np.where(turn == 0, own, np.where(turn % 2, 1, -1))
+def _apart(y, me):
+    """Return bits as they are. On CPU they come out of a branch, with which XLA fuses nothing: a
+    loop that chooses bits and makes floats of them chooses floats, and changes NaNs of 16 bits."""
 
-    def read(self, result):
-        """Return the tensor that an unpadded result stands for."""
-        if not self.host.target.terms or self._terms.transposed:
-            return result
-        return getattr(np.asarray(result, np.float32), self._terms.target_operator)(axis=0)
+    def branch(y):
+        return lax.cond(me < 0, lax.bitwise_not, lambda y: y, y)
+
+    return lax.platform_dependent(y, cpu=branch, default=lambda y: y)
 
 
 def at(table, me):
@@ -110,8 +88,9 @@ class Box(NamedTuple):
 
 class Round(NamedTuple):
     """Boxes of which each rank sends one at most, and takes one. `pairs`: (sender, receiver), maybe
-    both the same; `window`: the shape that travels, that of the largest box; by rank, `reads` and
-    `writes`: where it starts in the shards of a sender and of a receiver; `takes`: who receives."""
+    both the same; `window`: the shape that travels, that of the largest box, after what dimensions
+    shards have before its own; by rank, `reads` and `writes`: where it starts in the shards of a
+    sender and of a receiver; `takes`: who receives."""
 
     pairs: list[tuple[int, int]]
     window: tuple[int, ...]
@@ -130,20 +109,29 @@ class Round(NamedTuple):
             takes[box.receiver] = True
         return Round([(b.sender, b.receiver) for b in boxes], window, reads, writes, takes)
 
+    @property
+    def sends(self):
+        """Whether any rank sends to another."""
+        return any(sender != receiver for sender, receiver in self.pairs)
+
     def arrives(self, x, axes, me):
         """Return the window that arrives, of the source shard."""
-        box = lax.dynamic_slice(x, at(self.reads, me), self.window)
-        if any(sender != receiver for sender, receiver in self.pairs):
-            box = lax.ppermute(box, axes, self.pairs)
-        return box
+        box = self.window_of(x, self.reads, me)
+        return lax.ppermute(box, axes, self.pairs) if self.sends else box
+
+    def window_of(self, x, starts, me):
+        """Return the window of a shard that starts where a table says."""
+        before = x.ndim - len(self.window)
+        start = (*[0] * before, *at(starts, me))
+        return lax.dynamic_slice(x, start, (*x.shape[:before], *self.window))
 
     def put(self, y, box, me, reduce=None):
         """Return the target shard with the window that arrived in it."""
-        start = at(self.writes, me)
         if reduce is not None or not self.takes.all():
-            own = lax.dynamic_slice(y, start, self.window)
+            own = self.window_of(y, self.writes, me)
             box = box if reduce is None else reduce(own, box)
             box = jnp.where(at(self.takes, me), box, own)
+        start = (*[0] * (y.ndim - len(self.window)), *at(self.writes, me))
         return lax.dynamic_update_slice(y, box, start)
 
 

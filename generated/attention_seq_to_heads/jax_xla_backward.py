@@ -45,7 +45,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "8aa307353e57d856", __name__)
+require("jax_xla", "f0c554e3d19f1082", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -58,6 +58,7 @@ TARGET = '[{"sp"}, {}, {}]'
 LOCAL_SOURCE_SHAPE = (4096, 8, 128)
 LOCAL_TARGET_SHAPE = (512, 64, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "433f61bb5df6aeab"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included

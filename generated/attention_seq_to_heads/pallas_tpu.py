@@ -50,7 +50,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, rem
 from .._support.pallas_program import Direct, Permuted, each_peer, meet
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -63,10 +63,11 @@ TARGET = '[{}, {"sp"}, {}]'
 LOCAL_SOURCE_SHAPE = (512, 64, 128)
 LOCAL_TARGET_SHAPE = (4096, 8, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "c69ebbc3f73bc4ef"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 26362
+COLLECTIVE_ID = 7934
 
 
 def source_box(position):

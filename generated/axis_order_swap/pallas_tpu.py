@@ -41,7 +41,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, div, rem
 from .._support.pallas_program import Direct, Permuted, meet_one
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -53,10 +53,11 @@ SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"y", "x"}, {}]'
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (128, 512)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "60cf65747ae487a5"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 262144  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 12507
+COLLECTIVE_ID = 3750
 
 
 def source_box(position):

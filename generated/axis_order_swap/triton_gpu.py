@@ -34,7 +34,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "dd2d0a63b9453af6", __name__)
+require("triton_gpu", "2c1c505574c06ee7", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
@@ -79,14 +79,12 @@ def pull_kernel(
 ):
     """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     block = tl.program_id(0)
-    to0 = receiver % 4 * 256 + receiver // 4 * 128
-    a0 = to0 // 128
-    from0 = a0 * 128
+    sender = receiver % 4 * 2 + receiver // 4
     copy_rows(
-        shard_at(peers, a0, out, BLOCK),
+        shard_at(peers, sender, out, BLOCK),
         out,
         read=0,
-        write=from0 * 512 - to0 * 512,
+        write=0,
         rows=1,
         columns=65536,
         read_row=0,

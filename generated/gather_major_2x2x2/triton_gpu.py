@@ -40,7 +40,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "dd2d0a63b9453af6", __name__)
+require("triton_gpu", "2c1c505574c06ee7", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
@@ -89,19 +89,16 @@ def pull_kernel(
 ):
     """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
-    to0 = receiver // 4 * 2
-    a0 = to0 // 2
-    from0 = a0 * 2
     to1 = receiver % 2 * 4
     # 2 shards of 2 meet one of 4; devices begin with different ones, end with their own.
     a1 = to1 // 2 + (receiver % 4 + number + 1) % 2
     from1 = a1 * 2
-    sender = a0 * 4 + a1
+    sender = receiver // 4 * 4 + a1
     copy_rows(
         shard_at(peers, sender, out, BLOCK),
         out,
         read=0,
-        write=(from0 - to0) * 4 + from1 - to1,
+        write=from1 - to1,
         rows=2,
         columns=2,
         read_row=2,

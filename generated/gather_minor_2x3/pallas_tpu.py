@@ -43,7 +43,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum
 from .._support.pallas_slots import Slot, Slots
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -56,10 +56,11 @@ TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (4, 1)
 LOCAL_TARGET_SHAPE = (4, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
+PLAN = "87451f1efdc7114c"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 1024  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 14157
+COLLECTIVE_ID = 24074
 
 
 def source_shard(position):

@@ -58,7 +58,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -71,12 +71,13 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6283, 768)
 LOCAL_TARGET_SHAPE = (12565, 384)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "7f4b2ea0e22afa50"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (50264, 768)
 PADDED_TARGET_SHAPE = (50260, 768)
 WIRE_BYTES = 19329024  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 18753
+COLLECTIVE_ID = 11868
 
 
 def source_shard(position):

@@ -48,9 +48,10 @@ from jax.sharding import PartitionSpec as P
 from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.xla_program import Terms, XlaProgram
+from .._support.jax_program import Terms
+from .._support.xla_program import XlaProgram
 
-require("jax_xla", "8aa307353e57d856", __name__)
+require("jax_xla", "f0c554e3d19f1082", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -63,6 +64,7 @@ TARGET = '[{"data"}, {"model"}]'
 LOCAL_SOURCE_SHAPE = (1, 64, 24)
 LOCAL_TARGET_SHAPE = (16, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "5c745580373311c7"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 64, 48)

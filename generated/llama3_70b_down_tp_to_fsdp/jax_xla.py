@@ -50,7 +50,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram, in_rounds, rounds_of
 
-require("jax_xla", "8aa307353e57d856", __name__)
+require("jax_xla", "f0c554e3d19f1082", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -63,6 +63,7 @@ TARGET = '[{"data", "model"}, {}]'
 LOCAL_SOURCE_SHAPE = (7168, 4096)
 LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "ef3960b3b2f47e46"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 58720256  # that arrive at the busiest device, padding included

@@ -55,7 +55,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, div, rem
 from .._support.pallas_program import Direct, Permuted, each_peer, meet
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -68,10 +68,11 @@ TARGET = '[{"data", "model"}, {}]'
 LOCAL_SOURCE_SHAPE = (7168, 4096)
 LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "ef3960b3b2f47e46"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 58720256  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 16752
+COLLECTIVE_ID = 23352
 
 
 def source_box(position):

@@ -44,7 +44,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram, among_groups
 
-require("jax_xla", "8aa307353e57d856", __name__)
+require("jax_xla", "f0c554e3d19f1082", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -57,6 +57,7 @@ TARGET = '[{}, {"model"}]'
 LOCAL_SOURCE_SHAPE = (1024, 8192)
 LOCAL_TARGET_SHAPE = (8192, 2048)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "9b2f2d590602314f"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 29360128  # that arrive at the busiest device, padding included

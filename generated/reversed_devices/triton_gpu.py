@@ -36,7 +36,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard, Tiles
 from .._support.triton_rows import copy_rows, shard_at
 
-require("triton_gpu", "dd2d0a63b9453af6", __name__)
+require("triton_gpu", "2c1c505574c06ee7", __name__)
 
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
@@ -87,15 +87,11 @@ def pull_kernel(
 ):
     """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
     block = tl.program_id(0)
-    to0 = receiver // 2 * 4
-    a0 = to0 // 4
-    from0 = a0 * 4
-    sender = a0 * 2 + receiver % 2
     copy_rows(
-        shard_at(peers, sender, out, BLOCK),
+        shard_at(peers, receiver, out, BLOCK),
         out,
         read=0,
-        write=from0 * 3 - to0 * 3,
+        write=0,
         rows=1,
         columns=12,
         read_row=0,

@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_steps import sends_along
 
-require("jax_xla", "8aa307353e57d856", __name__)
+require("jax_xla", "f0c554e3d19f1082", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -61,6 +61,7 @@ TARGET = '[{"y"}, {}]'
 LOCAL_SOURCE_SHAPE = (8, 6)
 LOCAL_TARGET_SHAPE = (4, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "964a1afb4ca45d3f"  # processes that exchange must have the same
 # The meshes, their axes refined into the sub-axes in use.
 SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
 TARGET_AXES = (("x", 2), ("y", 4))

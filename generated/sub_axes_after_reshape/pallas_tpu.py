@@ -47,7 +47,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -60,12 +60,13 @@ TARGET = '[{"x":(1)2}, {"x":(2)2, "y"}]'
 LOCAL_SOURCE_SHAPE = (16, 96)
 LOCAL_TARGET_SHAPE = (32, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "efe0dbc02bfb97fd"  # processes that exchange must have the same
 # The meshes, their axes refined into the sub-axes in use.
 SOURCE_AXES = (("x", 4), ("y", 2))
 TARGET_AXES = (("x:(1)2", 2), ("x:(2)2", 2), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 11985
+COLLECTIVE_ID = 15260
 
 
 def source_shard(position):

@@ -38,7 +38,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -50,10 +50,11 @@ SOURCE = '[{"x", "y"}]'
 TARGET = '[{"y", "x"}]'
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (1,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
+PLAN = "d1834cee96c82cb3"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 4096  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 27113
+COLLECTIVE_ID = 26992
 
 
 def source_shard(position):

@@ -43,7 +43,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -55,11 +55,12 @@ SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"x", "y"}, {}]'
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (2, 3)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
+PLAN = "441183c62af0e638"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = (8, 3)
 WIRE_BYTES = 4096  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 19452
+COLLECTIVE_ID = 26198
 
 
 def source_shard(position):

@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, minimum
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -64,13 +64,14 @@ LOCAL_TARGET_SHAPE = (10, 3)
 # Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = range(4, 7)
+PLAN = "428ecfb4d50de6c3"  # processes that exchange must have the same
 SOURCE_AXES = (("data", 2), ("model", 2))
 TARGET_AXES = (("tp", 3),)
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (12, 9)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 8192  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 28778
+COLLECTIVE_ID = 22470
 
 
 def source_shard(position):

@@ -45,7 +45,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -58,10 +58,11 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (3, 2)
 LOCAL_TARGET_SHAPE = (2, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
+PLAN = "360c3f1aba5d3d82"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 12288  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 7499
+COLLECTIVE_ID = 13186
 
 
 def source_shard(position):

@@ -62,7 +62,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -75,12 +75,13 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6, 6)
 LOCAL_TARGET_SHAPE = (4, 8)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
+PLAN = "881dd8dc252083aa"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 3), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (18, 24)
 PADDED_TARGET_SHAPE = (16, 24)
 WIRE_BYTES = 16384  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 24237
+COLLECTIVE_ID = 27252
 
 
 def source_shard(position):

@@ -61,7 +61,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -74,12 +74,13 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6, 7)
 LOCAL_TARGET_SHAPE = (14, 3)
 SOURCE_IDS = TARGET_IDS = range(10)  # by mesh position
+PLAN = "57f815ee237d075e"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 5), ("y", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (30, 14)
 PADDED_TARGET_SHAPE = (28, 15)
 WIRE_BYTES = 20480  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 23403
+COLLECTIVE_ID = 5878
 
 
 def source_shard(position):

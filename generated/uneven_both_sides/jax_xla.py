@@ -64,7 +64,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram, in_rounds, listed, listed_rounds
 
-require("jax_xla", "8aa307353e57d856", __name__)
+require("jax_xla", "f0c554e3d19f1082", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -77,6 +77,7 @@ TARGET = '[{}, {"z"}, {"y", "x"}]'
 LOCAL_SOURCE_SHAPE = (4, 4, 29)
 LOCAL_TARGET_SHAPE = (7, 7, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "1e2916a2f71a9b7c"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)

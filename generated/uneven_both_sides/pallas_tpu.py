@@ -67,7 +67,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_slots import Slot, Slots
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -80,12 +80,13 @@ TARGET = '[{}, {"z"}, {"y", "x"}]'
 LOCAL_SOURCE_SHAPE = (4, 4, 29)
 LOCAL_TARGET_SHAPE = (7, 7, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "1e2916a2f71a9b7c"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)
 PADDED_TARGET_SHAPE = (7, 14, 32)
 WIRE_BYTES = 2560  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 24977
+COLLECTIVE_ID = 21150
 
 
 def source_shard(position):

@@ -61,7 +61,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_slots import Slot, Slots
 
-require("pallas_tpu", "29b506aa764021dc", __name__)
+require("pallas_tpu", "416b5360e4c3635c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -74,10 +74,11 @@ TARGET = '[{}, {"x"}, {"y"}]'
 LOCAL_SOURCE_SHAPE = (4, 8, 16)
 LOCAL_TARGET_SHAPE = (16, 4, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "cd982f39ecda540e"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 4), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 19350
+COLLECTIVE_ID = 22764
 
 
 def source_shard(position):

@@ -34,9 +34,9 @@ def refuse_derivative(derivative):
         raise NotImplementedError(NO_DERIVATIVE[derivative])
 
 
-def reverse_of(host, name, backward):
-    """Return what moves cotangents: the host of the module `backward` beside the module `name`.
-    Raises ImportError where no such module stands there."""
+def host_beside(name, backward, of):
+    """Return the host of the module `backward` beside the module `name`, which the derivative of
+    something needs, and where that is. Raises ImportError where no such module stands there."""
     package = name.rpartition(".")[0]
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{backward}.py")
     beside = f"{package}.{backward}" if package else path
@@ -44,9 +44,14 @@ def reverse_of(host, name, backward):
         # One file that stands alone is found by its path.
         found = vars(importlib.import_module(beside)) if package else runpy.run_path(path)
     except (FileNotFoundError, ModuleNotFoundError):
-        said = f"the derivative of reshard needs the reverse reshard: {beside} is missing"
-        raise ImportError(said) from None
-    found = found["_HOST"]
+        raise ImportError(f"the derivative of {of}: {beside} is missing") from None
+    return found["_HOST"], beside
+
+
+def reverse_of(host, name, backward):
+    """Return what moves cotangents: the host of the module `backward` beside the module `name`.
+    Raises ImportError where no such module stands there, or one of another reshard."""
+    found, beside = host_beside(name, backward, "reshard needs the reverse reshard")
     alike = found.target.holds_as(host.source) and found.source.holds_as(host.target)
     if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
         raise ImportError(f"not the reverse of this reshard: {beside}")

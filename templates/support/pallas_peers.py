@@ -150,7 +150,8 @@ class Peers:
         self.replicas, self.pieces, self.kept, self.sends = replicas, pieces, kept, sends
         self.count = pieces.pieces if pieces else 1
         cut = pieces and Cut(pieces.pieces, pieces.dim, pieces.unit)
-        self.exchange = Exchange(source.side, target.side, self._senders, self._receivers, cut)
+        ends = source.side, target.side, self._senders, self._receivers
+        self.exchange = Exchange(*ends, cut, target.hidden)
         self.one_order = tuple(source.ids) == tuple(target.ids)
         names = tuple(name for name, _ in source.axes)
         self.axes = (names if len(names) > 1 else names[0]) if self.one_order else "device"

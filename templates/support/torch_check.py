@@ -28,7 +28,7 @@ def self_check(processes):
     elements = sum(math.prod(move.shape) for move in moves)
     if elements > FEW:
         return f"{proved} ({elements} elements, none moved)"
-    for turn in range(max(-(-bits // size) for size, bits in map(_bits, moves))):
+    for turn in range(max(move.turns() for move in moves)):
         sources, targets = zip(*(_shards(move, turn) for move in moves), strict=True)
         # Where no kernel runs torch copies, and kernels play no part.
         runs = has_kernels(sources[0][0], moves[0].kernel)
@@ -42,7 +42,7 @@ def self_check(processes):
 def _untiled(move, said):
     """Return why the shards of a side do not tile the tensor, each in equally many replicas, or the
     empty string."""
-    side, shape = getattr(move.exchange, said), move.shape or (1,)
+    side, shape = getattr(move.exchange, said), (*move.exchange.hidden, *(move.shape or (1,)))
     boxes = Counter(box for box in map(side.box, range(len(side.ids))) if volume(box))
     cuts = [sorted({*along}) for along in zip(*map(ranges, boxes), strict=True)]
     for cut, size in zip(cuts, shape, strict=True):
@@ -54,28 +54,13 @@ def _untiled(move, said):
     return ""
 
 
-def _bits(move):
-    """Return how many bits of the numbers of elements, from 1 on, one pass moves, and all have."""
-    size = 1 if move.dtype == torch.bool else 8 * move.itemsize
-    return size, max(math.prod(move.shape), 1).bit_length()
-
-
 def _shards(move, turn):
-    """Return source shards and target shards of a tensor of numbers, both by device id: of so many
-    of their bits that over all turns no two elements are alike."""
+    """Return source shards and target shards of an example, both by device id."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     home = "cuda" if torch.cuda.is_available() and not interpreted else "cpu"
-    (size, bits), number = _bits(move), torch.arange(math.prod(move.shape), device=home) + 1
-    number = number >> turn % -(-bits // size) * size
-    if size == 1:
-        tensor = (number & 1).bool()
-    else:
-        units = number.view(torch.uint8).view(-1, 8)[:, : move.itemsize]
-        tensor = units.contiguous().view(-1).view(move.dtype)
-    tensor = tensor.view(move.shape or (1,))
     found: list[list] = []
     sides = (move.exchange.source, move.source_shape), (move.exchange.target, move.target_shape)
-    for side, shape in sides:
+    for tensor, (side, shape) in zip(move.example(turn, home), sides, strict=True):
         found.append([])
         for device in sorted(side.ids):
             box = side.box(side.ids.index(device))

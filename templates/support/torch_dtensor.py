@@ -6,8 +6,8 @@ import torch.distributed as dist
 
 class DTensors:
     """A reshard whose sides are placements: `before` and `after` have for each axis of the source
-    and target mesh the dimension that it splits, None where it replicates; `shapes`: those of the
-    meshes."""
+    and target mesh the dimension that it splits, None where it replicates, the operator where it is
+    unreduced; `shapes`: those of the meshes."""
 
     def __init__(self, own, before, after, shapes):
         self._own, self._shapes, self._dims = own, shapes, (before, after)
@@ -18,14 +18,12 @@ class DTensors:
         `target_mesh` is the DeviceMesh of the result, None that of `x`. Raises ValueError for
         another shape, other placements or other devices, and as `reshard` does.
         """
-        from torch.distributed.tensor import DTensor, Replicate, Shard  # slow: when it is used
+        from torch.distributed.tensor import DTensor  # slow: when it is used
 
         own, shape = self._own, self._own.shape
         if not isinstance(x, DTensor):
             raise ValueError(f"got {type(x).__name__}, expected a DTensor")
-        before, after = (
-            tuple(Replicate() if dim is None else Shard(dim) for dim in dims) for dims in self._dims
-        )
+        before, after = (tuple(map(_placement, dims)) for dims in self._dims)
         group = dist.group.WORLD if group is None else group
         target_mesh = x.device_mesh if target_mesh is None else target_mesh
         if tuple(x.shape) != shape or tuple(x.placements) != before:
@@ -51,3 +49,12 @@ class DTensors:
         wanted = wanted.view(shape).tolist()
         if mesh.mesh.tolist() != wanted:
             raise ValueError(f"{side} mesh: got {mesh.mesh.tolist()}, expected {wanted}")
+
+
+def _placement(placed):
+    """Return what an axis does as a placement of torch's."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    if placed is None:
+        return Replicate()
+    return Shard(placed) if isinstance(placed, int) else Partial(placed)

@@ -1,74 +1,142 @@
 """Reshards of many tensors at once: one launch a device, or one exchange among processes."""
 
-import importlib
-import itertools
+import functools
+import hashlib
 
+from .groups import flat, order_of, rebuilt
 from .torch_check import self_check
+from .torch_gpu import NO_GRADIENT, Moved
 from .torch_processes import Processes
 from .torch_tensors import requires_grad
 from .triton_listed import copy_kernel
 
 
-def members_of(package, plans):
-    """Return the hosts of bundles beside a group's own, by name; `plans`: the hash of each.
-
-    Raises ImportError for a bundle that is missing or has another plan.
-    """
-    root, found = package.rpartition(".")[0], {}
-    for name, plan in plans.items():
-        try:
-            module = importlib.import_module(f"{root}.{name}.triton_gpu")
-        except ModuleNotFoundError as error:
-            said = f"{error.name} is missing: a group needs the bundles of its tensors beside it"
-            raise ImportError(said) from error
-        if plan != module.PLAN:
-            said = f"{module.__name__} has plan {module.PLAN}, expected {plan}: emit it again"
-            raise ImportError(said)
-        found[name] = module._HOST
-    return found
-
-
 class Group:
-    """Tensors on the same devices by name; results carry no gradient."""
+    """Tensors on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the number of
+    its kind of each name."""
 
-    def __init__(self, members, plan):
-        self.members, self.kernel = members, copy_kernel
-        moves, said = tuple(members.values()), f"plan {plan} of {len(members)} tensors"
-        self.exchange = moves[0].exchange
-        self.processes = Processes(moves, said, names=tuple(members))
+    def __init__(self, names, kinds, kind_of):
+        self.names, self.kinds, self.kind_of, self.kernel = names, kinds, kind_of, copy_kernel
+        moves = tuple(kinds[kind] for kind in kind_of)
+        self.members, self.exchange = dict(zip(names, moves, strict=True)), moves[0].exchange
+        plans = repr((names, kind_of, [kind.processes.plan for kind in kinds]))
+        plan = hashlib.sha256(plans.encode()).hexdigest()[:16]
+        self.processes = Processes(moves, f"plan {plan} of {len(names)} tensors", names=names)
+        self._floats = [n for n, move in enumerate(moves) if move.dtype.is_floating_point]
 
     def reshard_local(self, shards, *, out=None):
-        """Return the target shards of every tensor, by name, as each tensor's own `reshard_local`
-        gives them: one launch a device for all tensors."""
-        fault = self._fault(shards, out, itertools.chain.from_iterable(shards.values()))
+        """Return the target shards of every tensor, as each tensor's own `reshard_local` gives
+        them, in a container of the same form: one launch a device for all tensors.
+
+        `shards`: a list in the order of NAMES, or a dict, perhaps of dicts, whose keys, with dots
+        between them, make up the names, in which underscores stand for dots: `layer0.wq` for
+        `layer0_wq`; of each tensor the shards, sorted by device id. `out` is as they are.
+        """
+        given, give_back = self._ordered(shards, "source shards", _is_shards)
+        outs = [None] * len(given)
+        if out is not None:
+            outs, _ = self._ordered(out, "out", _is_shards)
+        tensors = _joined(given)
+        fault = self._no_gradient(tensors, out)
         if fault:
             raise ValueError(fault)
-        given = [list(shards[name]) for name in self.members]
-        outs = [None if out is None else out[name] for name in self.members]
-        return dict(zip(self.members, self.processes.local(given, outs), strict=True))
+        if not requires_grad(tensors):
+            return give_back(self.processes.local(given, outs))
+        sources, targets = (len(side.ids) for side in (self.exchange.source, self.exchange.target))
+
+        def forth(shards):
+            return _joined(self.processes.local(_parted(shards, sources), outs))
+
+        def back(gradients):
+            given, reverse = _parted(gradients, targets), self._reverse.processes
+            moved = reverse.local([given[n] for n in self._floats], [None] * len(self._floats))
+            found = dict(zip(self._floats, moved, strict=True))
+            return _joined(found.get(n, [None] * sources) for n in range(len(self.names)))
+
+        return give_back(_parted(Moved.apply(forth, back, *tensors), targets))
 
     def reshard(self, shards, group=None, *, out=None, transport=None, check=False):
-        """Return this device's target shards, by name, exchanged with the other processes of a
-        group.
+        """Return this device's target shards, exchanged with the other processes of a group, in a
+        container of the same form.
 
         As each tensor's own `reshard`, whose docstring says what the arguments mean, but all
-        tensors in one exchange; `shards` and `out` are dicts by name.
+        tensors in one exchange. `shards` and `out` are as for `reshard_local`, each tensor with one
+        shard, or None where a rank has none of it; None in place of all, for which results are a
+        dict by name.
         """
-        fault = self._fault(shards, out, shards.values())
-        given = [shards.get(name) for name in self.members]
-        outs = None if out is None else [out.get(name) for name in self.members]
-        moved = self.processes.reshard(given, group, outs, transport, check, fault=fault)
-        return dict(zip(self.members, moved, strict=True))
+        shards = dict.fromkeys(self.names) if shards is None else shards
+        given, outs, fault, give_back = [None] * len(self.names), None, "", list
+        try:
+            given, give_back = self._ordered(shards, "source shards", _is_nothing)
+            outs = None if out is None else self._ordered(out, "out", _is_nothing)[0]
+            fault = self._no_gradient(given, out)
+        except ValueError as error:  # which all ranks are to hear of
+            fault = str(error)
 
-    def _fault(self, shards, out, tensors):
-        """Return what is wrong with the names of what is given, or with gradients."""
-        for given, what in ((shards, "source shards"), (out, "out")):
-            if given is not None and set(given) != set(self.members):
-                return f"{what} of {sorted(given)}, expected those of {sorted(self.members)}"
-        return (
-            "a group has no gradient: call it in torch.no_grad()" if requires_grad(tensors) else ""
-        )
+        def forth(shards, **more):
+            moved = self.processes.reshard
+            return moved(shards, group, outs, transport, check, fault=fault, **more)
+
+        def back(gradients):
+            wanted = [gradients[n] for n in self._floats]
+            moved = self._reverse.processes.reshard(wanted, group, None, transport, check)
+            found = dict(zip(self._floats, moved, strict=True))
+            return [found.get(n) for n in range(len(self.names))]
+
+        if fault or not requires_grad(given):
+            return give_back(forth(given))
+        wanting = functools.partial(forth, wants_gradient=True)
+        return give_back(Moved.apply(wanting, back, *given))
+
+    def _ordered(self, tree, what, is_leaf):
+        """Return the leaves of a container in the order of names, and what puts others in their
+        place."""
+        found = [*flat(tree, is_leaf)]
+        places = order_of([path for path, _ in found], self.names, what)
+
+        def give_back(leaves):
+            by_place = dict(zip(places, leaves, strict=True))
+            return rebuilt(tree, is_leaf, (by_place[place] for place in range(len(found))))
+
+        return [found[place][1] for place in places], give_back
+
+    def _no_gradient(self, tensors, out):
+        """Return why tensors that require a gradient have none, or the empty string."""
+        if not requires_grad(tensors):
+            return ""
+        if out is not None:
+            return "out takes no gradient: got source shards that require one"
+        moves = list(self.members.values())
+        return NO_GRADIENT if any(moves[n].backward is None for n in self._floats) else ""
+
+    @functools.cached_property
+    def _reverse(self):
+        """The group that moves gradients."""
+        used = sorted({self.kind_of[number] for number in self._floats})
+        kind_of = [used.index(self.kind_of[number]) for number in self._floats]
+        names = [self.names[number] for number in self._floats]
+        return Group(names, [self.kinds[kind].reverse._HOST for kind in used], kind_of)
 
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""
         return self_check(self.processes)
+
+
+def _is_nothing(_):
+    """Return that a list is none of what is moved."""
+    return False
+
+
+def _is_shards(value):
+    """Return whether a list is the shards of one tensor, and not one of tensors."""
+    return not any(isinstance(each, dict | list | tuple) for each in value)
+
+
+def _parted(shards, count):
+    """Return a list of all shards as one of so many for each tensor."""
+    return [list(shards[at : at + count]) for at in range(0, len(shards), count)]
+
+
+def _joined(parts):
+    """Return all shards of all tensors in one list."""
+    return [shard for part in parts for shard in part]

@@ -5,6 +5,7 @@ One tensor or many, all on the same devices, move at once. Rank r is the r-th id
 of both meshes.
 """
 
+import contextlib
 import functools
 import itertools
 import socket
@@ -82,7 +83,8 @@ class Processes:
         """Fill the target shards of a device, by `senders`, `receivers` and boxes alone."""
         listed = self.listed(device_id, outs[0].device)
         sources = itertools.chain.from_iterable(addresses)
-        listed.copy(sources, (out.data_ptr() for out in outs))
+        with unpacked(self.moves, outs) as held:
+            listed.copy(sources, (each.data_ptr() for each in held))
 
     @torch.no_grad()
     def reshard(self, shards, group, outs, transport, check, *, wants_gradient=False, fault=""):
@@ -196,6 +198,15 @@ class Processes:
         wire.unpack(shards, arrived, outs)
 
 
+@contextlib.contextmanager
+def unpacked(moves, outs):
+    """Give the memory that pieces are copied into; then fill the results from it."""
+    held = [move.before(out) for move, out in zip(moves, outs, strict=True)]
+    yield held
+    for move, each, out in zip(moves, held, outs, strict=True):
+        move.after(each, out)
+
+
 class Wire:
     """What a device exchanges: pieces by rank, tensor and box, an order that both ends know."""
 
@@ -256,7 +267,8 @@ class Wire:
     def unpack(self, shards, arrived, outs):
         """Copy what has arrived, and what was here already, to its place: one launch."""
         if self.receiver >= 0:
-            self._unpacking.copy(map(_address, [*shards, arrived]), map(_address, outs))
+            with unpacked(self.moves, outs) as held:
+                self._unpacking.copy(map(_address, [*shards, arrived]), map(_address, held))
 
 
 def _address(tensor):

@@ -50,19 +50,29 @@ def places_of(block, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def copy_rows(
-    source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
-):
-    """Copy one block of rows: no division a unit. The first begins at `read` in the source and at
-    `write` in the target, the next `read_row` and `write_row` after it; `columns`: elements of a
-    row; `block`: which one. `BLOCK.lanes` units divide all of these but `rows` and `block`."""
+def rows_at(read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr):
+    """Return where the units of a block of rows are in both shards, and which are inside; all as
+    `copy_rows` takes it."""
     row, column = places_of(block, BLOCK)
     inside = (row < rows) & (column < in_units(columns, block, BLOCK, BLOCK.lanes))
     at = row * in_units(read_row, block, BLOCK, BLOCK.lanes) + column
     to = row * in_units(write_row, block, BLOCK, BLOCK.lanes) + column
     read = in_units(read, block, BLOCK, BLOCK.lanes)
     write = in_units(write, block, BLOCK, BLOCK.lanes)
-    move(source + (read + at), target + (write + to), inside)
+    return read + at, write + to, inside
+
+
+@triton.jit
+def copy_rows(
+    source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
+):
+    """Copy one block of rows: no division a unit. The first begins at `read` in the source and at
+    `write` in the target, the next `read_row` and `write_row` after it; `columns`: elements of a
+    row; `block`: which one. `BLOCK.lanes` units divide all of these but `rows` and `block`."""
+    read, write, inside = rows_at(
+        read, write, read_row, write_row, rows, columns, block, BLOCK=BLOCK
+    )
+    move(source + read, target + write, inside)
 
 
 @triton.jit

@@ -53,6 +53,18 @@ def test_explain() -> None:
         assert any(f" {alternative} " in line for line in result.out.splitlines()), alternative
 
 
+def test_explain_says_what_collectives_take_on_rings() -> None:
+    """On a torus; elsewhere there are none."""
+    result = run("plan", *flags(), "--topology", "torus:2x4", "--explain")
+    assert "along axes of (2, 4)" in result.out
+    rows = [line.split("│")[1:3] for line in result.out.splitlines() if line.count("│") == 7]
+    assert [tuple(map(str.strip, row)) for row in rows] == [
+        *((op, "1") for op in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")),
+        *((op, "2") for op in ("all_gather", "reduce_scatter", "all_reduce")),
+    ]
+    assert "on long rings" not in run("plan", *flags(), "--topology", "h100", "--explain").out
+
+
 def test_json_says_what_is_predicted() -> None:
     result = run("plan", *flags(), "--topology", "h100", "--memory-limit", "48", "--json")
     made = json.loads(result.out)

@@ -104,6 +104,9 @@ def pull_kernel(peers, out, receiver, BLOCK: tl.constexpr):
     tl.store(out, missing)
 
 
+_HOST.kernel = pull_kernel
+
+
 """
 END = 'if __name__ == "__main__":\n    print'
 

@@ -152,20 +152,14 @@ def test_a_backend_refuses_what_it_cannot_do() -> None:
         "expected: one of bool, int8, int16, int32, int64, uint8, uint16, uint32, float16, "
         "bfloat16, float32, float8_e4m3fn, float8_e5m2"
     )
-    side = '[{"x"}], unreduced={"y"}'
-    for source, target, argument, says in (
-        (side, '[{}], unreduced={"y"}', "source", "does not reduce terms"),
-        ("[{}]", side, "target", "makes no terms of them"),
-    ):
-        terms = plan(make(mesh, (4,), source, target))
-        for backend in ("pallas_tpu", "triton_gpu"):
-            with pytest.raises(InputError) as caught:
-                registry.backend(backend).refuse(terms)
-            assert str(caught.value) == (
-                f"{argument}: {backend} moves values and {says}\n"
-                'got: [{"x"}], unreduced={"y"}\n'
-                f"expected: a {argument} without unreduced axes"
-            )
+    terms = plan(make(mesh, (4,), "[{}]", '[{"x"}], unreduced={"y"}'))
+    with pytest.raises(InputError) as caught:
+        registry.backend("pallas_tpu").refuse(terms)
+    assert str(caught.value) == (
+        "target: pallas_tpu moves values and makes no terms of them\n"
+        'got: [{"x"}], unreduced={"y"}\n'
+        "expected: a target without new unreduced axes"
+    )
     huge = plan(make(mesh, (2**31,), '[{"x"}]', '[{"y"}]'))
     with pytest.raises(InputError, match="computes indices in 32 bits"):
         registry.backend("triton_gpu").refuse(huge)

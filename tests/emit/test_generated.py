@@ -14,11 +14,11 @@ from places import ROOT
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.check import check
-from shardwright.codegen.spec.config import load_toml
+from shardwright.codegen.spec.config import read_config
 from shardwright.codegen.verify import verify
 
 GENERATED = ROOT / "generated"
-DESCRIBED = load_toml(ROOT / "shardwright.toml")
+DESCRIBED = read_config(ROOT / "shardwright.toml").operations
 NAMES = [d.name for d in DESCRIBED]
 MODULES = sum(len(d.backends) for d in DESCRIBED)
 
@@ -41,8 +41,8 @@ def test_generated_is_what_would_be_emitted_now() -> None:
 def test_generated_holds_the_corpus_and_the_examples() -> None:
     manifest = json.loads((GENERATED / "manifest.json").read_text())
     assert manifest["config"] == "../shardwright.toml"
-    sources = (ROOT / "corpus").glob("*.toml")
-    assert {d.name for path in sources for d in load_toml(path)} == set(NAMES)
+    sources = (ROOT / "corpus" / f"{name}.toml" for name in ("reshards", "examples"))
+    assert {d.name for path in sources for d in read_config(path).operations} == set(NAMES)
     assert sorted(manifest["bundles"]) == sorted(NAMES)
 
 
@@ -58,8 +58,11 @@ def test_generated_modules_are_formatted() -> None:
 
 
 def test_generated_is_of_few_lines() -> None:
+    """14,000 lines of bundles, 500 of those that reduce terms, and 1,100 of matmuls; support has
+    its own bound."""
     files = [p for p in GENERATED.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
-    assert sum(path.read_bytes().count(b"\n") for path in files) <= 18_000
+    own = [path for path in files if "_support" not in path.parts]
+    assert sum(path.read_bytes().count(b"\n") for path in own) <= 14_500 + 1_100
 
 
 @pytest.mark.parametrize(("file", "most"), [("README.md", 55), ("reshard.svg", 45)])

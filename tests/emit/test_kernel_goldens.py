@@ -81,11 +81,20 @@ XLA = {
     "ragged": made(*[ROWS] * 2, (1001, 128), topology="v5e:2x4", source_split="nested"),
     "steps": made('[{"x"}, {}], unreduced={"y"}', '[{"y", "x"}, {}]', (8, 1 << 16), SIX, "basis"),
 }
+TERMS = '[{"x"}, {}], unreduced={"y"}'
+TRITON = {
+    "reduced": made(TERMS, '[{"x"}, {"y"}]', (8, 24)),
+    "shared": made(TERMS, "[{}, {}]", (8, 24), topology="switch:8,latency=1e-12"),
+}
 KERNELS: dict[str, tuple[frozenset[str], Callable[[], str]]] = {
     **{
         f"pallas_tpu_{name}": (frozenset({"_HOST"}), partial(of_form, name, planned))
         for name, planned in PALLAS.items()
     },
+    "pallas_tpu_reduced": (
+        frozenset({"_HOST"}),
+        partial(pallas_tpu.render, Request(made(TERMS, '[{"x"}, {"y"}]', (16, 512)), MADE_BY)),
+    ),
     **{
         f"jax_xla_{name}": (frozenset({"_HOST"}), partial(of_how, name, planned))
         for name, planned in XLA.items()
@@ -93,6 +102,13 @@ KERNELS: dict[str, tuple[frozenset[str], Callable[[], str]]] = {
     **{
         f"triton_gpu_{name}": (frozenset({"_HOST"}), partial(of_rows, name))
         for name in get_args(Rows)
+    },
+    **{
+        f"triton_gpu_{name}": (
+            frozenset({"_HOST"}),
+            partial(triton_gpu.render, Request(planned, MADE_BY)),
+        )
+        for name, planned in TRITON.items()
     },
 }
 """By the names of their goldens: what the program of a module is, and its text."""

@@ -57,8 +57,9 @@ def _emitted(job: Job, folder: Path) -> Path:
     gradient = getattr(case.use, "gradient", True)
     asked = {"gradient": gradient, "single_file": True}
     bundle = sw.emit(_reshard(case), (case.backend,), case.strategy, case.topology, **asked)
+    description = bundle.description(f"case{case.id}")
     planted = False
-    for part in bundle.modules(case.command()):
+    for part in bundle.modules(description):
         text = part.text
         if job.fault is not None and part.file == f"{case.backend}.py":
             old, new = job.fault

@@ -15,6 +15,7 @@ __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 
 SHAPE = (5, 4)
 DTYPE = "float32"
+PLAN = "0"
 SOURCE_MESH = '<["x"=2]>'
 TARGET_MESH = '<["x"=2]>'
 SOURCE = '[{"x"}, {}]'
@@ -110,4 +111,9 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False):
 
 
 _PROGRAM = types.SimpleNamespace(form="direct", kernel=_kernel, view=(0, 1), order=None)
+_PROGRAM.carrier = _PROGRAM
+_PROGRAM.host = types.SimpleNamespace(
+    source=types.SimpleNamespace(local=LOCAL_SOURCE_SHAPE),
+    target=types.SimpleNamespace(local=LOCAL_TARGET_SHAPE),
+)
 _HOST = types.SimpleNamespace(exchange=None, program=_PROGRAM)

@@ -11,6 +11,7 @@ __all__ = ["reshard_local", "source_shape", "target_shape"]
 
 SHAPE = (5, 4)
 DTYPE = "float32"
+PLAN = "0"
 SOURCE_MESH = '<["x"=2]>'
 TARGET_MESH = '<["x"=2]>'
 SOURCE = '[{"x"}, {}]'
@@ -57,6 +58,7 @@ class Side(NamedTuple):
 class Exchange:
     """What moves, as each end knows it."""
 
+    hidden = ()
     source = Side(range(2), lambda position: source_box(position))
     target = Side(range(2), lambda position: target_box(position))
 
@@ -129,6 +131,12 @@ class Host:
     """What knows what moves, and how."""
 
     exchange, kernel, tiles = Exchange(), pull, Tiles()
+    reduces = False
+
+    @property
+    def phases(self):
+        """The exchanges, of which there is one."""
+        return (self,)
 
     def places(self, device):
         """The positions that the kernel is launched with."""

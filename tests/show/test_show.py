@@ -492,3 +492,11 @@ def test_partial_sums_are_shown() -> None:
     assert "sum over m of d(m, n)[k] -> t[n * (K ceildiv N) + k]" in text
     assert "t[i] -> sum over m of d(m, *)[i]" in text
     assert "Of the unreduced axes, the devices of coordinate 0." in pictures(plan(reshard))
+
+
+def test_a_sum_is_shown_as_one_exchange() -> None:
+    """Every receiver gets all terms, of which the derivation says that they are added."""
+    sides = XY.sharding('[{"x"}, {}], unreduced={"y"}'), XY.sharding("[{}, {}]")
+    said = derivation(Reshard((4, 6), "float32", *sides))
+    assert "sum over n of d(m, n)[k, l] -> t[" in said
+    assert "Bytes received: " in said

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import exactly, fields, meshes, message
 
+from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.spec.description import LONGEST_COMMAND, Description, describe
 from shardwright.ir.errors import InputError
@@ -137,7 +138,7 @@ INVALID: list[tuple[dict[str, object], str]] = [
         tensor: unknown key
         got: tensor
         expected: one of name, mesh, shape, dtype, source, target, target_mesh, source_split, \
-target_split, backends, strategy, topology, memory_limit, gradient, single_file
+target_split, backends, strategy, topology, memory_limit, gradient, single_file, collective_id
         """,
     ),
     (
@@ -270,7 +271,7 @@ def test_toml_unknown_key(tmp_path: Path) -> None:
           ^^^^^^
         got: colour
         expected: one of name, mesh, shape, dtype, source, target, target_mesh, source_split, \
-target_split, backends, strategy, topology, memory_limit, gradient, single_file
+target_split, backends, strategy, topology, memory_limit, gradient, single_file, collective_id
         """
     )
 
@@ -341,7 +342,7 @@ def test_not_toml(tmp_path: Path) -> None:
             "[reshards]\n",
             "reshards.toml, line 1, reshards: unknown table; did you mean reshard?\n"
             "  [reshards]\n  ^^^^^^^^^^\ngot: reshards\n"
-            "expected: one of reshard, group, mesh, defaults, include, out",
+            "expected: one of reshard, collective, matmul, group, mesh, defaults, include, out",
         ),
         (
             "[reshard]\nname = 'a'\n",
@@ -363,3 +364,10 @@ def test_toml_that_cannot_be_read(tmp_path: Path) -> None:
     assert message(lambda: load_toml(tmp_path / "binary.toml")) == (
         f"{tmp_path}/binary.toml: not a text file in UTF-8"
     )
+
+
+def test_backends_in_any_order_are_one_description() -> None:
+    """Of which the modules state one command, as `check` and `verify` have it."""
+    one = described(backends="jax_xla,pallas_tpu")
+    assert one == described(backends=["pallas_tpu", "jax_xla"])
+    assert one.command() in emit_described(one).files(one.name)["jax_xla.py"]

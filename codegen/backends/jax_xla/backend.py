@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.backends.base import Backend
+from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.jax_xla import context
 from shardwright.codegen.backends.jax_xla.contract import CONTRACT
+from shardwright.codegen.backends.jax_xla.matmul.context import refuse_matmul, render_matmul
 from shardwright.codegen.backends.jax_xla.runtime import RUNTIME
 from shardwright.codegen.backends.jax_xla.timeline import timeline
 
@@ -14,13 +15,24 @@ class JaxXla(Backend):
 
     name = context.NAME
     executes = ("direct", "basis")
-    reduces = True
+    reduces = ("basis",)
     portable = True
     runtime = RUNTIME
     contract = CONTRACT
+    grouping = Grouping(
+        host="jax_group",
+        exports=("pad", "reshard", "source_sharding", "target_sharding", "unpad"),
+        environment=(
+            ("JAX_PLATFORMS", "cpu"),
+            ("XLA_FLAGS", "--xla_force_host_platform_device_count={devices}"),
+        ),
+        how="one exchange for all whose elements are as wide",
+        support=("groups", "jax_group"),
+    )
     support = (
         "boxes",
         "jax_host",
+        "jax_matmul",
         "jax_meshes",
         "jax_operation",
         "jax_program",
@@ -32,6 +44,8 @@ class JaxXla(Backend):
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
+    refuse_matmul = staticmethod(refuse_matmul)
+    render_matmul = staticmethod(render_matmul)
 
 
 BACKEND: Backend = JaxXla()

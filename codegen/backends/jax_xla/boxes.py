@@ -14,6 +14,9 @@ from shardwright.ir.transfers import Transfers, enumerate_transfers
 
 # Windows hold less than this much padding, of the bytes that travel.
 MOST_PADDING = 0.05
+# Collectives move up to so much padding, of the bytes that travel: rounds of boxes copy every one
+# several times.
+MOST_PADDING_AT_ONCE = 0.15
 # A table of more numbers is no reading: what has a closed form is preferred.
 MOST_LISTED = 1 << 12
 
@@ -38,7 +41,9 @@ class Boxes:
     source: Integers
 
     @staticmethod
-    def of(exchange: Exchange) -> Boxes:
+    def of(exchange: Exchange, pads: bool = True) -> Boxes:
+        """Return the boxes of an exchange; `pads`: whether whole dimensions may be padded, so that
+        full boxes reach beyond their ends too."""
         moved = exchange.once(enumerate_transfers)
         places = (
             positions_of(exchange.source.mesh, moved.sender),
@@ -59,7 +64,7 @@ class Boxes:
             sender,
             receiver,
             moved.tensor[:, :, 1] - moved.tensor[:, :, 0],
-            _full_shapes(exchange, moved, shards),
+            _full_shapes(exchange, moved, shards, pads),
             moved.source[:, :, 0],
             moved.target[:, :, 0],
             moved.is_local,
@@ -72,10 +77,10 @@ class Boxes:
         """The shape of the elementwise largest box."""
         return tuple(self.shape.max(axis=0).tolist())
 
-    def grid(self, devices: int) -> tuple[int, ...] | None:
+    def grid(self, devices: int, most: float = MOST_PADDING) -> tuple[int, ...] | None:
         """Return how many windows of one shape make up the target shard of every device, per
-        dimension; None where they do not, or only with too much padding."""
-        if (self.full != self.full[0]).any() or self.padding() >= MOST_PADDING:
+        dimension; None where they do not, or only with so much padding or more, of the bytes."""
+        if (self.full != self.full[0]).any() or self.padding() >= most:
             return None
         cells, rest = np.divmod(self.write, self.window)
         counts = cells.max(axis=0) + 1
@@ -97,7 +102,9 @@ class Boxes:
         return float(max(volumes[0].sum() / volumes[1].sum(), most / exact)) - 1
 
 
-def _full_shapes(exchange: Exchange, moved: Transfers, shards: list[list[Integers]]) -> Integers:
+def _full_shapes(
+    exchange: Exchange, moved: Transfers, shards: list[list[Integers]], pads: bool
+) -> Integers:
     """Return the shapes of boxes if flat splits went on beyond the end of the tensor."""
     shape = moved.tensor[:, :, 1] - moved.tensor[:, :, 0]
     for axis, dim in enumerate(exchange.dims):
@@ -105,8 +112,28 @@ def _full_shapes(exchange: Exchange, moved: Transfers, shards: list[list[Integer
             continue
         a, b = shards[0][axis], shards[1][axis]
         ends = ((a + 1) * dim.source.size, (b + 1) * dim.target.size)
-        shape[:, axis] = np.minimum(*ends) - moved.tensor[:, axis, 0]
+        if pads and _is_whole(dim.source, dim.target):
+            end = ends[1]
+        elif pads and _is_whole(dim.target, dim.source):
+            end = ends[0]
+        else:
+            end = np.minimum(*ends)
+        shape[:, axis] = end - moved.tensor[:, axis, 0]
     return shape
+
+
+def reached(own: Layout, other: Layout) -> tuple[int, ...]:
+    """Return the shape of a shard as full boxes reach over it: whole dimensions as long as shards
+    of the other side take them together."""
+    sizes = (
+        -(-dim.size // peer.size) * peer.size if _is_whole(dim, peer) else dim.size
+        for dim, peer in zip(own.dims, other.dims, strict=True)
+    )
+    return tuple(sizes)
+
+
+def _is_whole(dim: DimLayout, peer: DimLayout) -> bool:
+    return dim.parts == 1 and peer.parts > 1 and dim.is_flat and peer.is_flat
 
 
 def _number(own: Layout, other: Layout, shards: list[list[Integers]]) -> Integers:

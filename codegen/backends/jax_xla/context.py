@@ -5,7 +5,8 @@ A direct plan becomes the first of these that it is: a few collectives over axes
 among groups (`xla_groups`), whichever is fewer collectives, rounds of `lax.ppermute`
 (`xla_rounds`); in place of several rounds one `lax.ragged_all_to_all` (`xla_ragged`), where the
 plan is for a topology that has it. Each moves the plan's bytes, and less than 5% of padding beside
-them, collectives over axes less than 15%. A round costs a pass over the memory of every device and
+them, collectives over axes, and what stands in the place of several rounds, less than 15%. A round
+costs a pass over the memory of every device and
 a rendezvous, so that fewer are better: where whole tiles from holders of the module's own choice
 take fewer than the plan's holders and pieces do, the module has a table of them. A plan of several
 steps, and one of partial sums, goes step by step (`xla_steps`).
@@ -28,12 +29,17 @@ from shardwright.codegen.backends.jax_host import (
     quoted_names,
     short_dims,
 )
-from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING, Boxes
+from shardwright.codegen.backends.jax_xla.boxes import (
+    MOST_PADDING,
+    MOST_PADDING_AT_ONCE,
+    Boxes,
+)
 from shardwright.codegen.backends.jax_xla.collectives import Collectives, Refs, collectives_of
 from shardwright.codegen.backends.jax_xla.fetches import Fetches, fetches_of
 from shardwright.codegen.backends.jax_xla.groups import Groups, groups_of
 from shardwright.codegen.backends.jax_xla.ragged import Ragged, ragged_of
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
+from shardwright.codegen.backends.jax_xla.steps.blocks import WIDENED
 from shardwright.codegen.backends.jax_xla.steps.plan import (
     Steps,
     is_stepwise,
@@ -68,9 +74,6 @@ from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 NAME = "jax_xla"
-# Collectives over axes move up to so much padding, of the bytes that travel: rounds of boxes copy
-# every one several times.
-MOST_PADDING_AT_ONCE = 0.15
 # A module goes through all transfers when it is traced.
 MOST_TRANSFERS = 1 << 18
 
@@ -101,6 +104,13 @@ class XlaText:
 
 def refuse(plan: Plan) -> None:
     """Raise InputError for what this backend does not do."""
+    if plan.reshard.adds and plan.strategy == "direct":
+        raise InputError(
+            "jax_xla reduces terms by collectives, not in an exchange",
+            argument="strategy",
+            got="direct",
+            expected="basis",
+        )
     if is_stepwise(plan):
         refuse_steps(plan)
         return
@@ -128,18 +138,29 @@ def how_of(plan: DirectPlan) -> How:
     collectives = plan.once(_collectives)
     if collectives is not None:
         return collectives
-    exchange = as_vectors(plan.exchange)
-    boxes = whole = Boxes.of(exchange)
-    if exchange.rule.pieces > 1:
-        whole = Boxes.of(replace(exchange, rule=HolderRule("turns")))
+    exchange, (boxes, whole) = as_vectors(plan.exchange), plan.once(boxes_of)
     rounds = rounds_of(exchange, boxes, whole)
     if rounds.count == 1 and rounds.join:
         return rounds  # one permutation, and in closed form
     among_groups = (fetches_of(exchange, whole), groups_of(exchange, boxes))
-    tight = [how for how in among_groups if how and _is_tight(how.wire, _exact(plan))]
+    exact = _exact(plan)
+    tight = [how for how in among_groups if how and _is_tight(how.wire, exact)]
     if not tight and rounds.count > 1:
-        return _ragged(plan, boxes) or rounds
+        ragged = _ragged(plan, boxes)
+        if ragged is not None:
+            return ragged
+        most = MOST_PADDING_AT_ONCE
+        tight = [how for how in among_groups if how and _is_tight(how.wire, exact, most)]
     return min(tight, key=lambda how: how.collectives, default=rounds)
+
+
+def boxes_of(plan: DirectPlan) -> tuple[Boxes, Boxes]:
+    """Return the boxes of a plan, and those of whole tiles."""
+    exchange, pads = as_vectors(plan.exchange), plan.reshard.dtype not in WIDENED
+    boxes = whole = Boxes.of(exchange, pads)
+    if exchange.rule.pieces > 1:
+        whole = Boxes.of(replace(exchange, rule=HolderRule("turns")), pads)
+    return boxes, whole
 
 
 def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
@@ -193,10 +214,10 @@ def xla_text(request: Request) -> XlaText:
     functions = exchange.once(box_functions)
     module = text_of(plan, request.command, PYTHON, functions, said, direct.exchange)
     host = host_text(plan, module)
-    transport = transport_of(how, exchange, host.some_local)
+    transport = transport_of(how, exchange, host.some_local, direct.reshard.dtype not in WIDENED)
     if module.scalar and not isinstance(how, Collectives):
         transport = replace(transport, lines=("x = x.reshape(1)", *transport.lines))
-    short = () if _is_exact(how) else short_dims(exchange.target)
+    short = () if _is_exact(how) else _short_dims(exchange)
     return _text(request, host, transport, how.wire[0] * DTYPES[plan.reshard.dtype], short)
 
 
@@ -212,14 +233,13 @@ def _text(
     calls = {name: list(names) for name, names in transport.calls.items()}
     program = ["_exchange", "AXES", *([f"short={short!r}"] if short else [])]
     program += ["reduces=True"] if host.reduces else []
-    names = ["XlaProgram"]
     if any(host.terms):
         program.append(f"terms={_terms(request.plan)}")
-        names.insert(0, "Terms")
+        calls["jax_program"] = ["Terms"]
     calls |= {
         "jax_host": [host.class_name],
         "jax_meshes": ["Sharded"],
-        "xla_program": [*names, *calls.get("xla_program", [])],
+        "xla_program": ["XlaProgram", *calls.get("xla_program", [])],
     }
     if transport.moves:
         program.append(f"moves={MOVES}")
@@ -259,6 +279,13 @@ def _terms(plan: Plan) -> str:
     given = [f'"{operator}"' for operator in operators]
     given += ["transposed=True"] if reshard.transposed else []
     return f"Terms({', '.join(given)})"
+
+
+def _short_dims(exchange: Exchange) -> tuple[int, ...]:
+    """Return the dimensions along which padding of the target may be other than zero: it is zero
+    that a whole dimension of the source is padded with."""
+    split = (axis for axis, dims in enumerate(exchange.dims) if dims.source.parts > 1)
+    return tuple(sorted({*split} & {*short_dims(exchange.target)}))
 
 
 def _is_exact(how: How) -> bool:

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.codegen.backends.jax_xla.boxes import MOST_LISTED, Boxes, ranks_by_shard
+from shardwright.codegen.backends.jax_xla.boxes import (
+    MOST_LISTED,
+    MOST_PADDING_AT_ONCE,
+    Boxes,
+    ranks_by_shard,
+)
 from shardwright.codegen.backends.jax_xla.joins import Join
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
@@ -84,7 +89,7 @@ def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all() or devices > MOST_LISTED:
         return None
-    grid = boxes.grid(devices)
+    grid = boxes.grid(devices, MOST_PADDING_AT_ONCE)
     if grid is None or exchange.target.replicas % math.prod(grid):
         return None
     table = _by_cell(boxes, grid)

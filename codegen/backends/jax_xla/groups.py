@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.codegen.backends.jax_xla.boxes import Boxes
+from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING_AT_ONCE, Boxes
 from shardwright.codegen.backends.jax_xla.joins import Join
 from shardwright.ir.exchange import Exchange
 
@@ -32,7 +32,7 @@ def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all():
         return None
-    grid = boxes.grid(devices)
+    grid = boxes.grid(devices, MOST_PADDING_AT_ONCE)
     if grid is None:
         return None
     members = math.prod(grid)

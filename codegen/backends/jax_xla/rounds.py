@@ -6,7 +6,8 @@ one box and receives at most one, maybe to itself, and all boxes are windows of 
 elementwise largest box. What a window has beyond its box must be padding of the target shard:
 
     padded   boxes are taken as they were without the end of the tensor, which cuts the last ones
-             short: shards are padded to one size, so that all have room for the full window
+             short: shards are padded to one size, so that all have room for the full window; a
+             whole dimension that is to be cut, or is put together, is padded in the module
     exact    boxes of a round have one shape, so that only the plan's bytes travel; chosen where
              padding would be 5% of the bytes or more
 

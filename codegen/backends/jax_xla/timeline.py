@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwright.codegen.backends.jax_xla.boxes import Boxes
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
-from shardwright.codegen.backends.jax_xla.context import how_of
+from shardwright.codegen.backends.jax_xla.context import boxes_of, how_of
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
@@ -29,8 +29,8 @@ from shardwright.codegen.planner.network.links import Flows
 from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
 from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.dtypes import DTYPES
-from shardwright.ir.exchange import Exchange, HolderRule, ids_of
-from shardwright.ir.plan import Plan, direct_of
+from shardwright.ir.exchange import Exchange, ids_of
+from shardwright.ir.plan import DirectPlan, Plan, direct_of
 from shardwright.ir.steps import Step
 
 PERMUTE = "collective-permute"
@@ -43,10 +43,11 @@ def timeline(plan: Plan) -> Timeline:
     direct = direct_of(plan)
     exchange, size = as_vectors(direct.exchange), DTYPES[plan.reshard.dtype]
     ids = ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
-    return Timeline(tuple(_stages(direct.once(how_of), exchange, size, ids)), ids)
+    return Timeline(tuple(_stages(direct, exchange, size, ids)), ids)
 
 
-def _stages(how: How, exchange: Exchange, size: int, ids: np.ndarray) -> Iterator[Stage]:
+def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) -> Iterator[Stage]:
+    how: How = plan.once(how_of)
     source, target = (
         2.0 * size * math.prod(side.local_shape) for side in (exchange.source, exchange.target)
     )
@@ -62,12 +63,9 @@ def _stages(how: How, exchange: Exchange, size: int, ids: np.ndarray) -> Iterato
         case Fetches():
             yield from _fetched(how, size)
         case Rounds():
-            whole = Boxes.of(exchange)
-            boxes = whole
-            if whole.window != exchange.source.local_shape:
+            boxes, whole = plan.once(boxes_of)
+            if boxes.window != exchange.source.local_shape:
                 yield Copies("boxes are cut", source)
-            if exchange.rule.pieces > 1:
-                whole = Boxes.of(Exchange(exchange.source, exchange.target, HolderRule("turns")))
             for elements, pairs in permutes_of(exchange, boxes, whole):
                 yield Collective(PERMUTE, size * elements, pairs)
             if boxes.window != exchange.target.local_shape:

@@ -7,6 +7,7 @@ from typing import assert_never
 
 import sympy
 
+from shardwright.codegen.backends.jax_xla.boxes import reached
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
@@ -46,9 +47,29 @@ class Transport:
     moves: tuple[str, ...] = ()
 
 
-def transport_of(how: How, exchange: Exchange, some_local: bool) -> Transport:
-    """Return the text of an exchange of tensors of one dimension or more."""
-    shape = repr(exchange.target.local_shape)
+def transport_of(how: How, exchange: Exchange, some_local: bool, pads: bool = True) -> Transport:
+    """Return the text of an exchange of tensors of one dimension or more; `pads`: whether boxes may
+    reach beyond the ends of whole dimensions."""
+    full = pads and (
+        isinstance(how, Groups | Fetches) or (isinstance(how, Rounds) and not how.exact)
+    )
+    held, filled = exchange.source.local_shape, exchange.target.local_shape
+    if not full or (isinstance(how, Fetches) and how.is_whole):
+        return _transport(how, exchange, some_local, filled)
+    padded = reached(exchange.source, exchange.target)
+    found = _transport(how, exchange, some_local, reached(exchange.target, exchange.source))
+    if padded == held:
+        return found
+    widths = [(0, end - size) for size, end in zip(held, padded, strict=True)]
+    pad = f"x = jnp.pad(x, {tuple(widths)!r})"
+    return replace(found, lines=(pad, *found.lines), libraries=found.libraries | {"jnp"})
+
+
+def _transport(
+    how: How, exchange: Exchange, some_local: bool, filled: tuple[int, ...]
+) -> Transport:
+    """Return what `transport_of` does of a source shard as long as boxes reach; `filled`: the shape
+    of what they fill."""
     match how:
         case Collectives(lines=lines):
             return Transport(lines, libraries=how.libraries)
@@ -64,10 +85,10 @@ def transport_of(how: How, exchange: Exchange, some_local: bool) -> Transport:
         case Fetches():
             return _fetches(how)
         case Rounds(table=table) if table:
-            return _listed_rounds(how, shape)
+            return _listed_rounds(how, exchange.target.local_shape, filled)
         case Rounds():
             rounds = called("rounds = rounds_of", _rounds_arguments(how, exchange), indents=1)
-            lines, call = _rounds_lines(how, shape)
+            lines, call = _rounds_lines(how, exchange.target.local_shape, filled)
             calls = (call, "rounds_of")
             number = _round_of(how, exchange)
             return _by_rule(exchange, some_local, (*rounds, *lines), calls, number)
@@ -113,12 +134,15 @@ def _function(signature: str, doc: str, lines: list[str]) -> Function:
     return (f"def {signature}:", f'    """{doc}"""', *(f"    {line}" for line in lines))
 
 
-def _rounds_lines(how: Rounds, shape: str) -> tuple[tuple[str, ...], str]:
-    """Return what makes the target shard of the rounds, and the function that it calls."""
+def _rounds_lines(
+    how: Rounds, shape: tuple[int, ...], filled: tuple[int, ...]
+) -> tuple[tuple[str, ...], str]:
+    """Return what makes the target shard of the rounds, and the function that it calls; `filled`:
+    the shape that windows fill."""
     if how.join is None:
-        return tuple(
-            called("y = in_rounds", ["x", "rounds", "AXES", shape], indents=1)
-        ), "in_rounds"
+        given = ["x", "rounds", "AXES", repr(filled)]
+        cut = (f"y = y[{', '.join(f':{size}' for size in shape)}]",) if filled != shape else ()
+        return (*called("y = in_rounds", given, indents=1), *cut), "in_rounds"
     stacked = f"y = stacked_rounds(x, rounds, AXES, {how.join.axis})"
     return (stacked, *how.join.lines), "stacked_rounds"
 
@@ -129,8 +153,8 @@ def _rounds_arguments(how: Rounds, exchange: Exchange) -> list[str]:
     return [MOVES, "round_of", *more]
 
 
-def _listed_rounds(how: Rounds, shape: str) -> Transport:
-    lines, call = _rounds_lines(how, shape)
+def _listed_rounds(how: Rounds, shape: tuple[int, ...], filled: tuple[int, ...]) -> Transport:
+    lines, call = _rounds_lines(how, shape, filled)
     return Transport(
         (f"rounds = listed_rounds({MOVES}, ROUNDS)", *lines),
         {"xla_program": (call, "listed", "listed_rounds")},

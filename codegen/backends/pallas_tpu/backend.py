@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardwright.codegen.backends.base import Backend
+from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.pallas_tpu import context
 from shardwright.codegen.backends.pallas_tpu.contract import CONTRACT
 from shardwright.codegen.backends.pallas_tpu.review import review
@@ -33,6 +33,7 @@ class PallasTpu(Backend):
     """One SPMD kernel in which every device pushes its tiles to receivers."""
 
     name = context.NAME
+    reduces = ("direct",)
     on_torus = True
     unsupported = context.UNSUPPORTED
     runtime = RUNTIME
@@ -49,6 +50,16 @@ class PallasTpu(Backend):
         is_xla=True,
     )
 
+    grouping = Grouping(
+        host="pallas_group",
+        exports=("pad", "reshard", "source_sharding", "target_sharding", "unpad"),
+        environment=(
+            ("JAX_PLATFORMS", "cpu"),
+            ("XLA_FLAGS", "--xla_force_host_platform_device_count={more}"),
+        ),
+        how="one kernel launch for all whose elements are as wide",
+        support=("groups", "jax_group", "pallas_group", "xla_program"),
+    )
     support = (
         "boxes",
         "jax_host",
@@ -60,6 +71,7 @@ class PallasTpu(Backend):
         "pallas_routed",
         "pallas_shifts",
         "pallas_slots",
+        "pallas_terms",
         "pallas_windows",
     )
     gradient_on_request = True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
@@ -14,6 +13,7 @@ from shardwright.codegen.backends.jax_host import (
     imports_of,
     library_lines,
 )
+from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.pallas_tpu.program import kernel_text
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.grid import refuse_unreached
@@ -25,10 +25,16 @@ from shardwright.codegen.backends.pallas_tpu.strategy import (
     form_facts,
     grid_of,
 )
+from shardwright.codegen.backends.pallas_tpu.terms import (
+    PLAIN,
+    TermsText,
+    has_terms,
+    keeps_some,
+    moved,
+)
 from shardwright.codegen.emit.context import (
     ModuleText,
     Said,
-    as_vectors,
     check_ascii,
     refuse_common,
     text_of,
@@ -37,11 +43,10 @@ from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.ir.algebra.printers import PALLAS
-from shardwright.ir.plan import DirectPlan, Plan, direct_of
+from shardwright.ir.errors import InputError
+from shardwright.ir.plan import DirectPlan, Plan, SteppedPlan, direct_of
 
 NAME = "pallas_tpu"
-# Collective ids are 16-bit signed numbers in the interpreter.
-COLLECTIVE_IDS = 2**15
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
 
 
@@ -73,8 +78,15 @@ def refuse(plan: Plan) -> None:
     """Raise InputError for what this backend does not do."""
     refuse_common(plan, NAME, UNSUPPORTED)
     check_ascii(plan.reshard)
+    if isinstance(plan, SteppedPlan) and plan.strategy == "direct":
+        raise InputError(
+            "pallas_tpu reduces terms in one exchange",
+            argument="strategy",
+            got=f"direct, {plan.ops}",
+            expected=f'a plan for it, as plan(reshard, backends=("{NAME}",))',
+        )
     direct = direct_of(plan)
-    refuse_wide(plan, as_vectors(direct.exchange), NAME)
+    refuse_wide(plan, moved(direct), NAME)
     grid = direct.once(grid_of)
     if grid is not None:
         refuse_unreached(grid, direct)
@@ -101,21 +113,32 @@ def choice_of(plan: DirectPlan) -> FormChoice:
 def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
     """Return the form of a plan's module, one such as another if it can have it, proved right."""
     choice = cheapest(plan.once(choices), like)
-    check(choice.form, as_vectors(plan.exchange))
+    check(choice.form, moved(plan))
     return choice
 
 
 def pallas_text(request: Request, choice: FormChoice) -> PallasText:
     """Return the template's context."""
     plan = direct_of(request.plan)
-    exchange, reach = as_vectors(plan.exchange), plan.once(grid_of) is not None
-    said = Said(title(plan), (*facts_of(plan), "", *form_facts(choice)))
-    boxes = text_of(plan, request.command, PALLAS, (), said, plan.exchange)
+    exchange, reach = moved(plan), plan.once(grid_of) is not None
+    facts = form_facts(choice, plan.exchange.terms)
+    said = Said(title(plan), (*facts_of(plan), "", *facts))
+    terms = TermsText(plan) if has_terms(plan) else None
+    held = ends_of(plan) if terms else plan.exchange
+    boxes = text_of(plan, request.command, PALLAS, (), said, held)
     host = host_text(plan, boxes)
-    text = kernel_text(exchange, choice.form, host, reach)
-    module = text_of(plan, request.command, PALLAS, text.functions, said, plan.exchange)
+    if terms:
+        host = replace(host_text(plan, boxes, held), some_local=keeps_some(exchange))
+    text = kernel_text(exchange, choice.form, host, reach, terms.ends if terms else PLAIN)
+    if terms:
+        functions, made = terms.with_boxes(text.functions), tuple(terms.made(text.made))
+        moves = (*terms.side_lines, *text.moves)
+        text = replace(text, functions=functions, made=made, moves=moves)
+    module = text_of(plan, request.command, PALLAS, text.functions, said, held)
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {"jax_host": {host.class_name}, "jax_meshes": {"Sharded"}}
+    if terms:
+        calls |= {"jax_program": {"Terms"}, "pallas_terms": {"ReducedTerms", "Stacked"}}
     if module.calls:
         calls["pallas_peers"] = {*calls.get("pallas_peers", ()), *module.calls}
     sends = host.communicates
@@ -127,23 +150,9 @@ def pallas_text(request: Request, choice: FormChoice) -> PallasText:
         libraries=library_lines(text.libraries),
         support_lines=imports_of(calls),
         wire_bytes=choice.figures.wire_max,
-        constants=(f"COLLECTIVE_ID = {collective_id(plan)}",) if sends else (),
+        constants=(f"COLLECTIVE_ID = {request.collective_id}",) if sends else (),
         functions=text.positions,
         moves=(*host.side_lines, *text.moves),
         kernels=text.kernels,
         host_lines=(*text.made, *host.host_lines(request, NAME)),
     )
-
-
-def collective_id(plan: DirectPlan) -> int:
-    """Return a number that stays with the description, so that different kernels differ in it."""
-    reshard = plan.reshard
-    described: tuple[object, ...] = (
-        reshard,
-        reshard.source.mesh.device_ids,
-        reshard.target.mesh.device_ids,
-    )
-    if plan.prediction is not None and plan.once(grid_of) is not None:
-        described += (plan.prediction.topology,)
-    digest = hashlib.sha256(repr(described).encode()).digest()
-    return int.from_bytes(digest[:2], "big") % COLLECTIVE_IDS

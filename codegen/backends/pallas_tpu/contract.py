@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from shardwright.codegen.backends.contract import JAX, JAX_PROGRAMS, Contract
 
-CONTRACT = Contract(verified=(*JAX, "SOURCE_IDS", "TARGET_IDS"), compiled=(*JAX, *JAX_PROGRAMS))
+CONTRACT = Contract(
+    verified=(*JAX, "SOURCE_IDS", "TARGET_IDS"),
+    compiled=(*JAX, *JAX_PROGRAMS),
+    grouped=("NAMES", "_HOST", *JAX),
+    collective=True,
+)
 
 
 @dataclass(frozen=True)

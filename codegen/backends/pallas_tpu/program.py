@@ -13,6 +13,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import Form
+from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.context import constant_lines
@@ -42,17 +43,18 @@ class KernelText:
     positions: tuple[tuple[str, ...], ...] = field(default=())
 
 
-def kernel_text(exchange: Exchange, form: Form, host: HostText, powers_of_two: bool) -> KernelText:
-    """Return the text of a form; `powers_of_two`: whether it is for a
-    topology of those."""
+def kernel_text(
+    exchange: Exchange, form: Form, host: HostText, powers_of_two: bool, ends: KernelEnds
+) -> KernelText:
+    """Return the text of a form; `powers_of_two`: whether it is for a topology of those."""
     if isinstance(form, Direct):
         uniform = Uniform.of(exchange, form.view, host.program_axes)
         if uniform is not None:
-            return _uniform(exchange, form, uniform, powers_of_two)
-    functions = exchange.once(index_functions)
+            return _uniform(exchange, form, uniform, powers_of_two, ends)
+    functions = ends.named(exchange.once(index_functions))
     used = (*(f for f in functions if f.name not in UNUSED), *form.functions(exchange))
-    calls, made, before, kernels = _form(form, exchange, host, powers_of_two)
-    peers = _peers(exchange, host)
+    calls, made, before, kernels = _form(form, exchange, host, powers_of_two, ends)
+    peers = _peers(exchange, host, ends)
     names = ["Forms", "Peers", *(["Pieces"] if exchange.rule.pieces > 1 else [])]
     return KernelText(
         functions=used,
@@ -77,31 +79,33 @@ def _settings(host: HostText, powers_of_two: bool) -> list[str]:
     return [*found, *(["powers_of_two=True"] if powers_of_two else [])]
 
 
-def _uniform(exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: bool) -> KernelText:
+def _uniform(
+    exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: bool, ends: KernelEnds
+) -> KernelText:
     settings = ["collective_id=COLLECTIVE_ID"] if uniform.sends else []
     settings += ["powers_of_two=True"] if powers_of_two else []
     given = ["_kernel", str(len(uniform.semaphores)), PEERS, repr(form.view)]
     several = uniform.count > 1
     met = ("each_peer", "meet") if several else ("meet_one",)
     return KernelText(
-        functions=exchange.once(box_functions),
+        functions=ends.named(exchange.once(box_functions)),
         calls={
             "pallas_program": ("Direct", "Permuted", *(met if uniform.sends else ())),
             "pallas_peers": (*uniform.arithmetic, *(("LOGICAL",) if uniform.sends else ())),
         },
         libraries=uniform.libraries,
         made=tuple(called("_PROGRAM = Direct", [*given, *settings])),
-        moves=tuple(uniform.peers_lines),
+        moves=tuple(uniform.peers_lines(ends.source, ends.target)),
         positions=uniform.functions,
         kernels=(uniform.kernel,),
     )
 
 
-def _peers(exchange: Exchange, host: HostText) -> list[str]:
+def _peers(exchange: Exchange, host: HostText, ends: KernelEnds) -> list[str]:
     rule, replicas = exchange.rule, exchange.target.replicas
     forms = ["source_shard", "target_shard", "tile", "senders", "receivers"]
     forms += ["target_position", "holder"]
-    given = ["_SOURCE", "_TARGET", f"Forms({', '.join(forms)})"]
+    given = [ends.source, ends.target, f"Forms({', '.join(forms)})"]
     given += [f"replicas={replicas}"] if replicas > 1 else []
     if rule.pieces > 1:
         given.append(f"pieces=Pieces({rule.pieces}, {rule.cut}, {rule.unit}, piece_range)")
@@ -116,11 +120,13 @@ Made = tuple[
 """What is called, the object that runs kernels, constants, and functions."""
 
 
-def _form(form: Form, exchange: Exchange, host: HostText, powers_of_two: bool) -> Made:
+def _form(
+    form: Form, exchange: Exchange, host: HostText, powers_of_two: bool, ends: KernelEnds
+) -> Made:
     settings = _settings(host, powers_of_two)
     match form:
         case Direct():
-            return _direct(form, exchange, host, settings)
+            return _direct(form, exchange, host, settings, ends)
         case Windows():
             return _windows(form, exchange, host, settings)
         case Slots():
@@ -131,7 +137,9 @@ def _form(form: Form, exchange: Exchange, host: HostText, powers_of_two: bool) -
             assert_never(form)
 
 
-def _direct(form: Direct, exchange: Exchange, host: HostText, settings: list[str]) -> Made:
+def _direct(
+    form: Direct, exchange: Exchange, host: HostText, settings: list[str], ends: KernelEnds
+) -> Made:
     semaphores = ["copied"] if host.some_local else []
     semaphores += ["sent", "received"] if host.communicates else []
     order = "order, " if has_table(exchange) else ""
@@ -145,11 +153,11 @@ def _direct(form: Direct, exchange: Exchange, host: HostText, settings: list[str
         f"    me, receiver = {PEERS}.here({order.removesuffix(', ')})",
     ]
     if host.communicates:
-        lines += _pushing(last)
+        lines += _pushing(last, ends)
     if host.some_local:
-        lines += _keeping(exchange)
+        lines += _keeping(exchange, ends)
     if host.communicates:
-        lines += _waiting()
+        lines += _waiting(ends)
     given = ["_kernel", str(len(semaphores)), PEERS, repr(form.view), *settings]
     index = ("is_full", "multiple", *(("LOGICAL", "each") if host.communicates else ()))
     calls = {
@@ -177,12 +185,12 @@ _AT = tuple(
 )
 
 
-def _pushing(last: str) -> list[str]:
+def _pushing(last: str, ends: KernelEnds) -> list[str]:
     return f"""    {PEERS}.meet(me, receiver{last})
 
     def push(number):
         sends, receiver, _, _, box = {PEERS}.outgoing(me, number{last})
-        read, write = _at(x, box, source_box(me)), _at(y, box, target_box(receiver))
+        read, write = _at(x, box, {ends.source_box}(me)), _at(y, box, {ends.target_box}(receiver))
         device = jnp.int32({PEERS}.target_rank(receiver{last}))
         return sends, pltpu.make_async_remote_copy(
             read, write, sent, received, device_id=device, device_id_type=LOGICAL
@@ -195,23 +203,25 @@ def _pushing(last: str) -> list[str]:
     each({PEERS}.outgoing_count(me), start)""".splitlines()
 
 
-def _keeping(exchange: Exchange) -> list[str]:
+def _keeping(exchange: Exchange, ends: KernelEnds) -> list[str]:
     some = ["    some = is_full(ranges(kept))"]
     if not exchange.same_order:
         some.append(f"    some = some & {PEERS}.holds(me, source_shard(me))")
-        some.append(f"    some = some & {PEERS}.within(receiver, _TARGET)")
+        some.append(f"    some = some & {PEERS}.within(receiver, {ends.target})")
+    reads = f"_at(x, kept, {ends.source_box}(me))"
+    writes = f"_at(y, kept, {ends.target_box}(receiver))"
     return [
         "    # What this device holds of its own target shard.",
         "    kept = tile(*source_shard(me), *target_shard(receiver))",
         *some,
-        "    read, write = _at(x, kept, source_box(me)), _at(y, kept, target_box(receiver))",
+        f"    read, write = {reads}, {writes}",
         "    keep = pltpu.make_async_copy(read, write, copied)",
         "    pl.when(some)(keep.start)",
         "    pl.when(some)(keep.wait)",
     ]
 
 
-def _waiting() -> list[str]:
+def _waiting(ends: KernelEnds) -> list[str]:
     return f"""
     def leave(number):
         sends, copy = push(number)
@@ -219,7 +229,7 @@ def _waiting() -> list[str]:
 
     def arrive(number):
         comes, _, _, _, box = {PEERS}.incoming(receiver, me, number)
-        place = _at(y, box, target_box(receiver))
+        place = _at(y, box, {ends.target_box}(receiver))
         pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
 
     each({PEERS}.outgoing_count(me), leave)

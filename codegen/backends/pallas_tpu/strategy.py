@@ -25,8 +25,8 @@ from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
-from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.ir.dtypes import DTYPES
@@ -73,13 +73,13 @@ def grid_of(plan: DirectPlan) -> Grid | None:
     topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
     if not isinstance(topology, Torus) or not topology.powers_of_two:
         return None
-    return Grid.of(as_vectors(plan.exchange), topology)
+    return Grid.of(moved(plan), topology)
 
 
 def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
     """Return every form that can move the tiles of a plan."""
     itemsize = DTYPES[plan.reshard.dtype]
-    return tuple(candidates(as_vectors(plan.exchange), itemsize, plan.once(grid_of)))
+    return tuple(candidates(moved(plan), itemsize, plan.once(grid_of)))
 
 
 def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
@@ -116,8 +116,9 @@ def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> I
         yield FormChoice(slots, slots.figures(sums))
 
 
-def form_facts(choice: FormChoice) -> tuple[str, ...]:
-    """Return the lines of a module's docstring."""
+def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
+    """Return the lines of a module's docstring; `terms`: of a value, which XLA reduces where they
+    are several."""
     figures = choice.figures
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
@@ -133,8 +134,10 @@ def form_facts(choice: FormChoice) -> tuple[str, ...]:
         lines.append(
             f"Where shards lie in memory as XLA lays them out by default: {more:.2f} times more."
         )
-    if choice.form.name == "direct" and figures.wire_bytes:
+    if choice.form.name == "direct" and figures.wire_bytes and terms == 1:
         lines.append("Where the result leaves the program XLA copies it once more.")
+    if terms > 1:
+        lines.append(f"Then XLA reduces: it reads {terms} terms of a target shard, and writes it.")
     if figures.staging_bytes or figures.vmem_bytes:
         lines.append(
             f"Staging {figures.staging_bytes:,} bytes of HBM, {figures.vmem_bytes:,} of VMEM."

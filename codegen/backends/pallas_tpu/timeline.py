@@ -20,19 +20,19 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices, grid_of
+from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
-from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Flows
 from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
 from shardwright.ir.algebra.index import Integers
-from shardwright.ir.plan import Plan, direct_of
+from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 
 def timeline(plan: Plan) -> Timeline:
     """Return the stages of the module of a direct plan."""
     direct = direct_of(plan)
-    choice, exchange = cheapest(direct.once(choices)), as_vectors(direct.exchange)
+    choice, exchange = cheapest(direct.once(choices)), moved(direct)
     form, figures, devices = choice.form, choice.figures, exchange.ranks.size
     sums, ids = exchange.once(Sums), exchange.ranks
     stages: list[Stage] = []
@@ -40,18 +40,19 @@ def timeline(plan: Plan) -> Timeline:
         stages.append(Copies("XLA lays shards out", figures.relayout_bytes / devices))
     match form:
         case Direct() | Windows() | Slots():
-            stages += _sent(form, figures, sums, devices)
+            stages += _sent(form, figures, sums, devices, reduces=bool(direct.exchange.operator))
         case Routed():
             grid = direct.once(grid_of)
             assert grid is not None
             stages += _routed(form, figures, grid.ids)
         case _:
             assert_never(form)
+    stages += _reduced(direct)
     return Timeline(tuple(stages), ids)
 
 
 def _sent(
-    form: Direct | Windows | Slots, figures: Figures, sums: Sums, devices: int
+    form: Direct | Windows | Slots, figures: Figures, sums: Sums, devices: int, *, reduces: bool
 ) -> Iterator[Stage]:
     """Yield what comes before the kernel that sends, that, and what comes after it."""
     exchange, itemsize = sums.exchange, form.itemsize
@@ -60,7 +61,7 @@ def _sent(
     match form:
         case Direct():
             yield Sends("tiles by DMA", sends, figures.hbm_bytes / devices)
-            if figures.wire_bytes:
+            if figures.wire_bytes and not reduces:
                 yield Copies("XLA copies the result", result)
         case Windows():
             first, after = form.traffic(sums)
@@ -73,6 +74,14 @@ def _sent(
             yield Copies("XLA unpacks slots", after / devices)
         case _:
             assert_never(form)
+
+
+def _reduced(plan: DirectPlan) -> Iterator[Stage]:
+    """Yield what XLA does with the terms that have come: it reads all, and writes values."""
+    exchange = plan.exchange
+    if exchange.operator:
+        values = plan.reshard.itemsize * math.prod(exchange.target.local_shape)
+        yield Copies("XLA reduces terms", (exchange.terms + 1) * values)
 
 
 def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:

@@ -72,11 +72,10 @@ class Uniform:
         kept = ("copied",) if self.held[0] else ()
         return (*kept, "sent", "received") if self.sends else kept
 
-    @property
-    def peers_lines(self) -> list[str]:
-        """The constant PEERS."""
+    def peers_lines(self, source: str, target: str) -> list[str]:
+        """Return the constant PEERS, of what the module calls both sides."""
         more = [str(self.count)] if self.count > 1 else []
-        return called("PEERS = Permuted", ["_SOURCE", "_TARGET", self.sender, self.receiver, *more])
+        return called("PEERS = Permuted", [source, target, self.sender, self.receiver, *more])
 
     @property
     def sender(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import sympy
 
 from shardwright.codegen.emit.index_functions import FunctionBody
 from shardwright.ir.algebra.identities import simplify
@@ -97,6 +98,8 @@ def along(dim: DimTiles, axis: int, receiver: Index, turn: Value, body: Function
     """Return how the tiles of a receiver lie along a dimension; `body` takes what is named."""
     met = Candidates.of(dim)
     target_low, target_high = _target_ends(dim, axis, receiver, met, body)
+    if all(map(np.array_equal, dim.source.intervals, dim.target.intervals)):
+        return _whole(dim, axis, receiver, target_low, target_high, body)
     let = unnamed if dim.source.is_flat else body.named(axis, "first_")
     source = body.let(f"a{axis}", dim.source.owner(target_low, let) + turn)
     if isinstance(source, Index):  # past the last shard it may be, where the tile is empty
@@ -127,6 +130,17 @@ def along(dim: DimTiles, axis: int, receiver: Index, turn: Value, body: Function
         wanted=body.let(f"wanted{axis}", dim.target.size if dim.target.is_even else wanted),
         inside=_inside(dim, met, source, low, high),
     )
+
+
+def _whole(
+    dim: DimTiles, axis: int, receiver: Index, low: Value, high: Value, body: FunctionBody
+) -> Along:
+    """Return the tile of a target shard that is a source shard."""
+    zero = sympy.Integer(0)
+    width = body.let(f"width{axis}", dim.target.size if dim.target.is_even else high - low)
+    is_full = (dim.target.intervals[1] > dim.target.intervals[0]).all()
+    inside = () if is_full else ((low, high),)
+    return Along(dim.target.index(receiver), zero, zero, width, width, width, inside)
 
 
 def _target_ends(

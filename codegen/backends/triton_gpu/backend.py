@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardwright.codegen.backends.base import Backend
+from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.backends.triton_gpu import context
 from shardwright.codegen.backends.triton_gpu.contract import CONTRACT
-from shardwright.codegen.backends.triton_gpu.group import group_files
 from shardwright.codegen.backends.triton_gpu.runtime import RUNTIME
 from shardwright.codegen.backends.triton_gpu.timeline import timeline
 
@@ -31,6 +30,8 @@ class TritonGpu(Backend):
     """Kernels that copy tiles, a program a block, and the code around them."""
 
     name = context.NAME
+    reduces = ("direct",)
+    in_two = True
     on_torus = False
     runtime = RUNTIME
     contract = CONTRACT
@@ -45,14 +46,20 @@ class TritonGpu(Backend):
         environment=_environment,
         is_xla=False,
     )
-    has_groups = True
+    grouping = Grouping(
+        host="torch_group",
+        exports=("reshard", "reshard_local"),
+        environment=(("TRITON_INTERPRET", "1"),),
+        how="one launch a device, or one exchange among processes",
+        support=("groups", "torch_group"),
+    )
     support = (
         "boxes",
         "torch_check",
         "torch_dtensor",
         "torch_gpu",
-        "torch_group",
         "torch_processes",
+        "torch_reduce",
         "torch_tensors",
         "triton_listed",
         "triton_rows",
@@ -62,7 +69,6 @@ class TritonGpu(Backend):
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
-    group_files = staticmethod(group_files)
 
 
 BACKEND: Backend = TritonGpu()

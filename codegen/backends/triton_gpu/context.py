@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
-from shardwright.codegen.backends.peers import Peers
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
-from shardwright.codegen.backends.triton_gpu.rows import Moves
-from shardwright.codegen.emit.context import (
-    ModuleText,
-    Said,
-    as_vectors,
-    refuse_common,
-    text_of,
+from shardwright.codegen.backends.triton_gpu.phases import PullPhase, exchanges_of, phases_of
+from shardwright.codegen.emit.context import ModuleText, Said, quoted, refuse_common, text_of
+from shardwright.codegen.emit.docstring import (
+    part_lines,
+    reduced_lines,
+    senders,
+    side_lines,
+    title,
+    traffic_lines,
 )
-from shardwright.codegen.emit.docstring import senders, side_lines, title, traffic_lines
 from shardwright.codegen.emit.index_functions import box_functions
 from shardwright.codegen.emit.python_text import called, wrapped
 from shardwright.codegen.emit.support import version
-from shardwright.codegen.emit.table import transfer_table
+from shardwright.codegen.emit.table import part_table, transfer_table
 from shardwright.codegen.emit.templates import render as render_template
+from shardwright.codegen.planner.reduce import reduced_like
 from shardwright.ir.algebra.printers import PYTHON
-from shardwright.ir.dtypes import DTYPES
-from shardwright.ir.exchange import Exchange
+from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
-from shardwright.ir.plan import DirectPlan, Plan, direct_of
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.plan import Plan, SteppedPlan, direct_of
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import Operator, Sharding
+from shardwright.ir.steps import MoveStep
 
 NAME = "triton_gpu"
 # The self-check moves no more elements than these: FEW in templates/support/torch_check.py.
 MOST_MOVED = 2**18
-# From this many bytes in a shard, offsets are computed in 64 bits.
-WIDE_BYTES = 2**31
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,11 @@ class TritonText:
 
     support: str
     module: ModuleText
-    plan: str
-    peers: Peers
-    kernel: Kernel
+    phases: tuple[PullPhase, ...]
     host: tuple[str, ...]
     dtensor: DTensorText | None
     elements: int
+    parts: str  # the sharding between two exchanges, empty where there is one
 
     @property
     def self_check(self) -> str:
@@ -71,16 +69,34 @@ class TritonText:
         return "of boxes and peers; then moved"
 
     @property
+    def row_names(self) -> str:
+        """What the module imports of copies of rows."""
+        return ", ".join(sorted({"shard_at", *(phase.kernel.by for phase in self.phases)}))
+
+    @property
+    def host_imports(self) -> tuple[str, ...]:
+        """The lines that import what moves shards."""
+        if not self.phases[0].kernel.reduces:
+            return ("from .._support.torch_gpu import Reshard, Tiles",)
+        is_one = len(self.phases) == 1
+        return (
+            f"from .._support.torch_gpu import {'' if is_one else 'Reshard, '}Tiles",
+            f"from .._support.torch_reduce import {'' if is_one else 'Phased, '}Reduction",
+        )
+
+    @property
     def box_names(self) -> str:
         """What the module imports of boxes."""
         names = ["Exchange", "Side"]
-        return ", ".join(["Cut", *names] if self.kernel.exchange.rule.pieces > 1 else names)
+        is_cut = any(phase.exchange.rule.pieces > 1 for phase in self.phases)
+        return ", ".join(["Cut", *names] if is_cut else names)
 
 
 def refuse(plan: Plan) -> None:
     """Raise InputError for what this backend does not do."""
     refuse_common(plan, NAME, {})
-    refuse_wide(plan, as_vectors(direct_of(plan).exchange), NAME)
+    for exchange in exchanges_of(plan):
+        refuse_wide(plan, exchange, NAME)
 
 
 def render(request: Request) -> str:
@@ -89,41 +105,61 @@ def render(request: Request) -> str:
 
 
 def _module(request: Request) -> TritonText:
-    plan, reshard = direct_of(request.plan), request.plan.reshard
-    exchange, itemsize = as_vectors(plan.exchange), DTYPES[reshard.dtype]
-    kernel = Kernel(
-        moves=Moves(exchange, itemsize),
-        some_local=plan.traffic.received_total < plan.target_bytes,
-        wide=_widest_shard(exchange) * itemsize >= WIDE_BYTES,
-    )
-    said = Said(title(plan), tuple(_facts(plan, kernel)))
-    functions = exchange.once(box_functions)
-    module = text_of(plan, request.command, PYTHON, functions, said, plan.exchange)
+    plan = request.plan if request.like is None else reduced_like(request.plan, request.like)
+    reshard, phases = plan.reshard, phases_of(plan)
+    said = Said(title(plan), tuple(_facts(plan, phases)))
+    functions, ends = phases[0].exchange.once(box_functions), _ends(plan)
+    if len(phases) > 1:
+        part, last = phases[1].exchange.once(box_functions)
+        functions = functions[0], replace(part, name="part_box", doc=part.doc.replace(*PART)), last
+    module = text_of(plan, request.command, PYTHON, functions, said, ends)
     return TritonText(
         support=version(NAME),
         module=module,
-        plan=plan_hash(plan),
-        peers=Peers(kernel),
-        kernel=kernel,
-        host=_host(request, kernel),
-        dtensor=_dtensor(plan),
+        phases=phases,
+        host=_host(request, phases),
+        dtensor=_dtensor(reshard, ends),
         elements=math.prod(reshard.shape),
+        parts=_parts(plan),
     )
 
 
-def _facts(plan: DirectPlan, kernel: Kernel) -> list[str]:
+PART = ("source shard", "part")
+"""What a side of the second exchange is called in texts of a first one."""
+
+
+def _ends(plan: Plan) -> Exchange:
+    """Return both sides of a plan, as its modules state them."""
+    if isinstance(plan, SteppedPlan):
+        first, *_, last = (step.exchange for step in plan.steps if isinstance(step, MoveStep))
+        return Exchange(first.source, last.target, HolderRule())
+    return direct_of(plan).exchange
+
+
+def _parts(plan: Plan) -> str:
+    """Return the sharding between two exchanges, as a module states it; empty for one."""
+    return quoted(str(plan.steps[0].ends.after)) if isinstance(plan, SteppedPlan) else ""
+
+
+def _facts(plan: Plan, phases: tuple[PullPhase, ...]) -> list[str]:
     """Return lines that state layouts, tiles, traffic and who sends what to whom."""
-    exchange = plan.exchange
-    met = [_met(axis, kernel) for axis in range(len(exchange.dims))]
+    ends = _ends(plan)
     said = [
-        *side_lines("Source", "d1", str(plan.reshard.source), exchange.source, "dense"),
-        *side_lines("Target", "d2", str(plan.reshard.target), exchange.target, "dense"),
+        *side_lines("Source", "d1", str(plan.reshard.source), ends.source, "dense"),
+        *side_lines("Target", "d2", str(plan.reshard.target), ends.target, "dense"),
         "",
-        *(line for line in met if line),
-        *senders(exchange),
-        *traffic_lines(plan),
     ]
-    return [*(part for line in said for part in wrapped(line)), *transfer_table(plan)]
+    if isinstance(plan, SteppedPlan):
+        said += [*part_lines(plan, ends), *reduced_lines(phases[0].exchange, plan.reshard)]
+        table = part_table(plan, ends)
+    else:
+        kernel, exchange = phases[0].kernel, direct_of(plan).exchange
+        met = (_met(axis, kernel) for axis in range(kernel.hidden, len(kernel.exchange.dims)))
+        said += [line for line in met if line]
+        said += [*reduced_lines(exchange, plan.reshard), *senders(exchange)]
+        table = transfer_table(direct_of(plan))
+    said += traffic_lines(plan)
+    return [*(part for line in said for part in wrapped(line)), *table]
 
 
 def _met(axis: int, kernel: Kernel) -> str:
@@ -133,64 +169,55 @@ def _met(axis: int, kernel: Kernel) -> str:
         return ""
     sizes = f"shards of {dim.source.size} meet shards of {dim.target.size}"
     met = f"{kernel.meets(axis)} of the source for one of the target"
-    return f"Along dimension {axis}, {sizes}: {met}."
+    return f"Along dimension {axis - kernel.hidden}, {sizes}: {met}."
 
 
-def _host(request: Request, kernel: Kernel) -> tuple[str, ...]:
+def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
     """Return the lines that make the object that moves shards."""
-    moves, exchange = kernel.moves, kernel.exchange
-    rule = exchange.rule
-    ends = ["Side(SOURCE_IDS, source_box)", "Side(TARGET_IDS, target_box)", "senders", "receivers"]
-    cut = [f"Cut({rule.pieces}, {rule.cut}, {rule.unit})"] if rule.pieces > 1 else []
-    rows, columns = moves.block
-    tiles = [
-        f"number={kernel.tiles}",
-        f"width={moves.unit_elements}",
-        f"lanes={moves.lanes}",
-        f"rows={rows}",
-        f"columns={columns}",
-        f"largest={_largest(moves)!r}",
-        *(["ends=True"] if moves.form == "mixed" else []),
-    ]
     back = NAME if request.backward else f"{NAME}_backward"
-    host = ["__package__", "SHAPE", "DTYPE", "PLAN", 'f"{SOURCE} -> {TARGET}"']
-    host += ["EXCHANGE", "pull_kernel", "TILES"]
-    host += [f'backward="{back}"'] if request.derivative else []
-    return (
-        *called("EXCHANGE = Exchange", [*ends, *cut]),
-        *called("TILES = Tiles", tiles),
-        *called("_HOST = Reshard", host),
-    )
+    backward = [f'backward="{back}"'] if request.derivative else []
+    constants = [line for phase in phases for line in phase.constants]
+    if len(phases) == 1:
+        name, given = phases[0].host(backward)
+        return (*constants, *called(f"_HOST = {name}", given))
+    lines = []
+    for name, phase in zip(("_REDUCE", "_GATHER"), phases, strict=True):
+        kind, given = phase.host([])
+        lines += called(f"{name} = {kind}", given)
+    return (*constants, *lines, *called("_HOST = Phased", ["_REDUCE", "_GATHER", *backward]))
 
 
-def _largest(moves: Moves) -> tuple[int, ...]:
-    """Return the extents of the largest tile along each group of dimensions, with rows."""
-    return moves.widest if len(moves.widest) > 1 else (1, *moves.widest)
-
-
-def _dtensor(plan: DirectPlan) -> DTensorText | None:
+def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:
     """Return both sides as placements, where DTensor has words for both."""
-    reshard, exchange = plan.reshard, plan.exchange
-    before = placements(reshard.source, exchange.source)
-    after = placements(reshard.target, exchange.target)
+    before = _placements(reshard.source, ends.source)
+    after = _placements(reshard.target, ends.target)
     if before is None or after is None:
         return None
     shapes = tuple(
         tuple(size for _, size in side.mesh.axes) for side in (reshard.source, reshard.target)
     )
-    return DTensorText(repr(before), repr(after), repr(shapes), _listed(before), _listed(after))
+    codes, words = (_codes(before), _codes(after)), (_words(before), _words(after))
+    return DTensorText(*codes, repr(shapes), *words)
 
 
-def placements(sharding: Sharding, layout: Layout) -> tuple[int | None, ...] | None:
-    """Return, for each mesh axis, the dimension that it splits, None where it replicates; None
-    where DTensor has no words.
+_Placed = int | Operator | None
+
+
+def _placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None:
+    """Return, for each mesh axis, the dimension that it splits, None where it replicates, or the
+    operator that reduces its terms; None where DTensor has no words.
 
     It splits a dimension over whole axes, in the order of the mesh, chunk by chunk: what is split
     over several axes and does not divide is split as `nested`.
     """
     names = list(sharding.mesh.names)
-    placed: list[int | None] = [None] * len(names)
-    for number, (dim, split) in enumerate(zip(sharding.dims, layout.dims, strict=True)):
+    placed: list[_Placed] = [None] * len(names)
+    for ref in sharding.unreduced:
+        if ref != AxisRef(ref.name):
+            return None
+        placed[names.index(ref.name)] = sharding.operator
+    dims = layout.dims[layout.hidden :]
+    for number, (dim, split) in enumerate(zip(sharding.dims, dims, strict=True)):
         order = [names.index(ref.name) for ref in dim.axes if ref == AxisRef(ref.name)]
         if len(order) < len(dim.axes) or order != sorted(order):
             return None
@@ -201,21 +228,25 @@ def placements(sharding: Sharding, layout: Layout) -> tuple[int | None, ...] | N
     return tuple(placed) or None
 
 
-def _listed(placements: tuple[int | None, ...]) -> str:
-    """Return `(Shard(0), Replicate())`."""
-    placed = ["Replicate()" if dim is None else f"Shard({dim})" for dim in placements]
-    return f"({', '.join(placed)})" if len(placed) > 1 else f"({placed[0]},)"
+def _codes(placed: tuple[_Placed, ...]) -> str:
+    """Return the placements as a module has them, `(0, "sum", None)`."""
+    return _listed([f'"{each}"' if isinstance(each, str) else repr(each) for each in placed])
 
 
-def plan_hash(plan: DirectPlan) -> str:
-    """Return a text that two plans share only if they move the same; ranks compare it."""
-    reshard = plan.reshard
-    ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
-    said = repr((reshard, ids, plan.strategy, plan.exchange.rule))
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+def _words(placed: tuple[_Placed, ...]) -> str:
+    """Return `(Shard(0), Partial("sum"), Replicate())`."""
+    return _listed(list(map(_word, placed)))
 
 
-def _widest_shard(exchange: Exchange) -> int:
-    """Return elements of the largest shard on either side."""
-    sides = (exchange.source, exchange.target)
-    return max(math.prod(dim.size for dim in layout.dims) for layout in sides)
+def _word(placed: _Placed) -> str:
+    match placed:
+        case None:
+            return "Replicate()"
+        case int():
+            return f"Shard({placed})"
+        case _:
+            return f'Partial("{placed}")'
+
+
+def _listed(items: list[str]) -> str:
+    return f"({', '.join(items)})" if len(items) > 1 else f"({items[0]},)"

@@ -5,5 +5,7 @@ from shardwright.codegen.backends.contract import Contract
 CONTRACT = Contract(
     verified=("reshard_local",),
     compiled=("SOURCE_IDS", "TARGET_IDS", "_HOST", "pull_kernel"),
-    grouped=("MEMBERS", "_HOST", "reshard_local"),
+    grouped=("NAMES", "_HOST", "reshard_local"),
+    stacks_terms=False,
+    has_phases=True,
 )

@@ -22,6 +22,7 @@ from shardwright.codegen.backends.triton_gpu.lines import (
     sum_argument,
     test_of,
 )
+from shardwright.codegen.backends.triton_gpu.reduced import Reduced
 from shardwright.codegen.backends.triton_gpu.rows import Moves
 from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
 from shardwright.ir.algebra.identities import simplify
@@ -33,21 +34,39 @@ from shardwright.ir.exchange import Exchange
 @dataclass(frozen=True)
 class Kernel(PeerEnds):
     """The derivation for an exchange. `some_local`: whether any device holds a part of its target
-    shard; `wide`: whether offsets pass 32 bits."""
+    shard; `wide`: whether offsets pass 32 bits; `dtype`: what is reduced, where anything is."""
 
     moves: Moves
     some_local: bool
     wide: bool
+    dtype: str = ""
 
     @property
     def exchange(self) -> Exchange:
         """What is moved."""
         return self.moves.exchange
 
+    @property
+    def hidden(self) -> int:
+        """How many dimensions of the exchange number terms, before those of the tensor."""
+        return self.exchange.source.hidden
+
+    @property
+    def reduces(self) -> bool:
+        """Whether terms are reduced: every program goes through all terms of its block."""
+        return self.exchange.operator is not None
+
+    @property
+    def reduced(self) -> Reduced:
+        """How terms become values."""
+        return Reduced(self.exchange, self.dtype)
+
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """The most source shards that a target shard meets along each dimension."""
-        return tuple(dim.max_peers_of_target for dim in self.exchange.dims)
+        """The most source shards that a target shard meets along each dimension of the tensor; 1
+        along hidden ones, whose shards are no tiles of their own."""
+        met = (dim.max_peers_of_target for dim in self.exchange.dims[self.hidden :])
+        return (*(1 for _ in range(self.hidden)), *met)
 
     @property
     def tiles(self) -> int:
@@ -65,32 +84,54 @@ class Kernel(PeerEnds):
         return tuple(group[0] for group in self.moves.groups[:-2])
 
     @property
-    def copy(self) -> str:
-        """The support function that copies a block of rows."""
+    def by(self) -> str:
+        """The support function that copies a block of rows, or says where one lies."""
+        if self.reduces:
+            return "rows_at"
         return "copy_some_lines" if self.moves.form == "mixed" else "copy_rows"
+
+    @property
+    def doc(self) -> str:
+        """The docstring of the kernel."""
+        if self.reduces:
+            made = {"sum": "Add up", "max": "Find the maximum of", "min": "Find the minimum of"}
+            does = made[self.exchange.operator or "sum"]
+            what = f"{does} one block of one tile over all terms."
+        else:
+            what = "Copy one block of one tile out of the source shard that has it."
+        return f"{what} Offsets are in elements."
 
     def lines(self) -> list[str]:
         """Return the body of the kernel."""
         body = FunctionBody()
         digits = self._digits()
         tiles = [
-            along(dim, axis, self.receiver, self._turn(axis, digits[axis]), body)
+            self._hidden(axis)
+            if axis < self.hidden
+            else along(dim, axis - self.hidden, self.receiver, self._turn(axis, digits[axis]), body)
             for axis, dim in enumerate(self.exchange.dims)
         ]
         sources = tuple(tile.source for tile in tiles)
         holder = simplify(self.exchange.holder(sources, self.receiver, digits[-1]))
         middle: list[str] = []
+        sender: Value = Index("sender", self.exchange.source.mesh.size)
         if self.tells_held:
-            middle += self._held_lines(sources, holder)
-            sender: Value = Index("sender", self.exchange.source.mesh.size)
+            held = self._held_lines(sources, holder)
         else:
-            sender = body.let("sender", holder)
+            sender, held = holder if self.reduces else body.let("sender", holder), []
+        middle += [] if self.reduces else held
         first, body = body.lines, FunctionBody()
         if self.exchange.rule.pieces > 1:
             tiles, cut = self._cut(tiles, digits[-1])
             middle += cut
         rows = self._rows(tiles)
-        copying = self._copy_lines(TRITON.text(sender), rows)
+        if self.reduces:
+            copying = [
+                *self._place_lines(rows),
+                *self.reduced.lines(held, TRITON.text(sender)),
+            ]
+        else:
+            copying = self._copy_lines(TRITON.text(sender), rows)
         if rows.conditions:
             copying = [*test_of(rows.conditions), *(f"    {line}" for line in copying)]
         kept = pruned(first, [*middle, *copying])
@@ -104,7 +145,8 @@ class Kernel(PeerEnds):
 
     def _assigned(self, assignments: list[Assignment]) -> list[str]:
         """Return assignments as lines, those that choose among source shards with a comment."""
-        numbers = {f"a{axis}": axis for axis, count in enumerate(self.counts) if count > 1}
+        counts = enumerate(self.counts)
+        numbers = {f"a{axis - self.hidden}": axis for axis, count in counts if count > 1}
         lines = []
         for assignment in assignments:
             if assignment.name in numbers:
@@ -133,7 +175,7 @@ class Kernel(PeerEnds):
             zip((group[0] for group in self.moves.groups), self.moves.widest, strict=True)
         )
         for axis in self.outer:
-            names.append(f"index{axis}")
+            names.append(f"index{axis - self.hidden}")
             sizes.append(widest[axis])
         left = program
         for name, size in zip(names, sizes, strict=True):
@@ -164,6 +206,14 @@ class Kernel(PeerEnds):
         firsts = Candidates.of(self.exchange.dims[axis]).source[::count]
         return self.exchange.same_order and not (firsts % count).any()
 
+    def _hidden(self, axis: int) -> Along:
+        """Return the tile along a hidden dimension: the receiver's own term, or each in turn."""
+        dim, one = self.exchange.dims[axis], sympy.Integer(1)
+        term: Value = dim.target.index(self.receiver)
+        if self.reduces and axis == 0:
+            term = Index("term", dim.source.parts)
+        return Along(term, 0 * one, 0 * one, one, one, one, ())
+
     def _held_lines(self, sources: tuple[Value, ...], holder: Value) -> list[str]:
         """Return lines that find the sender where a device that holds a tile copies its own."""
         tests, me = self.held(sources), self.me.name
@@ -186,7 +236,7 @@ class Kernel(PeerEnds):
         lines = [
             f"# A tile is cut into {self.exchange.rule.pieces} pieces.",
         ]
-        if self.tells_held:
+        if self.tells_held and not self.reduces:
             first = f"tl.where({TRITON.text(piece)} == 0, {TRITON.text(width)}, 0)"
             lines += chosen("start", "held", "0", texts[0])
             lines += chosen("end", "held", first, texts[1])
@@ -218,7 +268,7 @@ class Kernel(PeerEnds):
             inner = math.prod((tiles[k].width for k in whole), start=sympy.Integer(1))
             begin = tiles[axis].read * inner, tiles[axis].write * inner
             if axis in self.outer:
-                index = Index(f"index{axis}", self.moves.widest[place])
+                index = Index(f"index{axis - self.hidden}", self.moves.widest[place])
                 begin = begin[0] + index, begin[1] + index
                 extent = simplify(tiles[axis].width * inner)
                 if extent != self.moves.widest[place]:
@@ -247,24 +297,34 @@ class Kernel(PeerEnds):
 
     def _copy_lines(self, sender: str, rows: _Rows) -> list[str]:
         """Return the call that copies a block of rows out of the source shard of a sender."""
-        room = FITS - 4 * (2 if rows.conditions else 1)
-        values = {
-            "rows": rows.rows,
-            "columns": rows.columns,
-            "read_row": rows.read_row,
-            "write_row": rows.write_row,
-        }
         return [
-            f"{self.copy}(",
+            f"{self.by}(",
             f"    shard_at(peers, {sender}, out, BLOCK),",
             "    out,",
-            *(f"    {line}" for line in sum_argument("read", rows.read, room)),
-            *(f"    {line}" for line in sum_argument("write", rows.write, room)),
-            *(f"    {name}={TRITON.text(value)}," for name, value in values.items()),
-            "    block=block,",
-            "    BLOCK=BLOCK,",
+            *_row_arguments(rows),
             ")",
         ]
+
+    def _place_lines(self, rows: _Rows) -> list[str]:
+        """Return the call that says where a block of rows lies in both shards."""
+        return [f"read, write, inside = {self.by}(", *_row_arguments(rows), ")"]
+
+
+def _row_arguments(rows: _Rows) -> list[str]:
+    room = FITS - 4 * (2 if rows.conditions else 1)
+    values = {
+        "rows": rows.rows,
+        "columns": rows.columns,
+        "read_row": rows.read_row,
+        "write_row": rows.write_row,
+    }
+    return [
+        *(f"    {line}" for line in sum_argument("read", rows.read, room)),
+        *(f"    {line}" for line in sum_argument("write", rows.write, room)),
+        *(f"    {name}={TRITON.text(value)}," for name, value in values.items()),
+        "    block=block,",
+        "    BLOCK=BLOCK,",
+    ]
 
 
 @dataclass(frozen=True)

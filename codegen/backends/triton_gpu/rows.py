@@ -10,6 +10,9 @@ and end and how far apart they are. The last group decides that alone: rows are 
 is long. Where 16 bytes divide all of these, every load and store takes 16 bytes (`lines`). Where
 they do so for some tiles only, rows that lie alike in both shards are moved in 16 bytes but for
 their ends, and others in units (`mixed`); else all are moved in units (`units`).
+
+Terms that are reduced are numbers: their units are elements, and rows that are not all lines are
+moved in units.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class Moves:
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The dimensions, those merged that are contiguous on both sides; major to minor."""
         groups: list[tuple[int, ...]] = []
-        for axis in range(len(self.exchange.dims)):
+        for axis in range(self.exchange.source.hidden, len(self.exchange.dims)):
             if groups and self.is_whole(axis):
                 groups[-1] = (*groups[-1], axis)
             else:
@@ -70,6 +73,8 @@ class Moves:
     @cached_property
     def unit(self) -> int:
         """Bytes moved as one: a power of two that divides starts, ends and distances of rows."""
+        if self.exchange.operator is not None:
+            return self.itemsize
         divisor = self._row_divisor()
         return min(divisor & -divisor, WIDEST_UNIT)
 
@@ -78,7 +83,8 @@ class Moves:
         """Whether all rows, some, or none are known to consist of 16-byte lines on both sides."""
         if self._row_divisor() % LINE == 0:
             return "lines"
-        return "mixed" if self._is_alike().any() else "units"
+        is_mixed = self.exchange.operator is None and self._is_alike().any()
+        return "mixed" if is_mixed else "units"
 
     def is_whole(self, axis: int) -> bool:
         """Return whether every tile spans its source shard and its target shard along a

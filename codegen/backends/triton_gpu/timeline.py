@@ -14,31 +14,43 @@ from functools import partial
 
 import numpy as np
 
+from shardwright.codegen.backends.triton_gpu.phases import exchanges_of
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.topology import Hierarchical, Torus
+from shardwright.codegen.planner.holders import Loads
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Flows
-from shardwright.codegen.planner.network.timeline import Copies, Sends, Timeline
+from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
 from shardwright.ir.arrays import Integers
 from shardwright.ir.dtypes import DTYPES
-from shardwright.ir.plan import DirectPlan, Plan, direct_of
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.plan import Plan
 
 
 def timeline(plan: Plan) -> Timeline:
     """Return the stages of the module of a direct plan."""
-    direct = direct_of(plan)
-    exchange, itemsize = direct.exchange, DTYPES[plan.reshard.dtype]
+    stages: tuple[Stage, ...] = ()
+    for exchange in exchanges_of(plan):
+        made = _of_exchange(plan, exchange)
+        stages += made.stages
+    return Timeline(stages, made.ids)
+
+
+def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
+    """Return the stages of one exchange."""
+    itemsize = DTYPES[plan.reshard.dtype]
     ids = exchange.ranks
     source, target = (
         2 * itemsize * math.prod(layout.local_shape)
         for layout in (exchange.source, exchange.target)
     )
     sends = partial(flows, exchange, itemsize)
-    if _is_one_host(direct, ids):
+    if _is_one_host(plan, ids):
         meet = Sends("a barrier", partial(_next, ids))
         pull = Sends("each device pulls its tiles", sends, target)
         return Timeline((Copies("shards to symmetric memory", source), meet, pull, meet), ids)
-    sent = 2 * plan.traffic.sent_max
+    loads = Loads(exchange.source, exchange.target, exchange)
+    sent = 2 * itemsize * int(loads.sent(exchange.rule).max())
     stages = (
         Copies("tiles are packed", sent),
         Sends("all_to_all_single", sends),
@@ -53,7 +65,7 @@ def _next(ids: Integers) -> Iterator[Flows]:
         yield Flows(ids, np.roll(ids, -1), np.zeros(ids.size))
 
 
-def _is_one_host(plan: DirectPlan, ids: Integers) -> bool:
+def _is_one_host(plan: Plan, ids: Integers) -> bool:
     """Return whether all devices are on one host; without a topology they are taken to be."""
     if plan.prediction is None:
         return True

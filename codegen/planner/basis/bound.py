@@ -7,13 +7,14 @@ shards, which are no smaller.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from shardwright.codegen.hardware.topology import Floats, Hierarchical
-from shardwright.codegen.planner.basis.digits import Digits, ordered, parts_of
+from shardwright.codegen.planner.basis.digits import Digits, parts_of
 from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of
 from shardwright.codegen.planner.basis.hosts import Hosts
 from shardwright.codegen.planner.basis.relaxation import Parts, Remaining
@@ -63,14 +64,16 @@ class Estimates:
         """Return the seconds of a step that is no permute."""
         if move.op == "slice":
             return 0.0
-        nbytes = self.padded_bytes(product_of(state), product_of(move.after))
-        return self.price_of(move.op, state.layer, ordered(move.digits), nbytes)
+        parts = product_of(state)
+        if self.basis.is_even:
+            nbytes = self.bytes_of(parts)
+        else:
+            nbytes = self.padded_bytes(parts, product_of(move.after))
+        return self.price_of(move.op, state.layer, move.digits, nbytes)
 
     def padded_bytes(self, parts: Parts, after: Parts) -> float:
         """Return the bytes of the largest shard of so many parts, dimensions that are to be cut
         into more padded to as long as the new parts together."""
-        if self.basis.is_even:
-            return self.bytes_of(parts)
         key = parts, after
         if key not in self._padded:
             sizes = (
@@ -88,17 +91,19 @@ class Estimates:
     def price_of(self, op: str, layer: int, digits: Digits, nbytes: float) -> float:
         """Return the price of a collective over digits of a layer, of shards of so many bytes."""
         key = (op, layer, digits, nbytes)
-        if key not in self._prices:
-            self._prices[key] = getattr(self.prices[layer], op)(digits, nbytes)
-        return self._prices[key]
+        found = self._prices.get(key)
+        if found is None:
+            found = self._prices[key] = getattr(self.prices[layer], op)(digits, nbytes)
+        return found
 
     def least_permute(self, state: State) -> float:
         """Return the least that a permute within one order of devices costs: some device
-        receives a whole shard."""
+        receives a whole shard, from one other."""
         return self._moving(product_of(state))
 
     def _moving(self, parts: Parts) -> float:
-        return self.at_least(self.bytes_of(parts))
+        nbytes = self.bytes_of(parts)
+        return self._latency + nbytes / self._fastest if nbytes else 0.0
 
     def quick(self, state: State) -> float:
         """Return a cheap lower bound on the seconds from a state to the target."""
@@ -113,13 +118,27 @@ class Estimates:
         """Return a cheap lower bound: a device must receive all that it lacks of its target
         shard, in a message at least, and no faster than over all its links together; and so must
         a host."""
-        if state not in self._lacks:
-            nbytes, seconds = self._lacking(state)
+        found = self._lacks.get(state)
+        if found is None:
+            self.foresee([state])
+            found = self._lacks[state]
+        return found
+
+    def foresee(self, states: Iterable[State]) -> None:
+        """Find what `lacking` returns of several states: together, which is quicker."""
+        new = [state for state in states if state not in self._lacks]
+        for layer in range(self.basis.layers):
+            some = [state for state in new if state.layer == layer]
+            if some:
+                self._lacks.update(zip(some, self._all_lacking(layer, some), strict=True))
+
+    def _all_lacking(self, layer: int, states: list[State]) -> Iterator[float]:
+        """Yield what `lacking` returns of states of one layer."""
+        for state, nbytes, seconds in zip(states, *self._received(layer, states), strict=True):
             moves = nbytes >= 0.5  # less than a byte is rounding
             alone = self._latency + seconds if moves else 0.0
             hosts = self._hosts if moves and state.unreduced == self.basis.kept else None
-            self._lacks[state] = max(alone, hosts.seconds(state)) if hosts else alone
-        return self._lacks[state]
+            yield max(alone, hosts.seconds(state)) if hosts else alone
 
     @cached_property
     def _hosts(self) -> Hosts | None:
@@ -139,14 +158,27 @@ class Estimates:
         is_told = whole and state.unreduced == self.basis.kept
         if is_told and self.remaining.stays(state):
             return self.ahead(state)
-        key = product_of(state), is_told
+        return self.least_permute(state) + self._after_permute(product_of(state), is_told)
+
+    def soon_with_permute(self, state: State) -> float:
+        """Return a lower bound as `with_permute` does, of a permute over all links of a device at
+        once: by it the led search looks at permutes sooner than by a higher one, and finds more."""
+        if self.basis.layers > 1:
+            return self.lacking(state)
+        parts = product_of(state)
+        return self.at_least(self.bytes_of(parts)) + self._after_permute(parts, False)
+
+    def _after_permute(self, parts: Parts, is_told: bool) -> float:
+        """Return a lower bound on the seconds to the target from any state of so many parts;
+        `is_told`: with what `relaxation` says."""
+        key = parts, is_told
         if key not in self._after:
-            pairs = zip(key[0], self._goal_parts, strict=True)
+            pairs = zip(parts, self._goal_parts, strict=True)
             held = math.prod(1.0 / max(a, b) for a, b in pairs)
             lacking = self.at_least((self._goal_share - held) * self._nbytes)
-            rest = self.remaining.of_parts(key[0]) if is_told else 0.0
+            rest = self.remaining.of_parts(parts) if is_told else 0.0
             self._after[key] = max(lacking, rest)
-        return self.least_permute(state) + self._after[key]
+        return self._after[key]
 
     @cached_property
     def remaining(self) -> Remaining:
@@ -168,6 +200,10 @@ class Estimates:
         return self.network.topology.ingest
 
     @cached_property
+    def _fastest(self) -> float:
+        return self.network.topology.fastest
+
+    @cached_property
     def _itemsize(self) -> int:
         return self.basis.reshard.itemsize
 
@@ -183,30 +219,22 @@ class Estimates:
     def _goal_share(self) -> float:
         return 1.0 / math.prod(self._goal_parts)
 
-    def _lacking(self, state: State) -> tuple[float, float]:
-        """Return the most bytes that a device lacks of its target shard, and the seconds of the
-        device that they take longest to reach. Where sums are to be made, no device has any of
-        it yet."""
-        if state.unreduced != self.basis.kept:
-            held: Floats = np.zeros(self.basis.size)
-        else:
-            held = np.ones(1)
-            for dim, digits in enumerate(state.dims):
-                held = held * self._overlap(state.layer, dim, digits)
-        per_byte = self._per_byte[state.layer]
-        if isinstance(per_byte, float):  # all devices receive as fast: who lacks most waits longest
-            most = (self._goal_share - float(held.min())) * self._nbytes
-            return most, most * per_byte
+    def _received(self, layer: int, states: list[State]) -> tuple[list[float], list[float]]:
+        """Return the most bytes that a device lacks of its target shard in each state, and the
+        seconds of the device that they take longest to reach. Where sums are to be made, no device
+        has any of it yet."""
+        held = np.ones((len(states), self.basis.size))
+        for dim in range(self.basis.reshard.rank):
+            held *= [self._overlap(layer, dim, state.dims[dim]) for state in states]
+        held[[state.unreduced != self.basis.kept for state in states]] = 0.0
         lacking = (self._goal_share - held) * self._nbytes
-        return float(lacking.max()), float((lacking * per_byte).max())
+        return lacking.max(axis=1).tolist(), (lacking * self._per_byte[layer]).max(axis=1).tolist()
 
     @cached_property
-    def _per_byte(self) -> tuple[Floats | float, ...]:
-        """Seconds a byte takes to reach the device at every position, by layer; one figure where
-        they are alike."""
+    def _per_byte(self) -> tuple[Floats, ...]:
+        """Seconds a byte takes to reach the device at every position, by layer."""
         topology = self.network.topology
-        found = [1.0 / topology.ingest_of(prices.ids) for prices in self.prices]
-        return tuple(float(each[0]) if (each == each[0]).all() else each for each in found)
+        return tuple(1.0 / topology.ingest_of(prices.ids) for prices in self.prices)
 
     def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
         """Return, for each position, the share of a dimension that a device holds and shall

@@ -5,9 +5,6 @@ from __future__ import annotations
 import functools
 import math
 
-from shardwright.ir.layout import merge_digits
-from shardwright.ir.mesh import Digit
-
 Pair = tuple[int, int]
 """A digit of the mesh position as (stride, size)."""
 
@@ -18,8 +15,15 @@ Digits = tuple[Pair, ...]
 @functools.cache
 def merged(digits: Digits) -> Digits:
     """Return digits with contiguous neighbours (major to minor) as one."""
-    joined = merge_digits(tuple(Digit(*pair) for pair in digits))
-    return tuple((digit.stride, digit.size) for digit in joined)
+    joined: list[Pair] = []
+    for stride, size in digits:
+        if size == 1:
+            continue
+        if joined and joined[-1][0] == stride * size:
+            joined[-1] = stride, joined[-1][1] * size
+        else:
+            joined.append((stride, size))
+    return tuple(joined)
 
 
 @functools.cache

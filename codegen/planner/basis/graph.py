@@ -307,7 +307,7 @@ class Basis:
                 if dim in lost | gained or other in lost:
                     continue
                 for kept, moved in self.tails(before.after, dim):
-                    after = appended(with_dim(before.after, dim, kept), other, moved)
+                    after = exchanged(before.after, dim, kept, other, moved)
                     if after not in found:
                         found[after] = Move("all_to_all", (*before.digits, *moved), after)
                         ahead.append((found[after], lost | {dim}, gained | {other}))
@@ -317,11 +317,10 @@ class Basis:
         """Yield the all-gathers of one dimension's digits, and the all-to-alls from there to
         another."""
         for kept, moved in self.tails(state, dim):
-            without = with_dim(state, dim, kept)
-            yield Move("all_gather", moved, without)
+            yield Move("all_gather", moved, with_dim(state, dim, kept))
             for other in range(len(state.dims)):
                 if other != dim:
-                    yield Move("all_to_all", moved, appended(without, other, moved))
+                    yield Move("all_to_all", moved, exchanged(state, dim, kept, other, moved))
 
     def tails(self, state: State, dim: int) -> tuple[tuple[Digits, Digits], ...]:
         """Return the ways to cut a dimension's digits in two: what stays, and the minor-most
@@ -387,6 +386,14 @@ def with_dim(state: State, dim: int, digits: Digits) -> State:
 def appended(state: State, dim: int, digits: Digits) -> State:
     """Return a state with more digits in one dimension, the minor-most."""
     return with_dim(state, dim, merged((*state.dims[dim], *digits)))
+
+
+def exchanged(state: State, dim: int, kept: Digits, other: int, moved: Digits) -> State:
+    """Return a state after an all-to-all: of one dimension some digits are kept, the others become
+    the minor-most of another."""
+    dims = list(state.dims)
+    dims[dim], dims[other] = kept, merged(dims[other] + moved)
+    return State(state.layer, tuple(dims), state.unreduced)
 
 
 def _orders(size: int) -> int:

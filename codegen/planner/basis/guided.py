@@ -39,12 +39,12 @@ from shardwright.codegen.planner.basis.graph import (
     Basis,
     Move,
     State,
-    appended,
+    exchanged,
     product_of,
     with_dim,
 )
 from shardwright.codegen.planner.basis.permutes import Choice, Permutes
-from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, slices_joined
+from shardwright.codegen.planner.basis.search import ROUNDING, Allowed, Path, way_to
 from shardwright.codegen.planner.basis.slicing import Place, next_slice, slices
 
 
@@ -98,7 +98,8 @@ class Guided:
     _queue: list[_Candidate] = field(default_factory=list)
     _arranged: dict[tuple[tuple[int, ...], Digits], Arrangements] = field(default_factory=dict)
     _entered: int = 0
-    _improved: int | None = None  # how many were looked on from when the best path was found
+    _found: float = math.inf  # the cost of the best path
+    _improved: int | None = None  # how many were looked on from when it was found
     _sliced: set[State] = field(default_factory=set)
 
     @cached_property
@@ -116,9 +117,11 @@ class Guided:
                 continue
             self.expanded += 1
             reached = self._permute(state, cost) if entry.permutes else self._step(state, cost)
+            self.estimates.foresee(reached)
             count = len(reached) if state == self.basis.start else COMPLETED
-            for after in heapq.nsmallest(count, reached, self._least):
-                self._complete(after)
+            for after in sorted(reached, key=self._least)[:count]:
+                if self._may_improve(after, self._best[after]):
+                    self._complete(after)
         return self._path(self.basis.goal) if self.basis.goal in self._best else None
 
     @property
@@ -136,23 +139,27 @@ class Guided:
         """Return what no path by a state takes less than."""
         return self._best[state] + self.estimates.lacking(state)
 
+    def _may_improve(self, state: State, cost: float) -> bool:
+        """Return whether a path that reaches a state at `cost` may be the best."""
+        return cost + self.estimates.lacking(state) < self._found
+
     def _is_done(self, entry: _Candidate) -> bool:
         """Return whether there is nothing to find ahead, or less soon than the entry says; then it
         enters again."""
         state, cost = entry.state, entry.cost
-        if state == self.basis.goal or entry.least >= self._best.get(self.basis.goal, math.inf):
+        if state == self.basis.goal or entry.least >= self._found:
             return True
         if entry.is_told:
             return False
         lacking = self.estimates.lacking
-        ahead = self.estimates.with_permute(state, False) if entry.permutes else lacking(state)
+        ahead = self.estimates.soon_with_permute(state) if entry.permutes else lacking(state)
         if entry.least >= cost + ahead:
             return False
         self._push(cost, ahead, state, entry.permutes, True)
         return True
 
     def _push(self, cost: float, ahead: float, state: State, permutes: bool, is_told: bool) -> None:
-        if cost + ahead < self._best.get(self.basis.goal, math.inf):
+        if cost + ahead < self._found:
             self._entered += 1
             key = cost + GREED * ahead
             entry = _Candidate(key, self._entered, cost, cost + ahead, state, permutes, is_told)
@@ -164,7 +171,7 @@ class Guided:
             return False
         self._best[state] = cost
         if state == self.basis.goal:
-            self._improved = self.expanded
+            self._improved, self._found = self.expanded, cost
         if came is not None:
             self._came[state] = came
         self._push(cost, 0.0, state, False, False)
@@ -172,17 +179,16 @@ class Guided:
 
     def _most(self, state: State) -> float:
         """Return what a path to a state has to take less than."""
-        best = self._best.get
-        return min(best(state, math.inf), best(self.basis.goal, math.inf))
+        best = self._best.get(state, math.inf)
+        return min(best, self._found)
 
     def _step(self, state: State, cost: float) -> list[State]:
         """Take every step but permutes."""
-        reached = list[State]()
+        reached, least = list[State](), cost + self._tie
         for move in self._moves(state):
-            if self.allowed(state, move.after):
+            if least < self._most(move.after) and self.allowed(state, move.after):
                 seconds = self.estimates.seconds(state, move)
-                total = cost + seconds + self._tie
-                if self._reach(move.after, total, (state, move, seconds)):
+                if self._reach(move.after, least + seconds, (state, move, seconds)):
                     reached.append(move.after)
         if self.allowed(state, state):
             self._push(cost, self.estimates.lacking(state), state, True, False)
@@ -190,17 +196,23 @@ class Guided:
 
     def _permute(self, state: State, cost: float) -> list[State]:
         """Take every permute."""
+        if cost + self.estimates.with_permute(state, False) >= self._found:
+            return []
         choice, reached = self._choice(state), list[State]()
         if choice is None:
             return []
-        most = np.array([self._most(after) for after in choice.states])
-        least = self.permutes.least(state, choice)
-        better = np.flatnonzero(cost + least + self._tie < most)
-        seconds_each = self.permutes.seconds(state, choice.receivers[better]).tolist()
-        for number, seconds in zip(better.tolist(), seconds_each, strict=True):
+        self.estimates.foresee(choice.states)
+        least = (cost + self._tie + self.permutes.least(state, choice)).tolist()
+        better = [
+            number
+            for number, (after, low) in enumerate(zip(choice.states, least, strict=True))
+            if after != state and low < self._most(after) and self._may_improve(after, low)
+        ]
+        seconds_each = self.permutes.seconds(state, choice.receivers[np.array(better, dtype=int)])
+        for number, seconds in zip(better, seconds_each.tolist(), strict=True):
             after = choice.states[number]
             came, total = (state, Move("permute", (), after), seconds), cost + seconds + self._tie
-            if after != state and self._reach(after, total, came):
+            if self._reach(after, total, came):
                 reached.append(after)
         return reached
 
@@ -238,16 +250,11 @@ class Guided:
             fits = self.basis.fits(dim, parts_of(dims[dim]), parts_of(found.shared))
             gone += found.excess if fits else dims[dim]
             dims[dim] = merged(found.shared) if fits else ()
-        return Move("all_gather", tuple(gone), state._replace(dims=tuple(dims)))
+        after = State(state.layer, tuple(dims), state.unreduced)
+        return Move("all_gather", tuple(gone), after)
 
     def _path(self, state: State) -> Path:
-        found: list[tuple[Move, float]] = []
-        while state in self._came:
-            state, move, seconds = self._came[state]
-            if move.op == "permute":
-                move = move._replace(digits=self.permutes.digits(state, move.after))
-            found.append((move, seconds))
-        steps, costs = slices_joined(found[::-1])
+        steps, costs = way_to(state, self._came, self.permutes)
         bound = (1 - ROUNDING) * self.estimates.lacking(self.basis.start)
         return Path(steps, costs, bound)
 
@@ -291,22 +298,20 @@ class Guided:
             for kept, moved in self._tails(state, place, dim):
                 yield Move("all_gather", moved, with_dim(state, dim, kept))
 
-    def _tails(self, state: State, place: Place, dim: int) -> Iterator[tuple[Digits, Digits]]:
-        """Yield the ways to cut a dimension's digits in two within what is too much."""
+    def _tails(self, state: State, place: Place, dim: int) -> list[tuple[Digits, Digits]]:
+        """Return the ways to cut a dimension's digits in two within what is too much."""
         most = parts_of(place.dims[dim].excess)
-        for kept, moved in self.basis.tails(state, dim):
-            if parts_of(moved) <= most:
-                yield kept, moved
+        return [cut for cut in self.basis.tails(state, dim) if parts_of(cut[1]) <= most]
 
     def _exchanges(self, state: State, place: Place) -> Iterator[Move]:
         yield from self._hits(state, place, (), frozenset(), frozenset())
         for dim, found in enumerate(place.dims):
             if found.excess:
                 for kept, moved in self._tails(state, place, dim):
-                    without = with_dim(state, dim, kept)
                     for other in range(len(state.dims)):
                         if other != dim:
-                            yield Move("all_to_all", moved, appended(without, other, moved))
+                            after = exchanged(state, dim, kept, other, moved)
+                            yield Move("all_to_all", moved, after)
 
     def _hits(
         self,
@@ -321,13 +326,14 @@ class Guided:
         for dim, found in enumerate(place.dims):
             if not found.excess or dim in gained or dim in lost:
                 continue
+            tails = self._tails(state, place, dim)
             for other, wanting in enumerate(place.dims):
                 if other == dim or wanting.excess or other in lost:
                     continue
-                for kept, some in self._tails(state, place, dim):
+                for kept, some in tails:
                     if aligned(some, wanting.missing).excess:
                         continue
-                    after = appended(with_dim(state, dim, kept), other, some)
+                    after = exchanged(state, dim, kept, other, some)
                     digits = (*moved, *some)
                     yield Move("all_to_all", digits, after)
                     yield from self._hits(

@@ -40,6 +40,7 @@ class Permutes:
     estimates: Estimates
     _arranged: dict[tuple[int, Digits, int], tuple[Digits, ...]] = field(default_factory=dict)
     _choices: dict[tuple[Parts, Digits, range], Choice] = field(default_factory=dict)
+    _receivers: dict[State, Integers] = field(default_factory=dict)
 
     def all_of(self, state: State) -> Choice:
         """Return every state that a permute leads to, this one too."""
@@ -90,15 +91,25 @@ class Permutes:
         return np.stack(found if len(found) > 1 else [np.arange(self.basis.size)])
 
     def choice(self, states: Iterable[State]) -> Choice:
-        """Return states of as many parts with their receivers."""
+        """Return states of as many parts with their receivers, which are remembered."""
         found = tuple(states)
         layers = np.array([state.layer for state in found], dtype=np.int64)
-        numbers = np.array([self._number(state) for state in found], dtype=np.int64)
-        numbers, rank = numbers.reshape(len(found), self.basis.size), self._by_rank[layers]
+        new = tuple(state for state in found if state not in self._receivers)
+        if new:
+            self._receivers.update(zip(new, self._received(new), strict=True))
+        rows = [self._receivers[state] for state in found]
+        return Choice(found, layers, np.array(rows, np.int64).reshape(-1, self.basis.size))
+
+    def _received(self, states: tuple[State, ...]) -> Integers:
+        """Return who is to receive each shard of each state, as a choice has it."""
+        layers = np.array([state.layer for state in states], dtype=np.int64)
+        numbers = np.stack([self._number(state) for state in states])
+        rank = self._by_rank[layers]
         by_shard = np.argsort(np.take_along_axis(numbers, rank, axis=1), axis=1, kind="stable")
         ids = np.stack([prices.ids for prices in self.estimates.prices])[layers]
         order = np.take_along_axis(rank, by_shard, axis=1)
-        return Choice(found, layers, np.take_along_axis(ids, order, axis=1))
+        received: Integers = np.take_along_axis(ids, order, axis=1)
+        return received
 
     def digits(self, state: State, after: State) -> Digits:
         """Return the digits that a permute moves: those of the dimensions that change."""

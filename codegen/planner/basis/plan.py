@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ import numpy as np
 from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.boxed import fits
 from shardwright.codegen.planner.basis.boxed import seconds_of as boxed_seconds
-from shardwright.codegen.planner.basis.graph import Basis, State
+from shardwright.codegen.planner.basis.graph import Basis, State, product_of
 from shardwright.codegen.planner.basis.guided import ALIKE, Guided
 from shardwright.codegen.planner.basis.naming import Naming, split_of
 from shardwright.codegen.planner.basis.permutes import Permutes
@@ -21,7 +22,7 @@ from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
-from shardwright.ir.layout import Layout
+from shardwright.ir.layout import HiddenDim, Layout
 from shardwright.ir.plan import Prediction, SteppedPlan
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import Ends, MoveStep, ReduceStep
@@ -165,9 +166,12 @@ def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> S
     after, split = reshard.target, split_of(reshard.target_split)
     before = moved.reshard.target
     fate = Fate.of(before, after)
+    kept, new = (
+        tuple(HiddenDim.of((ref,), after.mesh) for ref in refs) for refs in (fate.kept, fate.new)
+    )
     layouts = (
-        Layout.of(before, reshard.shape, split, (*fate.kept, *[None] * len(fate.new))),
-        Layout.of(after, reshard.shape, split, (*fate.kept, *fate.new)),
+        Layout.of(before, reshard.shape, split, (*kept, *[HiddenDim(1)] * len(fate.new))),
+        Layout.of(after, reshard.shape, split, (*kept, *new)),
     )
     ends = Ends(fate.new, before, after, split, split)
     step = MoveStep("replicated_to_unreduced", ends, Exchange(*layouts, HolderRule()))
@@ -203,7 +207,8 @@ def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
     size, goal = estimates.shard_bytes, estimates.basis.goal
     largest = max(size(estimates.basis.start), size(goal), SMALL_BYTES)
     if memory_limit is None:
-        return lambda _, after: after == goal or size(after) <= largest
+        is_small = functools.cache(lambda parts: estimates.bytes_of(parts) <= largest)
+        return lambda _, after: is_small(product_of(after)) or after == goal
     return lambda before, after: size(before) + size(after) <= memory_limit
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -126,15 +126,14 @@ class Search:
 
     def _ahead(self, state: State, permutes: bool) -> float:
         whole = len(self.expanded) >= EARLY
-        if permutes:
-            return self.estimates.with_permute(state, whole)
-        return self.estimates.ahead(state) if whole else self.estimates.lacking(state)
+        ahead = self.estimates.ahead(state) if whole else self.estimates.lacking(state)
+        return max(ahead, self.estimates.with_permute(state, whole)) if permutes else ahead
 
     def _expand(self, state: State, cost: float) -> None:
         most, least = self._best.get(self.basis.goal, math.inf), cost + self._tie
-        quick = self.estimates.quick
+        quick, best = self.estimates.quick, self._best.get
         for move in self.basis.moves(state):
-            if not self._improves(move.after, least) or least + quick(move.after) > most:
+            if least >= best(move.after, math.inf) or least + quick(move.after) > most:
                 continue
             seconds = self.estimates.seconds(state, move)
             if self.allowed(state, move.after):
@@ -181,16 +180,9 @@ class Search:
         heapq.heappush(self._queue, _Entry(cost + ahead, self._entered, cost, state, permutes))
 
     def _path(self, state: State) -> Path:
-        found: list[tuple[Move, float]] = []
-        while state in self._came:
-            state, move, seconds = self._came[state]
-            if move.op == "permute":
-                move = move._replace(digits=self.permutes.digits(state, move.after))
-            found.append((move, seconds))
-        if self.known is not None and not found:
+        steps, costs = way_to(state, self._came, self.permutes)
+        if self.known is not None and not steps:
             return replace(self.known, bound=self._bound(self.known.seconds))
-        found.reverse()
-        steps, costs = slices_joined(found)
         return Path(steps, costs, self._bound(sum(costs)))
 
     def _bound(self, seconds: float) -> float:
@@ -210,7 +202,21 @@ class Search:
         return taken + (taken + 1) * max(map(len, self.basis.atoms))
 
 
-def slices_joined(
+def way_to(
+    state: State, came: Mapping[State, tuple[State, Move, float]], permutes: Permutes
+) -> tuple[tuple[Move, ...], tuple[float, ...]]:
+    """Return the steps that lead to a state, with their seconds; `came`: for each state but the
+    first the one before it, and the step between them."""
+    found: list[tuple[Move, float]] = []
+    while state in came:
+        state, move, seconds = came[state]
+        if move.op == "permute":
+            move = move._replace(digits=permutes.digits(state, move.after))
+        found.append((move, seconds))
+    return _slices_joined(found[::-1])
+
+
+def _slices_joined(
     found: list[tuple[Move, float]],
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
     """Return the steps with slices that follow each other as one."""

@@ -34,6 +34,8 @@ class Place:
 
 def next_slice(state: State, place: Place) -> Move | None:
     """Return the slice over all that dimensions miss next and that is free, if there is."""
+    if not place.free:
+        return None
     dims, free, digits = list(state.dims), place.free, list[tuple[int, int]]()
     for dim, found in enumerate(place.dims):
         if found.excess:
@@ -47,7 +49,7 @@ def next_slice(state: State, place: Place) -> Move | None:
             digits.append(part)
             if part != digit:
                 break
-    after = state._replace(dims=tuple(dims))
+    after = State(state.layer, tuple(dims), state.unreduced)
     return Move("slice", tuple(digits), after) if digits else None
 
 

@@ -332,11 +332,10 @@ def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, .
 
 def _phase(network: Network, load: Load) -> PhaseCost:
     """Return the distinct lines of all links that are not below another everywhere."""
-    latency = load.messages * network.per_message
-    rate = load.nbytes * network.per_byte
-    lines = set(zip(latency.tolist(), rate.tolist(), strict=True))
+    line = np.empty(load.nbytes.size, dtype=np.complex128)  # complex numbers sort as pairs do
+    line.real, line.imag = load.messages * network.per_message, load.nbytes * network.per_byte
     kept: list[tuple[float, float]] = []
-    for fixed, slope in sorted(lines, reverse=True):
-        if not kept or slope > kept[-1][1]:
-            kept.append((fixed, slope))
+    for each in np.unique(line)[::-1].tolist():
+        if not kept or each.imag > kept[-1][1]:
+            kept.append((each.real, each.imag))
     return PhaseCost(tuple(kept))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,7 +73,7 @@ class Network:
     def routes(self) -> Floats | None:
         """The routes between few devices, that each transfer need not be routed anew."""
         size = self.topology.size or self.devices
-        return self.topology.routes(self.devices) if size <= TABLED else None
+        return _routes(self.topology, self.devices) if size <= TABLED else None
 
     @cached_property
     def _legs(self) -> Floats:
@@ -155,3 +156,9 @@ class Network:
     def seconds(self, load: Load) -> float:
         """Return how long the busiest link is."""
         return float(self.link_seconds(load).max(initial=0.0))
+
+
+@functools.lru_cache(maxsize=2)
+def _routes(topology: Topology, devices: int) -> Floats:
+    """Return a table of routes, that each plan need not make it anew."""
+    return topology.routes(devices)

@@ -297,16 +297,20 @@ def planes(shape: Sequence[int], dtype: str) -> Iterator[Bits]:
 def random_bits(shape: Sequence[int], dtype: str, seed: int) -> Bits:
     """Return a tensor of random bit patterns of a dtype, in which the rare ones are not rare.
 
-    A third of the elements have an exponent of zeros or of ones, if the dtype has one: zeros of
-    either sign, subnormals, infinities and NaNs, signalling ones and those with payloads among
-    them. Of bool both patterns.
+    Half of the elements have an exponent of zeros or of ones, if the dtype has one: zeros of
+    either sign, subnormals, infinities and NaNs with payloads; a quarter are signalling NaNs, which
+    a processor makes quiet when it computes with them, at the end of a row too. Of bool both
+    patterns.
     """
     rng, count, wide = np.random.default_rng(seed), math.prod(shape), storage(dtype)
     if dtype == "bool":
         return rng.integers(0, 2, tuple(shape), dtype=np.uint8)
     drawn = np.frombuffer(rng.bytes(count * wide.itemsize), wide)
-    kind = rng.integers(0, 6, count)
+    kind = rng.integers(0, 8, count)
     exponent = wide.type(_EXPONENTS.get(dtype, 0))
+    quiet = (exponent & (~exponent + wide.type(1))) >> wide.type(1)
+    if quiet:
+        drawn = np.where(kind >= 6, (drawn | exponent | wide.type(1)) & ~quiet, drawn)
     drawn = np.where(kind == 0, drawn | exponent, np.where(kind == 1, drawn & ~exponent, drawn))
     # -0.0, and the smallest subnormal.
     sign = wide.type(1 << (_WIDTHS[dtype] - 1))

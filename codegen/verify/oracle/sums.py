@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.verify.oracle.definition import Placement, Ref
+from shardwright.codegen.verify.oracle.definition import Placement, Ref, shard_numbers
 
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]  # of int64, or of float64 where the ends of a dtype are infinite
@@ -76,6 +76,23 @@ def terms_of_target(source: Placement, target: Placement) -> tuple[tuple[int, ..
         )
         for wanted in _coordinates(parts[1])
     )
+
+
+def made_of(
+    source: Placement, target: Placement, *, transposed: bool
+) -> tuple[tuple[int, ...], ...]:
+    """Return `terms_of_target`; of a `transposed` reshard, which moves cotangents, the one term
+    that each term of the target was a part of."""
+    if transposed:
+        return tuple((term,) for term in target_of_terms(target, source))
+    return terms_of_target(source, target)
+
+
+def terms_held(placement: Placement) -> dict[int, int]:
+    """Return the number of the term that each device holds; 0 where there are none."""
+    if not placement.unreduced:
+        return dict.fromkeys(placement.device_ids, 0)
+    return {device: numbers[0] for device, numbers in shard_numbers(array_of(placement)).items()}
 
 
 def target_of_terms(source: Placement, target: Placement) -> tuple[int, ...]:
@@ -242,3 +259,27 @@ def _add(
     for place, term in enumerate(group):
         first, second = turn % len(group) == place, (turn + 1) % len(group) == place
         terms[term] = np.where(first, total + extra, np.where(second, -extra, 0))
+
+
+# Bits of the fraction of floats that are rounded to, and of what they are added as.
+_FRACTIONS = {"float8_e4m3fn": 3, "float8_e5m2": 2, "float16": 10, "bfloat16": 7}
+_ADDED = {"float64": 52}
+
+
+def bound(terms: Numbers, dtype: str) -> Numbers:
+    """Return how far a sum of terms [terms, ...] may be from the exact one, whatever the order.
+
+    n terms are added in n - 1 additions, each with a relative error of half a unit in the last
+    place; floats of fewer than 32 bits are added as float32, and rounded once at the end. That
+    rounding may be a whole unit: Triton's interpreter cuts bfloat16 off.
+    """
+    half = 2.0 ** -(_ADDED.get(dtype, 23) + 1)
+    size = np.abs(terms).sum(axis=0)
+    added = (len(terms) - 1) * half / (1 - len(terms) * half) * size
+    if dtype not in _FRACTIONS:
+        return np.asarray(added)
+    smallest = {"float16": 2.0**-24, "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16}
+    exact = np.abs(terms.sum(axis=0))
+    return np.asarray(
+        added + 2.0 ** -_FRACTIONS[dtype] * (exact + added) + smallest.get(dtype, 0.0)
+    )

@@ -6,10 +6,12 @@ import dataclasses
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from cases import describe
+from matmuls import write_module
 from places import TESTS
 
 from shardwright.codegen.backends.jax_xla import context as jax_xla
@@ -18,8 +20,11 @@ from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.verify import Case
+from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.ir import Mesh, Reshard
+from shardwright.ir.matmul import Matmul
 
 pytest.importorskip("jax")
 
@@ -59,6 +64,29 @@ def test_processes(processes: int, tmp_path: Path) -> None:
             assert answer == "ok", f"process {rank}: {describe(reshard)}"
 
 
+MATMULS = (
+    ("P('x')", "P(None, 'y')", "P('x', 'y')", "never"),
+    ("P(None, 'y')", "P()", "P('x')", "never"),
+    ("P('x', 'y')", "P('y')", "P('x', 'y')", "never"),
+    ("P('y')", "P('y')", "P('y')", "one"),
+    ("P('y')", "P(None, 'y')", "P('y', 'x')", "never"),
+    ("P(None, 'y')", "P('y')", "P('y')", "both"),
+)
+"""All four cases, and loops."""
+
+
+def test_matmuls_in_two_processes(tmp_path: Path) -> None:
+    """Integers, bit by bit; evenly split and not."""
+    cases = []
+    for number, (lhs, rhs, out, loop) in enumerate(MATMULS):
+        i, j, k = (8, 16, 8) if loop != "never" else (9, 13, 6)
+        matmul = Matmul("int32", ((i, j), lhs), ((j, k), rhs), out, mesh=EIGHT)
+        plan_made = plan_matmul(matmul, loop=loop, listed=0)
+        cases.append(write_module(plan_made, f"m{number}", tmp_path / "generated"))
+    for answers in answered(2, cases, tmp_path, TESTS / "matmul_rank.py"):
+        assert answers == ["ok"] * len(cases)
+
+
 def written(reshard: Reshard, folder: Path) -> Case:
     """The modules of a reshard, on disk, as what is asked of the processes."""
     folder.mkdir()
@@ -69,7 +97,9 @@ def written(reshard: Reshard, folder: Path) -> Case:
     return dataclasses.replace(case, derivative=len(emitted) > 1)
 
 
-def answered(processes: int, cases: list[Case], folder: Path) -> list[list[str]]:
+def answered(
+    processes: int, cases: Sequence[Case | MatmulCase], folder: Path, script: Path = RANK
+) -> list[list[str]]:
     """What every process says of every case."""
     asked = folder / "cases.jsonl"
     asked.write_text("".join(f"{case.to_json()}\n" for case in cases))
@@ -78,7 +108,7 @@ def answered(processes: int, cases: list[Case], folder: Path) -> list[list[str]]
     started = []
     for rank, log in enumerate(logs):
         with asked.open() as lines, log.open("w") as printed:
-            command = [sys.executable, str(RANK), str(rank), *words]
+            command = [sys.executable, str(script), str(rank), *words]
             run = subprocess.Popen(
                 command, stdin=lines, stdout=subprocess.PIPE, stderr=printed, text=True
             )

@@ -25,9 +25,13 @@ from places import TESTS
 import shardwright as sw
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
-from shardwright.codegen.backends.jax_xla.boxes import MOST_PADDING, Boxes, ranks_by_shard
+from shardwright.codegen.backends.jax_xla.boxes import (
+    MOST_PADDING,
+    MOST_PADDING_AT_ONCE,
+    Boxes,
+    ranks_by_shard,
+)
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
-from shardwright.codegen.backends.jax_xla.context import MOST_PADDING_AT_ONCE
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
@@ -200,6 +204,7 @@ def rounds_by_text(path: Path) -> list[tuple[list[tuple[int, int]], int]]:
         ('[{}, {"x"}]', '[{}, {"y"}]', (8, 8), "Fetches"),
         ('[{"x", "y"}, {}]', '[{"y"}, {}]', (1005, 8), "Fetches"),
         ('[{"x"}, {"y"}]', '[{}, {"x"}]', (8, 8), "Fetches"),
+        ('[{"x"}, {}]', '[{"y"}, {"x"}]', (1200, 1201), "Fetches"),  # padded before it is cut
     ],
 )
 def test_transport(source: str, target: str, shape: tuple[int, ...], how: str) -> None:

@@ -216,10 +216,12 @@ def test_booleans_have_no_sum() -> None:
 
 
 def test_sums_among_other_devices() -> None:
+    """Collectives are among one set of devices; an exchange is not."""
     source = Mesh({"y": 2}).sharding('[{}], unreduced={"y"}')
     target = Mesh({"y": 2}, [2, 3]).sharding('[{"y"}]')
     reshard = sw.Reshard((8,), "float32", source, target)
-    assert message(lambda: sw.plan(reshard)) == exactly(
+    assert sw.plan(reshard).ops == "exchange"
+    assert message(lambda: sw.plan(reshard, backends=("jax_xla",))) == exactly(
         """
         target: terms are reduced among one set of devices
         got: meshes of 2 and 2 devices that share 0
@@ -248,14 +250,13 @@ def test_the_least_that_sums_take(source: str, target: str, received: int, total
     assert traffic.received_max >= received
 
 
-@pytest.mark.parametrize("backends", [("pallas_tpu",), ("triton_gpu", "jax_xla")])
-def test_other_backends_say_which_one_adds(backends: tuple[str, ...]) -> None:
+def test_a_bundle_reduces_terms_in_one_way() -> None:
     reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]')
-    assert message(lambda: sw.emit(reshard, backends=backends)) == exactly(
-        f"""
-        source: {backends[0]} cannot reduce terms
-        got: [{{"x"}}, {{}}], unreduced={{"y"}}
-        expected: a source without unreduced axes, or no backend but jax_xla
+    assert message(lambda: sw.emit(reshard, backends=("pallas_tpu", "jax_xla"))) == exactly(
+        """
+        backends: the modules of a bundle are of one plan, and backends reduce terms in other ways
+        got: pallas_tpu (direct), jax_xla (basis)
+        expected: a bundle for each
         """
     )
 

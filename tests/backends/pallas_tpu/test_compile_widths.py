@@ -13,10 +13,10 @@ from lone import alone_in_form
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED
 from shardwright.codegen.backends.pallas_tpu.strategy import candidates, grid_of
+from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.compile import compile_bundles, targets
 from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
-from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
@@ -44,7 +44,7 @@ def between(
 
 def texts(made: Plan) -> Iterator[tuple[str, str]]:
     """The name and the text of a plan's module in every form that it may have."""
-    exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
+    exchange, itemsize = moved(made), DTYPES[made.reshard.dtype]
     for number, choice in enumerate(candidates(exchange, itemsize, grid_of(made))):
         yield f"{choice.form.name}{number}", alone_in_form(made, choice)
 
@@ -78,6 +78,29 @@ def test_every_form_compiles_in_both_widths(tmp_path: Path) -> None:
     ]
     plans = [*map(plan, reshards), plan(between(OTHERS[0], "int8"), "direct", topology="v5e:2x2")]
     assert check_compile(plans, tmp_path) == {"direct", "windows", "slots", "routed", "spread"}
+
+
+def summed(dtype: str, shape: tuple[int, int], operator: str = "") -> Plan:
+    """The plan of terms that are reduced to shards."""
+    mesh = Mesh({"x": 2, "y": 2})
+    source = mesh.sharding(f'[{{"x"}}, {{}}], unreduced={operator}{{"y"}}')
+    reshard = Reshard(shape, dtype, source, mesh.sharding('[{"x"}, {"y"}]'))
+    return plan(reshard, "direct", in_two=False)
+
+
+def test_sums_compile_in_both_widths(tmp_path: Path) -> None:
+    plans = [summed("bfloat16", (16, 512)), summed("int64", (5, 30)), summed("bool", (4, 6), "max")]
+    assert {"direct", "windows", "slots"} <= check_compile(plans, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype not in UNSUPPORTED])
+def test_sums_of_every_dtype_compile_in_both_widths(dtype: str, tmp_path: Path) -> None:
+    operators = ["max", "min"] if dtype == "bool" else ["", "max", "min"]
+    plans = [
+        summed(dtype, shape, operator) for operator in operators for shape in ((16, 512), (37, 300))
+    ]
+    check_compile(plans, tmp_path)
 
 
 @pytest.mark.slow

@@ -154,7 +154,7 @@ def test_a_division_of_what_is_negative_is_found(tmp_path: Path) -> None:
 
 
 def test_a_window_outside_its_buffer_is_found(tmp_path: Path) -> None:
-    wrong = ("LOCAL_TARGET_SHAPE = (256, 1024)", "LOCAL_TARGET_SHAPE = (256, 512)")
+    wrong = ("target_box, PADDED_TARGET_SHAPE,", "target_box, (1024, 1024),")
     found = fault(ALIGNED, tmp_path, wrong)
     assert found == "window outside its buffer: y[(0, 256), (512, 512)] of [256, 512]"
 

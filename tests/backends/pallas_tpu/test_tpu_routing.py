@@ -379,7 +379,8 @@ def test_two_modules_and_each_twice_in_one_program(tmp_path: Path) -> None:
     shape = (40, 48)
     there = planned(MESH_8, shape, "int32", ROWS, COLUMNS)
     back = planned(MESH_8, shape, "int32", COLUMNS, ROWS)
-    paths = [written(made, tmp_path / f"{n}.py") for n, made in enumerate((there, back))]
+    other = "COLLECTIVE_ID = 0", "COLLECTIVE_ID = 2"
+    paths = [written(there, tmp_path / "0.py"), written(back, tmp_path / "1.py", other)]
     devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=9", "JAX_PLATFORMS": "cpu"}
     result = subprocess.run(
         [sys.executable, "-P", "-c", COMPOSED, *map(str, paths)],

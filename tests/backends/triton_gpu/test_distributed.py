@@ -9,36 +9,41 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cases import all_pairs, describe, devices, random_reshard
 from places import TESTS
 
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.oracle.definition import Bits
+from shardwright.codegen.verify.terms import own_terms, runs
 from shardwright.ir import Reshard
 
 RANK = TESTS / "gloo_rank.py"
 
 
-def check_exchange(reshards: list[Reshard], folder: Path) -> None:
+def check_exchange(reshards: list[Reshard], folder: Path, topology: str | None = None) -> None:
     """Every reshard in one group of processes; results and bytes on the wire as planned."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     cases, expected = [], []
     for number, reshard in enumerate(reshards):
-        made = plan(reshard)
+        made = plan(reshard, "direct", topology=topology)
         path = folder / f"case{number}.py"
         path.write_text(parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text)
-        source = placement(reshard.source, reshard.source_split)
-        target = placement(reshard.target, reshard.target_split)
-        tensor = next(iter(oracle.planes(reshard.shape, reshard.dtype)))
-        shards = {d: s.tobytes().hex() for d, s in oracle.shards(source, tensor).items()}
-        cases.append({"module": str(path), "world": devices(reshard), "shards": shards})
-        expected.append(
-            ({d: s.tobytes().hex() for d, s in oracle.shards(target, tensor).items()}, made.traffic)
+        case = Case.of(reshard, path.stem, "triton_gpu", path)
+        run = next(runs(case, as_bits))
+        shards, wanted = (
+            {device: shard.tobytes().hex() for device, shard in own_terms(*side).items()}
+            for side in (
+                (case.source, case.source_array, run.given),
+                (case.target, case.target_array, run.tensor),
+            )
         )
+        cases.append({"module": str(path), "world": devices(reshard), "shards": shards})
+        expected.append((wanted, made.traffic))
     results = run_group(max(map(devices, reshards)), cases, folder)
     for number, reshard in enumerate(reshards):
         wanted, traffic = expected[number]
@@ -47,6 +52,15 @@ def check_exchange(reshards: list[Reshard], folder: Path) -> None:
         assert got == wanted, describe(reshard)
         assert sum(rank["sent"] for rank in ranks) == traffic.received_total
         assert max(rank["sent"] for rank in ranks) == traffic.sent_max
+
+
+def as_bits(numbers: np.ndarray, dtype: str) -> Bits:
+    """The bits of numbers as values of a dtype."""
+    import torch
+
+    values = torch.from_numpy(np.ascontiguousarray(numbers)).to(getattr(torch, dtype))
+    flat = values.reshape(-1).view(torch.uint8).numpy()
+    return flat.view(f"u{values.element_size()}").reshape(numbers.shape)
 
 
 def run_group(world: int, cases: list[dict], folder: Path, **environment: str) -> list[list[dict]]:

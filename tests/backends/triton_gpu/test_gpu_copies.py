@@ -31,7 +31,7 @@ def said(reshard: Reshard, folder: Path, words: str = "", instead: str = "") -> 
     path = folder / "triton_gpu.py"
     path.write_text(edited)
     try:
-        return check_copies(load(path)._HOST)
+        return check_copies(load(path)._HOST.phases)
     except MismatchError as error:
         return str(error)
 

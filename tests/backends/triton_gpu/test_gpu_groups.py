@@ -13,10 +13,10 @@ from test_distributed import run_group
 from test_gpu_processes import sides
 from typer.testing import CliRunner
 
-from shardwright.codegen.backends.triton_gpu.group import group_files
 from shardwright.codegen.cli import app
 from shardwright.codegen.emit.check import check
 from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.emit.group import group_files
 from shardwright.codegen.emit.write import write_bundles
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.group import Group
@@ -35,7 +35,8 @@ def written(reshards: dict[str, Reshard], folder: Path) -> Path:
     for name, reshard in reshards.items():
         emit(reshard, ("triton_gpu",), "direct").write(folder / name)
     group = Group("layer", tuple(reshards))
-    files = group_files(group, {name: plan(reshard) for name, reshard in reshards.items()})
+    plans = {name: plan(reshard) for name, reshard in reshards.items()}
+    files = group_files(group, plans, ("triton_gpu",))
     write_bundles(folder, (), ((group, files),))
     return folder / "layer" / "triton_gpu.py"
 
@@ -229,7 +230,7 @@ def test_modules_are_formatted(refits: Refits) -> None:
 def test_members_on_other_devices() -> None:
     plans = {"a": plan(layer(*APART)["norm1"]), "b": plan(layer(*AMONG)["norm1"])}
     with pytest.raises(InputError) as caught:
-        group_files(Group("both", ("a", "b")), plans)
+        group_files(Group("both", ("a", "b")), plans, ("triton_gpu",))
     assert str(caught.value) == (
         "members: the members of a group are on the same devices in the same order\n"
         "got: the target mesh of b on devices 2, 3, 0, 1\n"
@@ -349,19 +350,22 @@ def test_groups_that_cannot_be(table: str, said: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_members_without_a_triton_module(tmp_path: Path) -> None:
-    path = tmp_path / "one.toml"
-    path.write_text(
+def test_members_without_a_backend_in_common(tmp_path: Path) -> None:
+    path = tmp_path / "two.toml"
+    one = (
         '[[reshard]]\nname = "w"\nmesh = "x=4"\nshape = [8, 16]\ndtype = "float32"\n'
         "source = '[{\"x\"}, {}]'\ntarget = '[{}, {\"x\"}]'\n"
-        '[[group]]\nname = "all"\nmembers = ["w"]\n'
     )
-    words = ["emit", str(path), "--backends", "pallas_tpu", "-o", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, words)
+    other = one.replace('"w"', '"v"') + 'backends = ["jax_xla"]\n'
+    path.write_text(one + other + '[[group]]\nname = "all"\nmembers = ["w", "v"]\n')
+    result = CliRunner().invoke(app, ["emit", str(path), "-o", str(tmp_path / "out")])
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: --backends: the members of a group need triton_gpu\n"
-        "got: pallas_tpu for w of all\n"
-        "expected: triton_gpu among them\n"
+        f"error: {path}, line 18, group 'all', members: "
+        "the members of a group have a backend in common\n"
+        '  members = ["w", "v"]\n'
+        "  ^^^^^^^^^^^^^^^^^^^^\n"
+        "got: jax_xla; pallas_tpu, triton_gpu\n"
+        "expected: one of pallas_tpu, triton_gpu, jax_xla for all\n"
     )
     assert not (tmp_path / "out").exists()

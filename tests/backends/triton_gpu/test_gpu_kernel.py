@@ -371,7 +371,7 @@ def test_integers_have_no_gradient(tmp_path: Path) -> None:
     bundle.write(tmp_path / "whole")
     assert not (tmp_path / "whole" / "triton_gpu_backward.py").exists()
     module = loaded(tmp_path / "whole" / "triton_gpu.py")
-    assert module._HOST._backward is None
+    assert module._HOST.backward is None
 
 
 def test_gradients_that_cannot_be(tmp_path: Path) -> None:

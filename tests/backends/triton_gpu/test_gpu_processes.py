@@ -16,6 +16,7 @@ from test_distributed import RANK, check_exchange, run_group
 
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
+from shardwright.codegen.emit.context import plan_hash
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.case import placement
@@ -90,9 +91,7 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
     case["plain"] = written(FOUR, tmp_path, "plain", gradient=False)
     ranks = [lines[0] for lines in run_group(4, [case], tmp_path)]
     shape, part = "expected (3, 4) of torch.float32", "x[3:6, 0:4] of a whole x"
-    plans = [
-        f"plan {triton_gpu.plan_hash(plan(r))} ({r.source} -> {r.target})" for r in (FOUR, OTHER)
-    ]
+    plans = [f"plan {plan_hash(plan(r))} ({r.source} -> {r.target})" for r in (FOUR, OTHER)]
     expected = {
         "shape": f"rank 2: source shard of device 2, {part}: got (3, 1) of torch.float32, {shape}",
         "dtype": f"rank 2: source shard of device 2: got (3, 4) of torch.float64, {shape}",
@@ -152,7 +151,7 @@ def test_a_rank_that_dies(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, str(RANK), "4", str(tmp_path), str(listed)], timeout=60, check=True
     )
-    named = f"plan {triton_gpu.plan_hash(plan(FOUR))} ({FOUR.source} -> {FOUR.target}): "
+    named = f"plan {plan_hash(plan(FOUR))} ({FOUR.source} -> {FOUR.target}): "
     for rank in range(3):
         text = (tmp_path / f"{rank}.said").read_text()
         assert text.startswith(f"RuntimeError: rank {rank} of 4, {named}"), text

@@ -38,8 +38,8 @@ def test_numbers_identify_elements(dtype: str, tmp_path: Path) -> None:
     reshard = make({"x": 5}, (40, 30), '[{"x"}, {}]', "[{}, {}]", dtype=dtype)
     module, support = module_of(reshard, tmp_path)
     check = support("torch_check")
-    size, bits = check._bits(module._HOST)
-    turns = [check._shards(module._HOST, turn)[1][0] for turn in range(-(-bits // size))]
+    host = module._HOST
+    turns = [check._shards(host, turn)[1][0] for turn in range(host.turns())]
     bytes_of = [turn.contiguous().view(-1).view(torch.uint8).view(1200, -1) for turn in turns]
     elements = torch.cat(bytes_of, dim=1)
     assert len({tuple(element) for element in elements.tolist()}) == 1200
@@ -55,7 +55,8 @@ def test_pieces_between_one_pair_in_any_order(tmp_path: Path) -> None:
         *sides, lambda _: [(0, 0), (0, 1)], lambda _: [(0, 1), (0, 0)], boxes.Cut(2, 0, 1)
     )
     assert exchange.fault() == ""
-    moves = (SimpleNamespace(exchange=exchange, itemsize=1),)
+    kept = {"before": lambda out: out, "after": lambda held, out: None}
+    moves = (SimpleNamespace(exchange=exchange, itemsize=1, **kept),)
     home = torch.device("cpu")
     sender, receiver = (processes.Wire(moves, device, home) for device in (0, 1))
     given, result = torch.arange(7, dtype=torch.uint8), torch.zeros(7, dtype=torch.uint8)

@@ -7,7 +7,6 @@ program a device has one term, without that dimension.
 
 from __future__ import annotations
 
-import math
 import textwrap
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +15,7 @@ import numpy as np
 
 from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
 from shardwright.codegen.backends.jax_host import LIBRARIES, HostText, host_text, short_dims
+from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
 from shardwright.codegen.backends.jax_xla.steps.blocks import (
     Block,
@@ -40,10 +40,9 @@ from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.axes import AxisRef
-from shardwright.ir.dtypes import is_floating
+from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.errors import InputError
-from shardwright.ir.exchange import Exchange, HolderRule, ids_of, same_devices
-from shardwright.ir.layout import DimLayout, Layout
+from shardwright.ir.exchange import Exchange, ids_of, same_devices
 from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.steps import ExchangeStep, Step
@@ -129,7 +128,8 @@ def steps_of(plan: Plan) -> Steps:
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
     started = identity(reshard.source.operator, reshard.dtype, as_bits=False)
-    empty = identity(operator, reshard.dtype, as_bits=not reshard.adds)
+    as_bits = not reshard.adds and DTYPES[reshard.dtype] < 4  # XlaProgram.as_bits
+    empty = identity(operator, reshard.dtype, as_bits)
     make = Blocks(reshard.source.mesh, reshard.dtype, ids, axes, started, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
     uses_empty = any("EMPTY" in block.uses for block in blocks)
@@ -185,26 +185,6 @@ def _comment(text: str) -> list[str]:
         subsequent_indent="#    ",
         break_long_words=False,
         break_on_hyphens=False,
-    )
-
-
-def with_terms(layout: Layout) -> Layout:
-    """Return a layout whose hidden dimensions are one dimension of the tensor, the first: the
-    terms."""
-    if not layout.hidden:
-        return layout
-    digits = tuple(digit for dim in layout.dims[: layout.hidden] for digit in dim.axis_digits)
-    terms = DimLayout(math.prod(digit.size for digit in digits), digits)
-    return replace(layout, dims=(terms, *layout.dims[layout.hidden :]), hidden=0)
-
-
-def ends_of(plan: Plan) -> Exchange:
-    """Return both ends of a plan as arrays have them, terms included; no exchange in itself."""
-    reshard = plan.reshard
-    return Exchange(
-        with_terms(Layout.of(reshard.source, reshard.shape, reshard.source_split)),
-        with_terms(Layout.of(reshard.target, reshard.shape, reshard.target_split)),
-        HolderRule(),
     )
 
 

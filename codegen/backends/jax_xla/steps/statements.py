@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from shardwright.codegen.emit.python_text import called
@@ -34,6 +34,14 @@ class Statement:
     arguments: tuple[str, ...]
     uses: tuple[OwnName, ...] = ()
     name: str = ""
+
+    def of(self, name: str) -> Statement:
+        """Return the statement about another variable than `x`."""
+        function = self.function
+        if function.startswith("x."):
+            function = name + function[1:]
+        arguments = tuple(name if each == "x" else each for each in self.arguments)
+        return replace(self, function=function, arguments=arguments)
 
     def lines(self, name: str) -> list[str]:
         """Return the statement with another name in the place of the first `x`."""

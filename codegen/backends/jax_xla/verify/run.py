@@ -8,10 +8,12 @@ from types import ModuleType
 import jax
 import numpy as np
 
-from shardwright.codegen.backends.jax_xla.verify import ragged
+from shardwright.codegen.backends.jax_xla.verify import matmul, ragged
 from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.jax_devices import Execution, to_bits, wide_types
+from shardwright.codegen.verify.jax_group import executed
+from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.report import BY_DEFINITION
 
 CHECKS = ("values", "padding", "pad", "unpad")
@@ -46,3 +48,13 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Return what can be told without moving anything: nothing more than of every module."""
     del module, case
     return ()
+
+
+def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
+    """Execute the module of a group on every bit plane of every member; the checks passed."""
+    return executed(module, group)
+
+
+def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
+    """Multiply by the module of a matmul; the names of the checks passed."""
+    return matmul.run(module, case)

@@ -35,8 +35,13 @@ class _Program:
     """A function to compile, its one argument, and where to put its result (None: as it says)."""
 
     function: Callable[[Any], Any]
-    argument: jax.ShapeDtypeStruct
+    argument: Any
     result: NamedSharding | None = None
+
+    @property
+    def sharding(self) -> Any:
+        """Return how the argument, or the first array of a group, is sharded."""
+        return jax.tree.leaves(self.argument)[0].sharding
 
     def jit(self) -> Any:
         """Return the function as JAX compiles it."""
@@ -48,6 +53,8 @@ class _Program:
 
 def compile_module(module: ModuleType, job: Job) -> TpuCode:
     """Return what the compiler makes of `reshard`; with `job.files`, the program is saved too."""
+    if job.what == "group":
+        return _grouped(module, job)
     # A module in plain JAX has no staging areas of its own.
     is_kernel = job.emitted == job.backend
     memory.check(module, job.target, _staging_bytes(module) if is_kernel else 0)
@@ -61,6 +68,22 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     code = replace(code, warning="; ".join(dict.fromkeys(own)))
     if job.files is not None:
         save(job.files, _artifacts(module, job, program))
+    return code
+
+
+def _grouped(module: ModuleType, job: Job) -> TpuCode:
+    """Return what the compiler makes of `reshard` of a group's arrays."""
+    host = module._HOST
+    _check_placed(len(host.ranks), job.target)
+    jax.config.update("jax_enable_x64", any(kind.dtype.itemsize == 8 for kind in host.kinds))
+    argument, function = host.compiled_for(_devices(job.target)[: len(host.ranks)])
+    program = _Program(function, argument)
+    code = replace(_compiled(program), wire_bytes=max(host.wire_bytes()))
+    if job.files is not None:
+        exported = export.export(program.jit(), platforms=["tpu"])(argument)
+        about = {"topology": job.target, "tensors": list(module.NAMES), "device_ids": host.ranks}
+        files = {"jax_export": bytes(exported.serialize()), "json": lines_of(about).encode()}
+        save(job.files, files)
     return code
 
 
@@ -144,7 +167,7 @@ def _compiled(program: _Program, keeps_moves: bool = False) -> TpuCode:
     compiled = lowered.compile()
     compiled_at = time.perf_counter()
     sizes, text = compiled.memory_analysis(), compiled.as_text()
-    devices = len(program.argument.sharding.device_set)
+    devices = len(program.sharding.device_set)
     return TpuCode(
         lower_seconds=lowered_at - start,
         compile_seconds=compiled_at - lowered_at,
@@ -204,14 +227,20 @@ def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
 def _placed(module: ModuleType, topology: str) -> list[Any]:
     """Return the devices of the topology for the ranks. Raises InputError where there are too
     few."""
-    devices, wanted = _devices(topology), len(_ranks(module))
-    if wanted > len(devices):
+    wanted = len(_ranks(module))
+    _check_placed(wanted, topology)
+    return _devices(topology)[:wanted]
+
+
+def _check_placed(wanted: int, topology: str) -> None:
+    """Raise InputError for more devices than a topology has."""
+    devices = len(_devices(topology))
+    if wanted > devices:
         raise InputError(
             "a mesh larger than the topology",
             got=f"{wanted} devices",
-            expected=f"at most the {len(devices)} of {topology}",
+            expected=f"at most the {devices} of {topology}",
         )
-    return devices[:wanted]
 
 
 @cache

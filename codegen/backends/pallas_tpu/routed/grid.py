@@ -15,7 +15,7 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
     offsets_of,
     steps,
 )
-from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.errors import InputError
@@ -91,7 +91,7 @@ def _numbered(exchange: Exchange) -> Integers:
 
 def refuse_unreached(grid: Grid, plan: DirectPlan) -> None:
     """Raise InputError where tiles are to go farther than directly and hops do not lead there."""
-    if not grid.reaches() and not grid.is_direct(*grid.pairs(as_vectors(plan.exchange))):
+    if not grid.reaches() and not grid.is_direct(*grid.pairs(moved(plan))):
         raise InputError(
             "some tiles go farther than a device sends directly, over a power of two of hops along "
             "one axis, and devices in this order cannot forward them",

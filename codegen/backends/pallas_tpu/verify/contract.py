@@ -18,10 +18,8 @@ from shardwright.codegen.backends.pallas_tpu.contract import KERNELS
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError, named
 from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir.errors import one_of
-
-Held = tuple[Sequence[int], ...]
-"""The tensor indices that a device holds, for each dimension."""
 
 DIVIDE = ("div", "rem")
 """The functions in which kernels divide, by the operations of `lax`, and in which dividends are
@@ -32,8 +30,9 @@ KERNEL_FILES = "pallas_"
 
 
 def program_of(module: ModuleType) -> Any:
-    """Return what a module does within `shard_map`. MismatchError if it has none."""
-    return named(named(module, "_HOST"), "program")
+    """Return what a module does within `shard_map` with kernels; MismatchError if it has none. That
+    of terms carries them by a program of its own."""
+    return named(named(named(module, "_HOST"), "program"), "carrier")
 
 
 def form_of(module: ModuleType) -> str:
@@ -79,18 +78,18 @@ def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
 
 
 def lacking(case: Case) -> dict[int, int]:
-    """Return, for every device, ascending, how many elements of its target shard it does not
-    hold."""
-    before = oracle.holdings(case.source_array, case.source_shape)
-    after = oracle.holdings(case.target_array, case.target_shape)
-    return {device: _lacks(before.get(device), after.get(device)) for device in case.devices()}
-
-
-def _lacks(held: Held | None, wanted: Held | None) -> int:
-    if wanted is None:
-        return 0
-    total = math.prod(map(len, wanted))
-    return total if held is None else total - math.prod(map(_shared, held, wanted))
+    """Return, for every device, ascending, how many elements that its target shard is made of it
+    does not hold: of every term of a value one."""
+    held, wanted = (oracle.holdings(side, case.shape) for side in (case.source, case.target))
+    own, made = oracle_terms.terms_held(case.source), oracle_terms.terms_held(case.target)
+    made_of = oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
+    found = dict.fromkeys(case.devices(), 0)
+    for device, whole in wanted.items():
+        terms = made_of[made[device]]
+        found[device] = len(terms) * math.prod(map(len, whole))
+        if device in held and own[device] in terms:
+            found[device] -= math.prod(map(_shared, held[device], whole))
+    return found
 
 
 def _shared(some: Sequence[int], others: Sequence[int]) -> int:

@@ -7,11 +7,12 @@ largest mesh) must be set before this is imported.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 
 import jax
+import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.verify import poison
 from shardwright.codegen.backends.pallas_tpu.verify.contract import check_names, lacking
@@ -23,11 +24,13 @@ from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
 from shardwright.codegen.backends.pallas_tpu.verify.planted import missed
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify import compare, jax_group
+from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.compare import Run
-from shardwright.codegen.verify.jax_devices import Execution, wide_types
+from shardwright.codegen.verify.jax_devices import Execution, as_bits, to_jax, wide_types
+from shardwright.codegen.verify.terms import added_in_order, random_terms, reduces
 
-__all__ = ["inspect", "missed", "run"]
+__all__ = ["inspect", "missed", "run", "run_group"]
 
 PROTOCOL = ("hints", "windows", "protocol")
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
@@ -39,9 +42,11 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     # same axes in another order would be run on other devices (jax 0.10.2).
     jax.clear_caches()
     with wide_types(case.dtype):
-        derivative = _Interpreted(module, case).passed()
+        interpreted = _Interpreted(module, case)
+        derivative = interpreted.passed()
+        sums = interpreted.sums()
     # Last, so that what the interpreter sees is said in its words.
-    return (*CHECKS, *derivative, *inspect(module, case))
+    return (*CHECKS, *sums, *derivative, *inspect(module, case))
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
@@ -54,14 +59,40 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     return PROTOCOL
 
 
+def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
+    """Execute the module of a group on every bit plane of every member; the checks passed."""
+    jax.clear_caches()
+    checks = jax_group.executed(module, group, _watched, interpret=poison.interpret_params())
+    return (*checks, "poison", "races", "semaphores")
+
+
+@contextmanager
+def _watched(run: Run) -> Iterator[None]:
+    """Let a module run, inside, with memory poisoned, and raise MismatchError for races."""
+    poison.choose(poison.MODES[run.poison])
+    with observed():
+        yield
+
+
 class _Interpreted(Execution):
     """A module in TPU interpret mode, with races detected and memory poisoned."""
 
     def options(self) -> dict[str, Any]:
         return {"interpret": poison.interpret_params()}
 
-    @contextmanager
-    def observed(self, run: Run) -> Iterator[None]:
-        poison.choose(poison.MODES[run.poison])
-        with observed():
-            yield
+    def sums(self) -> tuple[str, ...]:
+        """Check sums that are rounded, where there are any: bit by bit, since their order is
+        known."""
+        case = self.case
+        is_rounded = "float" in case.dtype and case.source.operator == "sum"
+        if not reduces(case) or not is_rounded:
+            return ()
+        terms = as_bits(random_terms(case), case.dtype)
+        values = np.asarray(to_jax(terms, case.dtype), np.float32)
+        made = as_bits(added_in_order(case, values), case.dtype)
+        with compare.said_of("sums in the order of their terms"):
+            self.once(Run(made, 0, 0, 0, terms))
+        return ("sums in order",)
+
+    def observed(self, run: Run) -> AbstractContextManager[None]:
+        return _watched(run)

@@ -139,8 +139,8 @@ def _shapes(module: ModuleType, sends: bool) -> dict[str, tuple[int, ...]]:
         counts = {"x": program.outgoing, "y": program.incoming}
         return {name: (count, *program.slot.shape) for name, count in counts.items()}
     x, y = (
-        tuple((shape or (1,))[axis] for axis in program.view)
-        for shape in (module.LOCAL_SOURCE_SHAPE, module.LOCAL_TARGET_SHAPE)
+        tuple((side.local or (1,))[axis] for axis in program.view)
+        for side in (program.host.source, program.host.target)
     )
     if form == "direct":
         return {"x": x, "y": y}

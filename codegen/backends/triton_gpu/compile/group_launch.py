@@ -50,7 +50,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
         **kernel_facts(target, metadata, resources),
         "constants": {name: str(value) for name, value in constants(module).items()},
         "arguments": arguments(TYPES, _MEANING),
-        "tensors": list(module.MEMBERS),
+        "tensors": list(module.NAMES),
         "entry": list(_FIELDS),
         "grid": "blocks of ROWS rows and COLUMNS bytes of all entries, 1, 1",
         "launches": _launches(module),

@@ -23,34 +23,51 @@ _MEANING = {
     "receiver": "position of the device in the target mesh",
     "me": "position of the device in the source mesh, -1 if it is not in it",
 }
+_NUMBERS = {
+    "bool": "u8",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32)},
+}
 # Triton's own, for which this kernel has no use.
 _SCRATCH = ("global_scratch", "profile_scratch")
 
 
-def types(module: ModuleType) -> dict[str, str]:
-    """Return Triton's type of each argument that is passed when the kernel runs, in order."""
-    bits = 8 * DTYPES[module.DTYPE] * module._HOST.tiles.width
+def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
+    """Return Triton's type of each argument that is passed when the kernel runs, in order;
+    `phase`: the number of the exchange whose kernel that is."""
+    host = module._HOST.phases[phase]
+    bits = 8 * DTYPES[module.DTYPE] * host.tiles.width
     element = "u8" if bits == 8 else f"i{bits}"
+    if host.reduces:  # numbers, not units of so many bits
+        element = _NUMBERS[module.DTYPE]
     given = {"peers": "*i64", "out": f"*{element}", "receiver": "i32", "me": "i32"}
-    return {name: kind for name, kind in given.items() if name in module.pull_kernel.arg_names}
+    return {name: kind for name, kind in given.items() if name in host.kernel.arg_names}
 
 
-def constants(module: ModuleType) -> dict[str, Any]:
+def constants(module: ModuleType, phase: int = 0) -> dict[str, Any]:
     """Return the other argument, which is compiled in, with the value that the module passes."""
-    return {"BLOCK": module._HOST.tiles.block(True)}
+    return {"BLOCK": module._HOST.phases[phase].tiles.block(True)}
 
 
-def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
+def launch_json(
+    module: ModuleType, target: str, metadata: Any, resources: dict[str, Any], phase: int = 0
+) -> str:
     """Return the launches of every device, as JSON.
 
     `metadata`: Triton's; `resources`: what else to state of the kernel.
     """
     about = {
         **kernel_facts(target, metadata, resources),
-        "constants": {name: each._asdict() for name, each in constants(module).items()},
-        "arguments": arguments(types(module), _MEANING),
+        "constants": {name: each._asdict() for name, each in constants(module, phase).items()},
+        "arguments": arguments(types(module, phase), _MEANING),
         "grid": "tiles of a target shard * blocks of the largest, 1, 1",
-        "launches": _launches(module),
+        "launches": _launches(module, phase),
     }
     return lines_of(about)
 
@@ -72,15 +89,16 @@ def arguments(kinds: dict[str, str], meaning: dict[str, str]) -> list[dict[str, 
     return own + [{"name": name, "type": "*i8", "value": "null"} for name in _SCRATCH]
 
 
-def _launches(module: ModuleType) -> list[dict[str, Any]]:
+def _launches(module: ModuleType, phase: int) -> list[dict[str, Any]]:
     """Return the launch of each device whose target shard is not empty, by device id."""
-    given = [name for name in ("receiver", "me") if name in types(module)]
+    host, kinds = module._HOST.phases[phase], types(module, phase)
+    given = [name for name in ("receiver", "me") if name in kinds]
     return [
         {
             "device": device_id,
-            **dict(zip(given, module._HOST.places(device_id), strict=True)),
-            "grid": [module._HOST.tiles.programs(True), 1, 1],
+            **dict(zip(given, host.places(device_id), strict=True)),
+            "grid": [host.tiles.programs(True), 1, 1],
         }
         for device_id in sorted(module.TARGET_IDS)
-        if math.prod(module.target_shape(device_id))
+        if math.prod(host.target_shape(device_id))
     ]

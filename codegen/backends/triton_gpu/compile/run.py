@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from types import ModuleType
 from typing import Any
@@ -18,35 +19,60 @@ from shardwright.codegen.compile.saving import save
 
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:
-    """Return what Triton makes of the kernel; with `job.files`, binary and assembly are saved too.
+    """Return what Triton makes of the kernel, or of both, one exchange after the other; with
+    `job.files`, binary and assembly are saved too, those of a second one beside the first's.
 
     A device's positions are arguments, so one binary serves all devices.
     """
-    start = time.perf_counter()
     grouped = job.what == "group"
-    kernel = compiled(module, job.target, grouped=grouped)
+    codes = [_compiled(module, job, 0, grouped)]
+    if not grouped:
+        codes += [_compiled(module, job, k, False) for k in range(1, len(module._HOST.phases))]
+    first, *others = codes
+    for other in others:
+        first = _both(first, other)
+    return first
+
+
+def _compiled(module: ModuleType, job: Job, phase: int, grouped: bool) -> GpuCode:
+    start = time.perf_counter()
+    kernel = compiled(module, job.target, phase, grouped=grouped)
     code = code_of(kernel, time.perf_counter() - start)
     if job.files is not None:
         binary, assembly = kinds(kernel)
-        described = (group_launch if grouped else launch).launch_json
         used = {
             "shared_bytes": code.shared_bytes,
             "registers": code.registers,
             "stack_bytes": code.stack_bytes,
         }
+        given = (module, job.target, kernel.metadata, used)
+        described = (
+            group_launch.launch_json(*given) if grouped else launch.launch_json(*given, phase)
+        )
         contents = {
             binary: kernel.asm[binary],
             assembly: kernel.asm[assembly].encode(),
-            "json": described(module, job.target, kernel.metadata, used).encode(),
+            "json": described.encode(),
         }
-        save(job.files, contents)
+        name = f"phase{phase + 1}." if phase else ""
+        save(job.files, {f"{name}{ending}": content for ending, content in contents.items()})
     return code
 
 
-def compiled(module: ModuleType, target: str, *, grouped: bool = False) -> Any:
-    """Return what Triton makes of the kernel for an architecture, as the module's launches call
-    it; `grouped`: the module is that of a group, whose kernel is another."""
-    return triton.compile(_source(module, grouped), target=_gpu(target))
+def _both(one: GpuCode, other: GpuCode) -> GpuCode:
+    """Return the figures of two kernels: of a program the larger ones, of code the sums."""
+    figures: dict[str, Any] = {}
+    for field in dataclasses.fields(GpuCode):
+        given = getattr(one, field.name), getattr(other, field.name)
+        combine = max if field.name in ("registers", "stack_bytes", "shared_bytes") else sum
+        figures[field.name] = None if None in given else combine(given)
+    return GpuCode(**figures)
+
+
+def compiled(module: ModuleType, target: str, phase: int = 0, *, grouped: bool = False) -> Any:
+    """Return what Triton makes of the kernel of an exchange for an architecture, as the module's
+    launches call it; `grouped`: the module is that of a group, whose kernel is another."""
+    return triton.compile(_source(module, phase, grouped), target=_gpu(target))
 
 
 def code_of(kernel: Any, seconds: float) -> GpuCode:
@@ -86,14 +112,14 @@ def _gpu(name: str) -> GPUTarget:
     return GPUTarget("hip", name, 64)
 
 
-def _source(module: ModuleType, grouped: bool) -> ASTSource:
+def _source(module: ModuleType, phase: int, grouped: bool) -> ASTSource:
     """Return the kernel as the module's launches call it."""
     if grouped:
         kernel, given = module._HOST.kernel, group_launch.TYPES
         values = group_launch.constants(module)
     else:
-        kernel, given = module.pull_kernel, launch.types(module)
-        values = launch.constants(module)
+        kernel, given = module._HOST.phases[phase].kernel, launch.types(module, phase)
+        values = launch.constants(module, phase)
     names = kernel.arg_names
     pointers = [k for k, name in enumerate(names) if given.get(name, "").startswith("*")]
     return ASTSource(

@@ -25,14 +25,18 @@ Box = tuple[int, ...]
 """Half-open ranges of a tensor, one after another: (low, high, low, high, ...)."""
 
 
-def check_copies(host: Any) -> str:
-    """Check what the kernel of a module's host copies on each device, of large meshes on some;
+def check_copies(phases: Sequence[Any]) -> str:
+    """Check what the kernels of a module's hosts copy on each device, of large meshes on some;
     return what is checked, in words.
 
     Raises MismatchError, with the device, for a copy of anything else than a part of a piece that
     the device is to get, or than `Tiles` allows for, and for pieces that copies do not fill.
     """
-    compare.names(host, ("exchange", "kernel", "places", "tiles"))
+    return "".join(sorted({_check_phase(host) for host in phases})[-1:])
+
+
+def _check_phase(host: Any) -> str:
+    compare.names(host, ("exchange", "kernel", "places", "reduces", "tiles"))
     compare.names(host.tiles, ("block", "ends", "largest", "number", "programs"))
     ids = host.exchange.target.ids
     first = host.tiles.number * math.prod(host.tiles.largest[:-2])
@@ -46,19 +50,31 @@ def check_copies(host: Any) -> str:
 
 def _check_device(host: Any, receiver: int, first: int) -> None:
     """Check the copies of a device; `first`: how many of its programs copy first blocks."""
-    device = host.exchange.target.ids[receiver]
+    device, hidden = host.exchange.target.ids[receiver], len(host.exchange.hidden)
     found: dict[Any, list[Box]] = {piece: [] for piece in host.exchange.incoming(receiver)}
     later = host.tiles.programs(True) - first  # how far those of the last blocks are from these
     for program in range(first if found else 0):
-        copy, last = (trace(host, device, number) for number in (program, program + later))
-        if last != (copy and copy._replace(block=later // first)):
-            raise MismatchError(f"wrong copy by the kernel, {last} of the last block, {copy}")
-        if copy is not None:
-            piece, box = _copied(host, receiver, copy, found)
+        copies, last = (trace(host, device, number) for number in (program, program + later))
+        if last != tuple(copy._replace(block=later // first) for copy in copies):
+            said = [", ".join(map(str, each)) or "None" for each in (last, copies)]
+            raise MismatchError(f"wrong copy by the kernel, {said[0]} of the last block, {said[1]}")
+        parts = [_copied(host, receiver, copy, found) for copy in copies]
+        _check_terms(host, [piece for piece, _ in parts])
+        for piece, box in parts:
             found[piece].append(box)
     for piece, boxes in found.items():
-        if not _tiled(piece.box, boxes):
-            raise MismatchError(f"the kernel does not fill {piece.box}")
+        box = piece.box[2 * hidden :]
+        if not _tiled(box, boxes):
+            raise MismatchError(f"the kernel does not fill {box}")
+
+
+def _check_terms(host: Any, pieces: Sequence[Any]) -> None:
+    """Raise MismatchError unless a program that reduces terms does so with each, in order."""
+    if not pieces or not host.reduces:
+        return
+    order = [piece.box[0] for piece in pieces]
+    if order != list(range(host.exchange.hidden[0])):
+        raise MismatchError(f"the kernel reduces terms {order}, expected each once, in order")
 
 
 def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> tuple[Any, Box]:
@@ -73,10 +89,12 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
     read_groups, write_groups = (
         [(columns, 1), (rows, row)] for row in (copy.read_row, copy.write_row)
     )
-    read = _covered(exchange.source.box(copy.sender), copy.read, read_groups)
-    write = _covered(exchange.target.box(receiver), copy.write, write_groups)
+    seen = slice(2 * len(exchange.hidden), None)
+    read = _covered(exchange.source.box(copy.sender)[seen], copy.read, read_groups)
+    write = _covered(exchange.target.box(receiver)[seen], copy.write, write_groups)
     mine = [piece for piece in pieces if read == write and piece.sender == copy.sender]
-    piece = next((each for each in mine if read is not None and _inside(read, each.box)), None)
+    fitting = (each for each in mine if read is not None and _inside(read, each.box[seen]))
+    piece = next(fitting, None)
     if piece is None or read is None or not _allowed(host.tiles, copy):
         raise MismatchError(wrong)
     return piece, read

@@ -19,7 +19,7 @@ COPIES = ("copy_rows", "copy_some_lines")
 class RowCopy(NamedTuple):
     """Rows of a block of a tile, in elements: out of which source shard, where the first row
     begins in it and in the target shard, how many rows, how long and how far apart; which of
-    COPIES copies them."""
+    COPIES copies them, or `rows_at` where they are reduced."""
 
     sender: int
     read: int
@@ -32,32 +32,21 @@ class RowCopy(NamedTuple):
     by: str
 
 
-def trace(host: Any, device: int, program: int) -> RowCopy | None:
-    """Return what one program of the kernel copies on a device, None if that is nothing.
+def trace(host: Any, device: int, program: int) -> tuple[RowCopy, ...]:
+    """Return what one program of the kernel copies on a device: nothing, or a block of one shard;
+    where terms are reduced, a block of several shards, in the order in which that is done.
 
-    Raises MismatchError for a kernel that cannot be run so, and for one that copies twice.
+    Raises MismatchError for a kernel that cannot be run so, and for one that stores twice.
     """
-    copies: list[RowCopy] = []
-
-    def copy(by: str, sender: int, out: None, **given: int) -> None:
-        said = [int(given[name]) for name in RowCopy._fields[1:-1]]
-        read, write, rows, columns, read_row, write_row, block = said
-        made = RowCopy(sender, read, write, rows, columns, read_row, write_row, block, by)
-        if min(made.rows, made.columns) > 0:
-            copies.append(made)
-
-    language = SimpleNamespace(
-        int64=int,
-        cast=lambda value, kind: value,
-        program_id=lambda axis: program,
-        where=lambda test, one, other: one if test else other,
-    )
-    names = {"tl": language, "shard_at": lambda peers, position, out, block: position}
-    names |= {by: partial(copy, by) for by in COPIES}
+    stored: list[tuple[RowCopy, ...]] = []
     kernel = host.kernel.fn
+    language = (_ReducingLanguage if host.reduces else _PlainLanguage)(program, stored)
+    names: dict[str, Any] = {"tl": language, "shard_at": _position}
+    names |= {by: partial(language.copy, by) for by in COPIES}
+    names["rows_at"] = lambda **given: (_SourceRows(given), _WRITE, _INSIDE)
     try:
         run = FunctionType(kernel.__code__, {**kernel.__globals__, **names})
-        run(None, None, *host.places(device), host.tiles.block(True))
+        run(None, 0, *host.places(device), host.tiles.block(True))
     except (
         ArithmeticError,
         AttributeError,
@@ -67,6 +56,124 @@ def trace(host: Any, device: int, program: int) -> RowCopy | None:
         ValueError,
     ) as error:
         raise MismatchError(f"the kernel cannot be followed: {error}") from error
-    if len(copies) > 1:
-        raise MismatchError(f"a program copies twice, {copies[0]}, {copies[1]}")
-    return copies[0] if copies else None
+    if len(stored) > 1:
+        raise MismatchError(f"a program copies twice, {', '.join(str(c[0]) for c in stored)}")
+    return stored[0] if stored else ()
+
+
+def _position(peers: object, position: int, out: object, block: object) -> int:
+    del peers, out, block
+    return position
+
+
+class _TargetRows:
+    """Where a block of rows lies in the target shard."""
+
+    def __radd__(self, out: int) -> _TargetRows:
+        return self
+
+
+class _SourceRows:
+    """Where a block of rows lies in source shards, added to the position of one."""
+
+    def __init__(self, given: dict[str, int]) -> None:
+        self._given = given
+
+    def __radd__(self, sender: int) -> _TermRows:
+        return _TermRows((_copied("rows_at", sender, self._given),))
+
+
+class _TermRows:
+    """Blocks of rows that are reduced, in order."""
+
+    def __init__(self, copies: tuple[RowCopy, ...] = ()) -> None:
+        self.copies = copies
+
+    def __add__(self, other: _TermRows) -> _TermRows:
+        return _TermRows(self.copies + other.copies)
+
+    def to(self, kind: object) -> _TermRows:
+        """Return the same, whatever the type of its elements."""
+        del kind
+        return self
+
+
+_WRITE, _INSIDE = _TargetRows(), object()
+"""Where a block lies in the target shard, and the mask of it."""
+
+
+class _PlainLanguage:
+    """Stands in for `triton.language`; notes what is stored."""
+
+    int64 = int
+
+    def __init__(self, program: int, stored: list[tuple[RowCopy, ...]]) -> None:
+        self._program, self._stored = program, stored
+
+    def program_id(self, axis: int) -> int:
+        """Return the number of the program."""
+        del axis
+        return self._program
+
+    def cast(self, value: int, kind: object) -> int:
+        """Return a value, as wide as any."""
+        del kind
+        return value
+
+    def where(self, test: bool, one: int, other: int) -> int:
+        """Return one of two values."""
+        return one if test else other
+
+    def copy(self, by: str, sender: int, out: object, **given: int) -> None:
+        """Note a copy by one of COPIES."""
+        del out
+        self.note((_copied(by, sender, given),))
+
+    def note(self, copies: tuple[RowCopy, ...]) -> None:
+        """Note copies, unless they are of nothing."""
+        if copies and min(copies[0].rows, copies[0].columns) > 0:
+            self._stored.append(copies)
+
+
+class _ReducingLanguage(_PlainLanguage):
+    """Stands in for what kernels that reduce terms use of it, too."""
+
+    static_range = range
+    float32 = float64 = float16 = bfloat16 = float8e4nv = float8e5 = float
+    int8 = int16 = int32 = uint8 = uint16 = uint32 = int
+    PropagateNan = SimpleNamespace(ALL=None)
+
+    def full(self, shape: object, value: object, kind: object) -> _TermRows:
+        """Return nothing yet."""
+        del shape, value, kind
+        return _TermRows()
+
+    def load(self, term: _TermRows, mask: object) -> _TermRows:
+        """Return what is loaded of a term."""
+        self._check(mask)
+        return term
+
+    def maximum(self, total: _TermRows, term: _TermRows, propagate_nan: None = None) -> _TermRows:
+        """Return what is reduced, with one term more."""
+        del propagate_nan
+        return total + term
+
+    minimum = maximum
+
+    def store(self, place: object, total: _TermRows, mask: object) -> None:
+        """Note what is reduced, and stored."""
+        self._check(mask)
+        if place is not _WRITE:
+            raise ValueError("what is reduced is not stored where its block lies")
+        self.note(total.copies)
+
+    def _check(self, mask: object) -> None:
+        if mask is not _INSIDE:
+            raise ValueError("what is loaded and stored is not what is inside a block")
+
+
+def _copied(by: str, sender: int, given: dict[str, int]) -> RowCopy:
+    read, write, rows, columns, read_row, write_row, block = (
+        int(given[name]) for name in RowCopy._fields[1:-1]
+    )
+    return RowCopy(sender, read, write, rows, columns, read_row, write_row, block, by)

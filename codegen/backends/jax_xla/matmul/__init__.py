@@ -1,0 +1,1 @@
+"""Modules of matmuls in plain JAX."""

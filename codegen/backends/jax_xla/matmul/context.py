@@ -1,0 +1,244 @@
+"""The module of a matmul in plain JAX: what its template prints."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
+from shardwright.codegen.backends.jax_host import (
+    LIBRARIES,
+    axes_of,
+    imports_of,
+    library_lines,
+    quoted_names,
+    short_dims,
+    spec_of,
+)
+from shardwright.codegen.backends.jax_terms import with_terms
+from shardwright.codegen.backends.jax_xla.matmul.docstring import matmul_facts, matmul_title
+from shardwright.codegen.backends.jax_xla.matmul.product import product_lines
+from shardwright.codegen.backends.jax_xla.matmul.steps import (
+    MatmulStep,
+    MatmulSteps,
+    axis_names,
+    comment,
+    matmul_steps,
+)
+from shardwright.codegen.emit.context import (
+    FunctionText,
+    check_ascii_names,
+    constant_lines,
+    id_lines,
+    quoted,
+)
+from shardwright.codegen.emit.index_functions import box_function
+from shardwright.codegen.emit.python_text import WIDTH, called, exploded, function_lines
+from shardwright.codegen.emit.support import version
+from shardwright.codegen.emit.templates import render
+from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.errors import InputError
+from shardwright.ir.layout import Layout
+from shardwright.ir.matmul import SIDES, Matmul, Side
+from shardwright.ir.matmul_plan import MatmulPlan
+
+NAME = "jax_xla"
+
+
+@dataclass(frozen=True)
+class MatmulText:
+    """Everything the template prints."""
+
+    backend: str
+    support: str
+    title: str
+    facts: tuple[str, ...]
+    command: str
+    devices: int
+    libraries: tuple[str, ...]
+    support_lines: tuple[str, ...]
+    constants: tuple[str, ...]
+    functions: tuple[FunctionText, ...]
+    sides: tuple[str, ...]
+    body: tuple[str, ...]
+    host_lines: tuple[str, ...]
+
+
+def refuse_matmul(matmul: Matmul) -> None:
+    """Raise InputError for what this backend does not do."""
+    check_ascii_names(matmul.mesh, "mesh")
+    padded = max(dim.parts * dim.size for side in SIDES for dim in layout_of(matmul, side).dims)
+    if padded > MAX_INDEX - ROUNDING:
+        raise InputError(
+            f"{NAME} computes indices in 32 bits, and padded shards reach {padded}",
+            argument="lhs",
+            got=" and ".join("x".join(map(str, matmul.shape(side))) for side in SIDES[:2]),
+            expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
+        )
+
+
+def render_matmul(plan: MatmulPlan, command: str, backward: tuple[str, ...] = ()) -> str:
+    """Return the text of a module; `backward`: the modules beside it that make the cotangents of
+    lhs and of rhs."""
+    return render("jax_xla/matmul.py.jinja", matmul_text(plan, command, backward))
+
+
+def matmul_text(plan: MatmulPlan, command: str, backward: tuple[str, ...] = ()) -> MatmulText:
+    """Return the template's context."""
+    matmul, steps = plan.matmul, matmul_steps(plan)
+    layouts = {side: layout_of(matmul, side) for side in SIDES}
+    product = product_lines(plan, steps)
+    calls: dict[str, list[str]] = {
+        "jax_matmul": ["ArrayMatmul", *product.calls],
+        "jax_meshes": ["Sharded"],
+        "xla_steps": [str(name) for name in sorted(steps.uses - LIBRARIES.keys())],
+    }
+    short = _short(steps, layouts["out"])
+    return MatmulText(
+        backend=NAME,
+        support=version(NAME),
+        title="\n".join(textwrap.wrap(matmul_title(matmul), WIDTH - 3)),
+        facts=matmul_facts(plan, steps, layouts),
+        command=command,
+        devices=matmul.mesh.size,
+        libraries=library_lines((steps.uses & LIBRARIES.keys()) | product.libraries),
+        support_lines=imports_of({name: each for name, each in calls.items() if each}),
+        constants=(*_constants(matmul, steps, layouts), *_box_constants(steps)),
+        functions=tuple(_box_text(side, layouts[side]) for side in SIDES),
+        sides=tuple(line for side in SIDES for line in _side_lines(matmul, steps, side)),
+        body=(*_body(plan, steps, product.lines),),
+        host_lines=_host_lines(short, backward),
+    )
+
+
+def layout_of(matmul: Matmul, side: Side) -> Layout:
+    """Return a side as its array is laid out: terms are the first dimension."""
+    return with_terms(Layout.of(matmul.sharding(side), matmul.shape(side), "flat"))
+
+
+def _short(steps: MatmulSteps, out: Layout) -> tuple[int, ...]:
+    """Return dimensions of the result whose padding is still to be made zero."""
+    last = steps.after[-1].block if steps.after else None
+    if last is not None and last.boxes is not None and last.is_padded:
+        return ()
+    return short_dims(out)
+
+
+def _constants(matmul: Matmul, steps: MatmulSteps, layouts: dict[Side, Layout]) -> list[str]:
+    """Return what is multiplied, how it is sharded, and the axes of the program."""
+    lines = [f"{side.upper()}_SHAPE = {matmul.shape(side)}" for side in SIDES]
+    same = matmul.dtype == matmul.out_dtype
+    lines += [f'DTYPE = {"OUT_DTYPE = " * same}"{matmul.dtype}"']
+    lines += [] if same else [f'OUT_DTYPE = "{matmul.out_dtype}"']
+    lines += [f"MESH = {quoted(str(matmul.mesh))}"]
+    lines += [f"{side.upper()} = {quoted(str(matmul.sharding(side)))}" for side in SIDES]
+    lines += [f"{line}  # by mesh position" for line in id_lines("IDS", matmul.mesh)]
+    padded = {side: tuple(dim.parts * dim.size for dim in layouts[side].dims) for side in SIDES}
+    lines.append("# Every shard padded at its end to the largest: the shapes of the global arrays.")
+    for side in SIDES:
+        is_whole = padded[side] == matmul.shape(side)
+        text = f"{side.upper()}_SHAPE" if is_whole else repr(padded[side])
+        lines.append(f"PADDED_{side.upper()}_SHAPE = {text}")
+    lines += _axes_lines(matmul, steps)
+    lines.append(f"WIRE_BYTES = {steps.received}  # that arrive at the busiest device")
+    names = [name for name, _ in _program_axes(steps)]
+    lines.append(f"AXES = {quoted_names(names)}  # over which devices are ranked")
+    return lines
+
+
+def _program_axes(steps: MatmulSteps) -> list[tuple[str, int]]:
+    pairs = zip(steps.axes.names, steps.axes.digits, strict=True)
+    return [(name, size) for name, (_, size) in pairs]
+
+
+def _axes_lines(matmul: Matmul, steps: MatmulSteps) -> list[str]:
+    """Return names and sizes of the axes of the mesh, one line where all sides have the same."""
+    about = "# The mesh, its axes refined into the sub-axes in use."
+    if steps.named:
+        axes = [("", _program_axes(steps))]
+    else:
+        axes = [(f"{side.upper()}_", _own_axes(matmul, steps, side)) for side in SIDES]
+    is_cut = any(":(" in name for _, each in axes for name, _ in each)
+    lines = [about] if is_cut else []
+    for prefix, each in axes:
+        lines += constant_lines(f"{prefix}MESH_AXES", [f'("{n}", {size})' for n, size in each])
+    return lines
+
+
+def _own_axes(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[tuple[str, int]]:
+    """Return the axes of a side; lhs is on those of the program."""
+    return _program_axes(steps) if side == "lhs" else axes_of(matmul.sharding(side))
+
+
+def _side_lines(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[str]:
+    """Return the constant of a side."""
+    upper, sharding = side.upper(), matmul.sharding(side)
+    prefix = "" if steps.named else f"{upper}_"
+    given = ["IDS", f"{side}_box", f"PADDED_{upper}_SHAPE", f"{prefix}MESH_AXES"]
+    given.append(_spec(matmul, steps, side))
+    given += ["terms=True"] if sharding.unreduced else []
+    return called(f"_{upper} = Sharded", given)
+
+
+def _spec(matmul: Matmul, steps: MatmulSteps, side: Side) -> str:
+    """Return the PartitionSpec of a side, on the axes of the program where these name its own."""
+    sharding = matmul.sharding(side)
+    if not steps.named and side != "lhs":
+        return spec_of(sharding)
+    entries = [sharding.unreduced] if sharding.unreduced else []
+    entries += [dim.axes for dim in sharding.dims]
+    names = (axis_names(steps, matmul, refs) if refs else "None" for refs in entries)
+    return f"P({', '.join(name or 'None' for name in names)})"
+
+
+def _box_text(side: Side, layout: Layout) -> FunctionText:
+    function = box_function(side, layout)
+    return FunctionText(
+        tuple(exploded(f"def {function.name}", list(function.parameters), suffix=":")),
+        function.doc,
+        tuple(function_lines(PYTHON, function)),
+        frozenset(),
+    )
+
+
+def _box_constants(steps: MatmulSteps) -> list[str]:
+    """Return what steps by boxes are, as constants."""
+    lines: list[str] = []
+    for step in steps.every:
+        if step.block.boxes is None:
+            continue
+        lines += [] if lines else ["# Steps by boxes, by their number: see `moved_by_boxes`."]
+        for name in ("before", "after", "senders"):
+            items = [repr(item) for item in getattr(step.block.boxes, name)]
+            lines += constant_lines(f"{name.upper()}_{step.number}", items)
+    return lines
+
+
+def _body(plan: MatmulPlan, steps: MatmulSteps, product: tuple[str, ...]) -> list[str]:
+    """Return the statements that make the shard `c` of the result of `a` and `b`."""
+    matmul = plan.matmul
+    lines = ["a = a[0]"] if matmul.lhs.sharding.unreduced else []
+    lines += ["b = b[0]"] if matmul.rhs.sharding.unreduced else []
+    for step in steps.before:
+        lines += _step_lines(step)
+    lines += product
+    for step in steps.after:
+        lines += _step_lines(step)
+    return [*lines, *(["c = c[None]"] if matmul.out.unreduced else [])]
+
+
+def _step_lines(step: MatmulStep) -> list[str]:
+    return [*comment(f"{step.number}. {step.said}"), *step.lines()]
+
+
+def _host_lines(short: tuple[int, ...], backward: tuple[str, ...]) -> tuple[str, ...]:
+    given = [
+        "__name__",
+        "(LHS_SHAPE, RHS_SHAPE, OUT_SHAPE)",
+        "(DTYPE, OUT_DTYPE)",
+        "(_LHS, _RHS, _OUT)",
+    ]
+    given += ["_multiply", "AXES", *([f"short={short!r}"] if short else [])]
+    if backward:
+        given.append(f"backward=({', '.join(map(quoted, backward))})")
+    return tuple(called("_HOST = ArrayMatmul", given))

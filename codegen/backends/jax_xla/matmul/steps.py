@@ -1,0 +1,171 @@
+"""What a module of a matmul does, step by step: operands move, devices multiply, the result moves.
+
+The statements of a movement are those of a reshard's module (`steps/blocks.py`), of the variables
+`a` and `b` of the operands and `c` of the result. All steps of a module are numbered in their
+order; the product is one of them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
+from shardwright.codegen.backends.jax_xla.steps.blocks import Block, Blocks, quoted
+from shardwright.codegen.backends.jax_xla.steps.boxes import pairs_of
+from shardwright.codegen.backends.jax_xla.steps.plan import identity, said_of
+from shardwright.codegen.backends.jax_xla.steps.statements import OwnName
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.planner.basis.boxed import layouts_of
+from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.matmul import SIDES, Matmul, Side
+from shardwright.ir.matmul_plan import MatmulCandidate, MatmulPlan
+from shardwright.ir.plan import Plan
+
+VARIABLES: dict[Side, str] = {"lhs": "a", "rhs": "b", "out": "c"}
+
+
+@dataclass(frozen=True)
+class MatmulStep:
+    """One movement of a side: its number, its words, its statements."""
+
+    number: int
+    side: Side
+    said: str
+    block: Block
+
+    @property
+    def received(self) -> int:
+        """Bytes that it brings to the busiest device."""
+        return int(self.block.received.max())
+
+    def lines(self) -> Iterator[str]:
+        """Yield the statements, about the variable of the side."""
+        name = VARIABLES[self.side]
+        for statement in self.block.statements:
+            if statement.function:
+                yield from statement.of(name).lines(name)
+
+
+@dataclass(frozen=True)
+class MatmulSteps:
+    """The movements before the product, which is the `product`-th step, and those after it.
+
+    `axes`: the axes of the program. `named`: whether the axes name those of all shardings, so that
+    operands and result are on one mesh of the program's axes. `rotated`: the movement whose place a
+    loop takes, with the product.
+    """
+
+    before: tuple[MatmulStep, ...]
+    after: tuple[MatmulStep, ...]
+    axes: ProgramAxes
+    named: bool
+    rotated: MatmulStep | None = None
+
+    @property
+    def product(self) -> int:
+        """The number of the product among the steps."""
+        return len(self.before) + 1
+
+    @property
+    def every(self) -> tuple[MatmulStep, ...]:
+        """All movements."""
+        return self.before + self.after
+
+    @property
+    def uses(self) -> frozenset[OwnName]:
+        """What their statements need."""
+        return frozenset[OwnName]().union(*(step.block.uses for step in self.every))
+
+    @property
+    def received(self) -> int:
+        """Bytes into the busiest device, padding included."""
+        rotated = () if self.rotated is None else (self.rotated,)
+        received = (step.block.received for step in (*self.every, *rotated))
+        return int(np.max(sum(received, np.zeros(1, dtype=np.int64))))
+
+
+def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
+    """Return the steps of a plan."""
+    matmul, chosen = plan.matmul, plan.chosen
+    axes = _axes(matmul, chosen)
+    moves: dict[Side, list[MatmulStep]] = {"lhs": [], "rhs": [], "out": []}
+    rotated: MatmulStep | None = None
+    number = 1
+    for side in SIDES:
+        number += side == "out"  # the product
+        found = list(_steps(matmul, side, chosen.move(side), axes, number))
+        if chosen.loop is not None and chosen.loop.side == side:
+            rotated = found.pop(0 if side == "out" else -1)
+            found = [replace(step, number=step.number - (side == "out")) for step in found]
+        moves[side] = found
+        number += len(found)
+    named = all(axes.over(digits) is not None for digits in _shardings(matmul))
+    before = (*moves["lhs"], *moves["rhs"])
+    return MatmulSteps(before, tuple(moves["out"]), axes, named, rotated)
+
+
+def _axes(matmul: Matmul, chosen: MatmulCandidate) -> ProgramAxes:
+    """Return axes that name those of shardings, of the product, and of all steps, if any do."""
+    steps = (step for plan in chosen.moves for step in plan.listed())
+    cuts = [*_shardings(matmul), *_product(chosen)]
+    for step in steps:
+        dims = (dim for layout in layouts_of(step) for dim in layout.dims)
+        cuts.append(tuple(pair for dim in dims for pair in pairs_of(dim.digits)))
+    return ProgramAxes.of(matmul.lhs.sharding, cuts)
+
+
+def _shardings(matmul: Matmul) -> Iterator[Digits]:
+    """Yield the digits of every axis of every sharding."""
+    for side in SIDES:
+        sharding = matmul.sharding(side)
+        for ref in (*sharding.used(), *sharding.unreduced):
+            yield digits_of(matmul, (ref,))
+
+
+def _product(chosen: MatmulCandidate) -> Iterator[Digits]:
+    product = chosen.multiplication
+    for refs in (*product.axes, *product.terms):
+        for ref in refs:
+            yield digits_of(product.matmul, (ref,))
+
+
+def digits_of(matmul: Matmul, refs: tuple[AxisRef, ...]) -> Digits:
+    """Return axes as digits (stride, size) of a device's position."""
+    return pairs_of(tuple(map(matmul.mesh.digit, refs)))
+
+
+def _steps(
+    matmul: Matmul, side: Side, plan: Plan, axes: ProgramAxes, first: int
+) -> Iterator[MatmulStep]:
+    """Yield the movements of a side, numbered from `first` on."""
+    reshard = plan.reshard
+    operators = reshard.source.operator, reshard.target.operator
+    values = [identity(operator, reshard.dtype, as_bits=False) for operator in operators]
+    ids = np.sort(ids_of(matmul.mesh))
+    make = Blocks(matmul.mesh, reshard.dtype, ids, axes, *values)
+    for number, step in enumerate(plan.listed(), first):
+        yield MatmulStep(number, side, f"{side}, {said_of(plan, step)}", make.of(number, step))
+
+
+def axis_names(steps: MatmulSteps, matmul: Matmul, refs: tuple[AxisRef, ...]) -> str | None:
+    """Return axes as a Python expression; None where the program has none of them."""
+    names = steps.axes.over(digits_of(matmul, refs))
+    return None if names is None else quoted(names)
+
+
+def comment(text: str) -> list[str]:
+    """Return a step in words, as a comment in a function."""
+    return textwrap.wrap(
+        text,
+        WIDTH - len(INDENT),
+        initial_indent="# ",
+        subsequent_indent="#    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,175 @@
+"""Run an emitted matmul of plain JAX on forced CPU devices. In a worker only."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardwright.codegen.verify.compare import MismatchError, expect
+from shardwright.codegen.verify.jax_devices import to_bits, wide_types
+from shardwright.codegen.verify.matmul_case import SIDES, MatmulCase
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.definition import Bits, Placement
+from shardwright.codegen.verify.oracle.products import (
+    Numbers,
+    Product,
+    cotangents,
+    products,
+    value_of,
+)
+from shardwright.codegen.verify.oracle.sums import array_of, array_shape
+
+CHECKS = ("constants", "index functions", "values", "padding", "pad", "unpad")
+
+
+def run(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
+    """Multiply; return the names of the checks passed. Raises MismatchError."""
+    constants(module, case)
+    if not case.execute:
+        return CHECKS[:2]
+    wide = max((case.dtype, case.out_dtype), key=lambda name: jnp.dtype(name).itemsize)
+    with wide_types(wide):
+        execution = MatmulExecution(module, case)
+        shapes, places = case.shapes[:2], case.placements[:2]
+        for seed, fill in enumerate(execution.poisons()):
+            for each in products(case.dtype, case.out_dtype, shapes, places, seed):
+                execution.once(each, fill)
+                if case.derivative and each.within is None:
+                    execution.transpose(each, fill, seed)
+        execution.eager(each, fill)
+    return (*CHECKS, "derivative") if case.derivative else CHECKS
+
+
+def constants(module: ModuleType, case: MatmulCase) -> None:
+    """Compare constants and index functions with the description and the oracle."""
+    for name, text in case.texts:
+        expect(name, getattr(module, name), text)
+    expect("DTYPE", module.DTYPE, case.dtype)
+    expect("OUT_DTYPE", module.OUT_DTYPE, case.out_dtype)
+    for side, shape, place in zip(SIDES, case.shapes, case.placements, strict=True):
+        expect(f"{side.upper()}_SHAPE", tuple(getattr(module, f"{side.upper()}_SHAPE")), shape)
+        box, array = getattr(module, f"{side}_box"), array_of(place)
+        held = oracle.holdings(array, array_shape(place, shape))
+        for position, device in enumerate(place.device_ids):
+            ends = tuple(int(end) for end in box(position))
+            ranges = [range(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)]
+            wanted = [list(along) for along in held[device]]
+            expect(f"{side}_box({position})", [list(each) for each in ranges], wanted)
+
+
+class MatmulExecution:
+    """One module on its devices: device number i stands for the i-th of all device ids."""
+
+    def __init__(self, module: ModuleType, case: MatmulCase) -> None:
+        self.module, self.case, self.ids = module, case, case.devices()
+        place = case.placements[0]
+        devices = np.empty(len(place.device_ids), dtype=object)
+        for position, device in enumerate(place.device_ids):
+            devices[position] = jax.devices()[self.ids.index(device)]
+        names = tuple(name for name, _ in place.axes)
+        sizes = tuple(size for _, size in place.axes)
+        self.mesh = jax.sharding.Mesh(devices.reshape(sizes), names)
+        wanted = module.out_sharding(self.mesh)
+        self.function = jax.jit(lambda a, b: module.matmul(a, b, self.mesh), out_shardings=wanted)
+
+    def poisons(self) -> tuple[float, float]:
+        """Return what padding of operands holds: what no result may have come by."""
+        floating = jnp.issubdtype(jnp.dtype(self.case.dtype), jnp.floating)
+        return (float("nan"), 3.0) if floating else (5.0, 3.0)
+
+    def once(self, product: Product, fill: float) -> None:
+        """Multiply two operands in a jit, and compare what every device has."""
+        self._compare(product, jax.block_until_ready(self.function(*self._both(product, fill))))
+
+    def eager(self, product: Product, fill: float) -> None:
+        """Multiply two operands outside of all jits; check that pads fill slots."""
+        a, b = self._both(product, fill)
+        self._compare(product, jax.block_until_ready(self.module.matmul(a, b, self.mesh)))
+        self._pad((product.lhs, product.rhs))
+
+    def transpose(self, product: Product, fill: float, seed: int) -> None:
+        """Make both cotangents of that of a result, its padding poisoned."""
+        y_bar, *wanted = cotangents(product, self.case.out_dtype, seed)
+        given = self.given(2, y_bar, fill)
+        _, pull = jax.vjp(self.function, *self._both(product, fill))
+        for number, (found, values) in enumerate(zip(pull(given), wanted, strict=True)):
+            place, dtype = self.case.placements[number], jnp.dtype(self.case.dtype)
+            padded = oracle.padded(place, to_bits(values.astype(dtype)), 0).view(dtype)
+            # -0.0 is as right as 0.0.
+            if not np.array_equal(np.asarray(found, np.float64), padded.astype(np.float64)):
+                raise MismatchError(f"the derivative: the cotangent of {SIDES[number]} is wrong")
+
+    def _both(self, product: Product, fill: float) -> tuple[Any, Any]:
+        return self.given(0, product.lhs, fill), self.given(1, product.rhs, fill)
+
+    def given(self, number: int, values: Numbers, fill: float) -> Any:
+        """Return an operand, its padding poisoned, on its devices."""
+        place, side = array_of(self.case.placements[number]), SIDES[number]
+        dtype = jnp.dtype(self.case.dtype)
+        poison = int(to_bits(np.array(fill, dtype)))
+        padded = oracle.padded(place, to_bits(values.astype(dtype)), poison).view(dtype)
+        sharding = getattr(self.module, f"{side}_sharding")(self.mesh)
+        return jax.make_array_from_callback(
+            padded.shape, sharding, lambda index: padded[index], dtype=padded.dtype
+        )
+
+    def _pad(self, given: tuple[Numbers, Numbers]) -> None:
+        """Check that pads put every element into its slot."""
+        for number, (side, values) in enumerate(zip(SIDES, given, strict=False)):
+            array = values.astype(jnp.dtype(self.case.dtype))
+            padded = to_bits(getattr(self.module, f"pad_{side}")(array))
+            wanted = oracle.padded(array_of(self.case.placements[number]), to_bits(array), 0)
+            expect(f"pad_{side}", padded.shape, wanted.shape)
+            if not np.array_equal(padded, wanted):
+                raise MismatchError(f"pad_{side}: elements at wrong places")
+
+    def _compare(self, product: Product, y: Any) -> None:
+        """Compare a result with the oracle: values, replicas, padding, sharding."""
+        case, place = self.case, self.case.placements[2]
+        expect("dtype of the result", str(y.dtype), case.out_dtype)
+        wanted = self.module.out_sharding(self.mesh)
+        if not y.sharding.is_equivalent_to(wanted, y.ndim):
+            raise MismatchError(f"sharding of the result: got: {y.sharding}, expected: {wanted}")
+        shape = array_shape(place, case.shapes[2])
+        logical = to_bits(self.module.unpad(y))
+        self.shards(y, logical, array_of(place))
+        expect("shape of unpad(y)", logical.shape, shape)
+        found = logical.view(jnp.dtype(case.out_dtype))
+        _same(value_of(_wide(found), place), product, case.out_dtype)
+
+    def shards(self, y: Any, logical: Bits, place: Placement) -> None:
+        """Check that every device has its part of the logical result, replicas bit by bit the
+        same, and zeros in its padding."""
+        numbers = {device: number for number, device in enumerate(jax.devices())}
+        local = oracle.largest(place, logical.shape)
+        exact = oracle.shards(place, logical)
+        for shard in y.addressable_shards:
+            device = self.ids[numbers[shard.device]]
+            wanted = oracle.padded_shard(exact[device], local)
+            if not np.array_equal(to_bits(shard.data), wanted):
+                raise MismatchError(f"device {device}: not its part of the result, padded with 0")
+
+
+def _wide(values: Numbers) -> Numbers:
+    """Return numbers as numpy adds them: floats as float64."""
+    is_integer = np.issubdtype(values.dtype, np.integer)
+    return values if is_integer else values.astype(np.float64)
+
+
+def _same(found: Numbers, product: Product, dtype: str) -> None:
+    """Raise MismatchError where values differ by more than they may."""
+    wanted = product.result
+    if product.within is not None:
+        near = np.abs(found - wanted) <= product.within
+    elif np.issubdtype(found.dtype, np.integer):
+        near = found == wanted.astype(dtype)
+    else:
+        near = found == wanted
+    if near.all():
+        return
+    place = tuple(int(each) for each in np.argwhere(~near)[0])
+    raise MismatchError(f"result at {place}: got: {found[place]}, expected: {wanted[place]}")

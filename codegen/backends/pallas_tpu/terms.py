@@ -1,0 +1,133 @@
+"""Terms in a TPU module: a kernel brings a device all terms of its target shard, and XLA reduces
+them.
+
+To a kernel terms are a dimension of the tensor, the first: a source shard has one, a target shard
+all. So every form of kernel moves them, with all that is proved of it. Floats are then reduced in
+the order of the terms' numbers, on every device alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from shardwright.codegen.backends.jax_terms import ends_of
+from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.emit.index_functions import IndexFunction, box_functions
+from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.planner.holders import Loads
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import DimLayout, Layout
+from shardwright.ir.plan import DirectPlan
+
+SIDES = ("source", "target")
+CARRIER = "_CARRIER"
+"""The constant that brings a device the terms; as long as `_PROGRAM`, in whose place it stands."""
+
+
+@dataclass(frozen=True)
+class KernelEnds:
+    """What a module calls both sides of what its kernel moves, and their boxes."""
+
+    source: str = "_SOURCE"
+    target: str = "_TARGET"
+    source_box: str = "source_box"
+    target_box: str = "target_box"
+
+    def named(self, functions: Iterable[IndexFunction]) -> tuple[IndexFunction, ...]:
+        """Return index functions by these names of boxes."""
+        return tuple(map(self._named, functions))
+
+    def _named(self, function: IndexFunction) -> IndexFunction:
+        name = {"source_box": self.source_box, "target_box": self.target_box}.get(function.name)
+        if name is None or name == function.name:
+            return function
+        side = function.name.removesuffix("_box")
+        doc = f"Ranges (low, high) of terms, then of the tensor, of the {side} shard at a position."
+        return replace(function, name=name, doc=doc)
+
+
+PLAIN = KernelEnds()
+
+
+def moved(plan: DirectPlan) -> Exchange:
+    """Return what kernels move: the exchange of a plan, terms as dimensions of the tensor; of a
+    scalar without terms a vector of one element."""
+    exchange = plan.exchange
+    return exchange.once(_stacked) if exchange.source.hidden else as_vectors(exchange)
+
+
+def _stacked(exchange: Exchange) -> Exchange:
+    # Memory is tiled over two dimensions at least: not over that of the terms.
+    more = max(2 - (len(exchange.dims) - exchange.source.hidden), 0)
+    source, target = (_shown(layout, more) for layout in (exchange.source, exchange.target))
+    return replace(exchange, source=source, target=target, operator=None)
+
+
+def _shown(layout: Layout, more: int) -> Layout:
+    return replace(layout, dims=(*layout.dims, *[DimLayout(1, ())] * more), hidden=0)
+
+
+def has_terms(plan: DirectPlan) -> bool:
+    """Return whether a side of a plan has terms."""
+    return any(side.unreduced for side in (plan.reshard.source, plan.reshard.target))
+
+
+def keeps_some(exchange: Exchange) -> bool:
+    """Return whether any device holds a part of what its target shard is made of."""
+    loads = Loads(exchange.source, exchange.target, exchange)
+    return bool((loads.held_widths > 0).all(axis=1).any())
+
+
+@dataclass(frozen=True)
+class TermsText:
+    """What a module has of terms beside its kernel."""
+
+    plan: DirectPlan
+
+    @cached_property
+    def functions(self) -> tuple[IndexFunction, ...]:
+        """The boxes of the arrays that the module takes and gives."""
+        return box_functions(as_vectors(ends_of(self.plan)))
+
+    @cached_property
+    def ends(self) -> KernelEnds:
+        """What both sides of the kernel are called; boxes as those of arrays, where these are the
+        same."""
+        same = zip(SIDES, self.functions, box_functions(moved(self.plan)), strict=True)
+        boxes = [
+            own.name if own.results == other.results else f"{side}_terms"
+            for side, own, other in same
+        ]
+        return KernelEnds("SOURCE_TERMS", "TARGET_TERMS", boxes[0], boxes[1])
+
+    def with_boxes(self, functions: tuple[IndexFunction, ...]) -> tuple[IndexFunction, ...]:
+        """Return the functions of a kernel after those of the arrays."""
+        own = [function.name for function in self.functions]
+        return (*self.functions, *(each for each in functions if each.name not in own))
+
+    @property
+    def side_lines(self) -> list[str]:
+        """The constants of both sides as kernels have them."""
+        exchange, lines = moved(self.plan), list[str]()
+        hidden = self.plan.exchange.source.hidden
+        lines.append("# As kernels have them: of a value a source shard has a term, a target all.")
+        boxes = self.ends.source_box, self.ends.target_box
+        sides = exchange.source, exchange.target
+        for side, box, layout in zip(SIDES, boxes, sides, strict=True):
+            upper = side.upper()
+            given = [f"{upper}_IDS", box, repr(layout.local_shape), f"{upper}_AXES"]
+            given += [str(hidden)] if hidden else []
+            lines += called(f"{upper}_TERMS = Stacked", given)
+        return lines
+
+    def made(self, kernel: Iterable[str]) -> list[str]:
+        """Return the lines of the program: that of the kernel, and what it is part of."""
+        lines = [line.replace("_PROGRAM = ", f"{CARRIER} = ") for line in kernel]
+        reshard, given = self.plan.reshard, [CARRIER, "SOURCE_TERMS", "TARGET_TERMS"]
+        operators = [f'"{side.operator}"' for side in (reshard.source, reshard.target)]
+        terms = [*operators, "transposed=True"] if reshard.transposed else operators
+        given.append(f"Terms({', '.join(terms)})")
+        given += ["reduces=True"] if self.plan.exchange.operator else []
+        return [*lines, *called("_PROGRAM = ReducedTerms", given)]

@@ -1,0 +1,189 @@
+"""The exchanges of a module: one, or one that reduces terms to parts and one that copies these."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from shardwright.codegen.backends.peers import Peers
+from shardwright.codegen.backends.triton_gpu.kernel import Kernel
+from shardwright.codegen.backends.triton_gpu.rows import Moves
+from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.planner.holders import Loads
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.exchange import Exchange
+from shardwright.ir.layout import DimLayout
+from shardwright.ir.plan import Plan, SteppedPlan, direct_of
+from shardwright.ir.steps import MoveStep
+
+# From this many bytes in a shard, offsets are computed in 64 bits.
+WIDE_BYTES = 2**31
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a module calls the functions and constants of an exchange, and what it is between."""
+
+    senders: str = "senders"
+    receivers: str = "receivers"
+    kernel: str = "pull_kernel"
+    exchange: str = "EXCHANGE"
+    tiles: str = "TILES"
+    source: str = "source shard"
+    target: str = "target shard"
+    title: str = 'f"{SOURCE} -> {TARGET}"'
+    sent: str = "the parts of a target shard"
+    kept: str = "the parts of a source shard"
+
+
+NAMES = {
+    1: (Names(),),
+    2: (
+        Names(target="part", title='f"{SOURCE} -> {PARTS}"', sent="the terms of a part"),
+        Names(
+            "part_senders",
+            "part_receivers",
+            "gather_kernel",
+            "GATHER",
+            "GATHER_TILES",
+            source="part",
+            title='f"{PARTS} -> {TARGET}"',
+            kept="a part",
+        ),
+    ),
+}
+"""By how many exchanges a module has."""
+
+
+@dataclass(frozen=True)
+class PullPhase:
+    """An exchange with its kernel. `ends`: its sides as the module states them."""
+
+    names: Names
+    kernel: Kernel
+    ends: tuple[str, str]
+
+    @property
+    def peers(self) -> Peers:
+        """Who sends to whom."""
+        return Peers(self.kernel)
+
+    @property
+    def senders_doc(self) -> str:
+        """The docstring of the function of a receiver."""
+        return self.peers.senders_doc.replace("the parts of a target shard", self.names.sent)
+
+    @property
+    def receivers_doc(self) -> str:
+        """The docstring of the function of a sender."""
+        return self.peers.receivers_doc.replace("the parts of a source shard", self.names.kept)
+
+    @property
+    def exchange(self) -> Exchange:
+        """What is moved."""
+        return self.kernel.exchange
+
+    @cached_property
+    def constants(self) -> list[str]:
+        """The lines of its exchange and its tiles."""
+        moves, rule = self.kernel.moves, self.exchange.rule
+        given = [*self.ends, self.names.senders, self.names.receivers]
+        if rule.pieces > 1:
+            given.append(f"Cut({rule.pieces}, {rule.cut}, {rule.unit})")
+        if self.kernel.hidden:
+            hidden = (dim.target.extent for dim in self.exchange.dims[: self.kernel.hidden])
+            given.append(f"hidden={tuple(hidden)}")
+        rows, columns = moves.block
+        tiles = [
+            f"number={self.kernel.tiles}",
+            f"width={moves.unit_elements}",
+            f"lanes={moves.lanes}",
+            f"rows={rows}",
+            f"columns={columns}",
+            f"largest={_largest(moves)!r}",
+            *(["ends=True"] if moves.form == "mixed" else []),
+        ]
+        return [
+            *called(f"{self.names.exchange} = Exchange", given),
+            *called(f"{self.names.tiles} = Tiles", tiles),
+        ]
+
+    def host(self, more: list[str]) -> tuple[str, list[str]]:
+        """Return the class of the object that moves its shards, and what that is made of; `more`:
+        named arguments."""
+        operator = self.exchange.operator or "sum"
+        names = self.names
+        given = ["__package__", "SHAPE", "DTYPE", "PLAN", names.title]
+        given += [names.exchange, names.kernel, names.tiles]
+        given += [f'operator="{operator}"'] if operator != "sum" else []
+        return "Reduction" if self.kernel.reduces else "Reshard", [*given, *more]
+
+
+def exchanges_of(plan: Plan) -> tuple[Exchange, ...]:
+    """Return the exchanges of a plan, one after another, each with a dimension of the tensor.
+
+    Raises InputError for a plan that is not direct.
+    """
+    if isinstance(plan, SteppedPlan) and plan.strategy == "direct":
+        return tuple(_vectors(step.exchange) for step in plan.steps if isinstance(step, MoveStep))
+    return (_vectors(direct_of(plan).exchange),)
+
+
+def phases_of(plan: Plan) -> tuple[PullPhase, ...]:
+    """Return the exchanges of a direct plan with their kernels."""
+    exchanges, dtype = exchanges_of(plan), plan.reshard.dtype
+    box = f"lambda position: (0, {exchanges[0].terms}, *part_box(position))"
+    ends = [("Side(SOURCE_IDS, source_box)", "Side(TARGET_IDS, target_box)")]
+    if len(exchanges) > 1:
+        ends = [
+            ("Side(SOURCE_IDS, source_box)", f"Side(TARGET_IDS, {box})"),
+            ("Side(TARGET_IDS, part_box)", "Side(TARGET_IDS, target_box)"),
+        ]
+    return tuple(
+        PullPhase(names, _kernel(exchange, dtype), sides)
+        for names, exchange, sides in zip(NAMES[len(exchanges)], exchanges, ends, strict=True)
+    )
+
+
+def _kernel(exchange: Exchange, dtype: str) -> Kernel:
+    itemsize = DTYPES[dtype]
+    return Kernel(
+        moves=Moves(exchange, itemsize),
+        some_local=exchange.once(_some_local),
+        wide=_widest_shard(exchange) * itemsize >= WIDE_BYTES,
+        dtype=dtype,
+    )
+
+
+def _some_local(exchange: Exchange) -> bool:
+    """Return whether any device holds a part of what it gets."""
+    loads = Loads(exchange.source, exchange.target, exchange)
+    return bool((loads.held_widths > 0).all(axis=1).any())
+
+
+def _vectors(exchange: Exchange) -> Exchange:
+    """Return the exchange, with one dimension of the tensor for a scalar."""
+    if len(exchange.dims) > exchange.source.hidden:
+        return exchange
+    return exchange.once(_as_vector_of_terms) if exchange.dims else as_vectors(exchange)
+
+
+def _as_vector_of_terms(exchange: Exchange) -> Exchange:
+    one = (DimLayout(1, ()),)
+    sides = exchange.source, exchange.target
+    source, target = (replace(side, dims=side.dims + one) for side in sides)
+    return replace(exchange, source=source, target=target)
+
+
+def _widest_shard(exchange: Exchange) -> int:
+    """Return elements of the largest shard on either side."""
+    hidden = exchange.source.hidden
+    sides = (exchange.source, exchange.target)
+    return max(math.prod(dim.size for dim in layout.dims[hidden:]) for layout in sides)
+
+
+def _largest(moves: Moves) -> tuple[int, ...]:
+    """Return the extents of the largest tile along each group of dimensions, with rows."""
+    return moves.widest if len(moves.widest) > 1 else (1, *moves.widest)

@@ -1,0 +1,56 @@
+"""The one call: `sw.reshard(x, target)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.foreign import DTENSOR, JAX_ARRAY, is_a
+
+
+def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
+    """Return `x` with another sharding, moved by a module that is emitted for it once.
+
+    `x`: a `jax.Array`, in a jit or not, with a NamedSharding as `target`; or a DTensor, with
+    placements, or a pair of a DeviceMesh and placements. `source`: how an array is sharded that a
+    jit traces, a NamedSharding or a PartitionSpec on the target's mesh. It is needed where the
+    type of the array does not tell, as it does of Explicit axes alone; what is sharded otherwise is
+    first made so.
+
+    The first call for a shape, dtype and pair of shardings plans, emits the module with its
+    gradient into the folder `SHARDWRIGHT_CACHE` (by default `shardwright` among the user's caches)
+    and compiles it; later calls are the module's own. Where XLA's own reshard, or torch's, is as
+    good, that is what is called. What is chosen, why, and the seconds of the first call go to the
+    log `shardwright`, level INFO.
+
+    Raises InputError for what is no array or sharding of these, for shardings on other devices
+    than a traced program's, and for a folder that cannot be written.
+    """
+    if is_a(x, JAX_ARRAY):
+        from shardwright.codegen.call.arrays import reshard_array
+
+        return reshard_array(x, target, source)
+    if is_a(x, DTENSOR):
+        from shardwright.codegen.call.dtensors import reshard_dtensor
+
+        if source is not None:
+            raise InputError(
+                "a DTensor has placements of its own",
+                argument="source",
+                got=in_a_line(source),
+                expected="sw.reshard(x, target)",
+            )
+        return reshard_dtensor(x, target)
+    raise InputError(
+        "what is resharded is a jax.Array or a DTensor",
+        argument="x",
+        got=in_a_line(x),
+        expected=_instead(x),
+    )
+
+
+def _instead(x: Any) -> str:
+    """Return what to give in place of what has no sharding."""
+    if type(x).__module__.split(".")[0] == "torch":
+        return "a DTensor: distribute_tensor(x, device_mesh, placements)"
+    return "an array with a sharding: jax.device_put(x, sharding)"

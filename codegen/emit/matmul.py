@@ -1,0 +1,171 @@
+"""Emission of matmuls: from a matmul, a plan or a description to the files of its bundle."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.registry import MULTIPLYING
+from shardwright.codegen.emit.choice import checked
+from shardwright.codegen.emit.package import BundlePackage
+from shardwright.codegen.emit.single_file import single_file as joined
+from shardwright.codegen.emit.support import support_files, support_text
+from shardwright.codegen.emit.templates import render
+from shardwright.codegen.emit.write import write_bundles
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.show.matmul_review import matmul_page
+from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.ir.dtypes import is_floating
+from shardwright.ir.errors import InputError, wrong_type
+from shardwright.ir.matmul import SIDES, Matmul
+from shardwright.ir.matmul_plan import MatmulPlan
+from shardwright.ir.sharding import Sharding
+
+
+@dataclass(frozen=True)
+class MatmulBundle:
+    """What is emitted for a plan. `topology` and `loop` are what it was chosen by."""
+
+    plan: MatmulPlan
+    backends: tuple[str, ...]
+    topology: str | None = None
+    loop: str = "auto"
+    gradient: bool = False
+    single_file: bool = False
+
+    def description(self, name: str) -> MatmulDescription:
+        """Return all that it takes to emit this bundle again under a name."""
+        chosen_by = (self.backends, self.topology, self.loop)
+        return MatmulDescription.of(
+            self.plan.matmul,
+            name,
+            *chosen_by,
+            gradient=self.gradient,
+            single_file=self.single_file,
+        )
+
+    def files(self, name: str) -> dict[str, str]:
+        """Return the text of every file of the bundle, by file name; the same for the same plan."""
+        described = self.description(name)
+        command, support = described.command(), bool(support_files(described.supported))
+        return {
+            **self.modules(command),
+            "README.md": matmul_page(self.plan, name, command),
+            "__init__.py": render("common/package.py.jinja", BundlePackage("matmul", support)),
+            "plan.json": self.plan.to_json(),
+        }
+
+    def modules(self, command: str) -> dict[str, str]:
+        """Return the text of every module, by file name, those of cotangents after their own."""
+        found: dict[str, str] = {}
+        for name in self.backends:
+            plans = backward_plans(self.plan) if self.gradient else ()
+            files = tuple(f"{name}_{side}_backward" for side in ("lhs", "rhs"))[: len(plans)]
+            renders, read = registry.backend(name).render_matmul, partial(support_text, (name,))
+            texts = {f"{name}.py": renders(self.plan, command, files)}
+            for file, plan in zip(files, plans, strict=True):
+                texts[f"{file}.py"] = renders(plan, f"{command}  # {file}.py, a gradient")
+            for file, text in texts.items():
+                found[file] = joined(text, read) if self.single_file else text
+        return found
+
+    def write(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the bundle into the folder `path`, whose last part is its name, and note it in the
+        manifest beside that folder. The files that changed, removed ones too; nothing is written
+        on an error."""
+        if not isinstance(path, str | Path):
+            raise wrong_type(path, Path, '"generated/mlp_up"', "path")
+        folder = Path(os.path.abspath(path))
+        return write_bundles(
+            folder.parent, ((self.description(folder.name), self.files(folder.name)),)
+        )
+
+
+def backward_matmuls(matmul: Matmul) -> tuple[Matmul, Matmul]:
+    """Return the matmuls that make the cotangents of lhs and of rhs from that of the result: of
+    C = A B these are C' B^T and A^T C'."""
+    lhs, rhs = ((matmul.shape(side), matmul.sharding(side)) for side in ("lhs", "rhs"))
+    out = matmul.out_shape, matmul.out
+    return (
+        Matmul(matmul.dtype, out, _transposed(*rhs), lhs[1]),
+        Matmul(matmul.dtype, _transposed(*lhs), out, rhs[1]),
+    )
+
+
+def _transposed(shape: tuple[int, ...], sharding: Sharding) -> tuple[tuple[int, ...], Sharding]:
+    """Return an operand with its last two dimensions in the other order."""
+    dims = (*sharding.dims[:-2], sharding.dims[-1], sharding.dims[-2])
+    return (*shape[:-2], shape[-1], shape[-2]), replace(sharding, dims=dims)
+
+
+def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
+    """Return the plans of the cotangents of lhs and of rhs, chosen as a plan is; loops where they
+    take less."""
+    asked = "never" if plan.asked == "never" else "auto"
+    lhs, rhs = (
+        plan_matmul(each, plan.topology, loop=asked, listed=0)
+        for each in backward_matmuls(plan.matmul)
+    )
+    return lhs, rhs
+
+
+def check_gradient(matmul: Matmul) -> None:
+    """Raise InputError for a matmul whose gradients are not emitted."""
+    if not is_floating(matmul.dtype) or matmul.out_dtype != matmul.dtype:
+        raise InputError(
+            "gradients are of floats, in the operands' dtype",
+            argument="gradient",
+            got=f"{matmul.dtype} to {matmul.out_dtype}",
+            expected="a floating dtype, and no other out_dtype",
+        )
+    for side in SIDES:
+        if matmul.sharding(side).unreduced:
+            raise InputError(
+                "the cotangent of a sum still to be made is not emitted",
+                argument="gradient",
+                got=f"{side} {matmul.sharding(side)}",
+                expected="operands and a result without unreduced axes",
+            )
+
+
+def emit_matmul(
+    what: Matmul | MatmulPlan,
+    backends: tuple[str, ...] = MULTIPLYING,
+    topology: str | None = None,
+    loop: str | None = None,
+    *,
+    gradient: bool = False,
+    single_file: bool = False,
+) -> MatmulBundle:
+    """Return the bundle of a matmul, or of a plan of it.
+
+    Raises InputError for an unknown backend and where a backend refuses the matmul. What a plan was
+    chosen by is said by the plan.
+    """
+    names = checked(backends)
+    matmul = what.matmul if isinstance(what, MatmulPlan) else what
+    for name in names:
+        registry.backend(name).refuse_matmul(matmul)
+    if gradient:
+        check_gradient(matmul)
+    if isinstance(what, MatmulPlan):
+        plan, topology, loop = what, what.topology, what.asked
+    else:
+        loop = loop or "auto"
+        plan = plan_matmul(what, topology, loop=loop)
+    return MatmulBundle(plan, names, topology, loop, gradient, single_file)
+
+
+def emit_described_matmul(description: MatmulDescription) -> MatmulBundle:
+    """Return the bundle of a description."""
+    return emit_matmul(
+        description.matmul(),
+        description.backends,
+        description.topology,
+        description.loop,
+        gradient=description.gradient,
+        single_file=description.single_file,
+    )

@@ -1,0 +1,44 @@
+"""How fast a device multiplies matrices: multiplications and additions a second, by element type.
+
+Peak rates of dense products as the vendors state them: TPUs docs.cloud.google.com/tpu/docs/{v4,
+v5e, v5p, v6e, tpu7x}, a chip's over its devices; GPUs the data sheets of
+nvidia.com/en-us/data-center/h100 and /h200 (SXM, without sparsity). float32 on TPU is multiplied
+in one pass of bfloat16, JAX's default precision there. Of types that no data sheet names, and of
+topologies that name no device, the rate is an assumption: OTHER.
+"""
+
+from __future__ import annotations
+
+from shardwright.codegen.hardware.chips import CHIPS
+from shardwright.codegen.hardware.presets import name_of
+from shardwright.codegen.hardware.topology import Topology
+
+OTHER = 1e14
+"""Multiplications and additions a second where nothing else is known."""
+
+_DEVICES = {chip.generation: chip.devices for chip in CHIPS}
+_SHORT = ("bfloat16", "float16")
+_BYTES = ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")
+# Of a chip or a GPU: 16-bit floats, 8-bit types, float32.
+_PEAKS = {
+    "v4": (275e12, 275e12, 275e12),
+    "v5e": (197e12, 394e12, 197e12),
+    "v5p": (459e12, 918e12, 459e12),
+    "v6e": (918e12, 1836e12, 918e12),
+    "tpu7x": (2307e12, 4614e12, 2307e12),
+    "h100": (989e12, 1979e12, 67e12),
+    "h200": (989e12, 1979e12, 67e12),
+}
+
+
+def multiply_rate(topology: Topology, dtype: str) -> float:
+    """Return multiplications and additions a second of a device of a topology."""
+    name = name_of(topology).partition(":")[0]
+    if name not in _PEAKS:
+        return OTHER
+    short, byte, single = (peak / _DEVICES.get(name, 1) for peak in _PEAKS[name])
+    if dtype in _SHORT:
+        return short
+    if dtype in _BYTES:
+        return byte
+    return single if dtype == "float32" else single / 2

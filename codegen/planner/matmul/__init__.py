@@ -1,0 +1,1 @@
+"""Matmuls: where devices multiply, what moves before and after, what that takes."""

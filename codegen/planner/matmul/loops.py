@@ -1,0 +1,109 @@
+"""Rotating loops: the last gather of an operand, or the first scatter of the result, in parts that
+go round a ring while devices multiply.
+
+It takes parts of one size: the step changes one dimension, which divides into all its shards. What
+a turn takes is its share of the product or a part's way to the next device, whichever is more; that
+small products take longer than their share of a large one is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from shardwright.codegen.planner.basis.boxed import layouts_of
+from shardwright.codegen.planner.basis.digits import Digits, tail
+from shardwright.codegen.planner.network.collectives import positions_of_groups
+from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.layout import DimLayout
+from shardwright.ir.matmul import SIDES, Side
+from shardwright.ir.matmul_plan import Loop, MatmulCandidate
+from shardwright.ir.plan import SteppedPlan
+from shardwright.ir.steps import MoveStep, ReduceStep, Step
+
+DIRECTIONS: tuple[Literal[1, 2], ...] = (1, 2)
+
+
+def looped(candidate: MatmulCandidate, network: Network) -> Iterator[MatmulCandidate]:
+    """Yield a candidate with each loop that it can have, priced on a network."""
+    for side in SIDES:
+        step = _rotated(candidate, side)
+        found = None if step is None else _ring(step)
+        if step is None or found is None:
+            continue
+        axis, digits, size = found
+        factor = candidate.multiplication.matmul.factors(side)[axis]
+        count = math.prod(each for _, each in digits)
+        for directions in DIRECTIONS:
+            if size % directions == 0:
+                loop = Loop(side, factor, digits, count, directions)
+                yield _priced(candidate, loop, step, network)
+
+
+def _rotated(candidate: MatmulCandidate, side: Side) -> MoveStep | ReduceStep | None:
+    """Return the step of a side that a loop may take the place of."""
+    plan = candidate.move(side)
+    if not isinstance(plan, SteppedPlan) or not plan.steps:
+        return None
+    step = plan.steps[0 if side == "out" else -1]
+    return step if step.op == ("reduce_scatter" if side == "out" else "all_gather") else None
+
+
+def _ring(step: Step) -> tuple[int, Digits, int] | None:
+    """Return the one dimension that a step cuts otherwise, the digits along which parts of it are,
+    and the size of a part; None where it is not one, or where parts are not of one size."""
+    before, after = layouts_of(step)
+    pairs = zip(before.dims[before.hidden :], after.dims[after.hidden :], strict=True)
+    changed = [(axis, *pair) for axis, pair in enumerate(pairs) if pair[0] != pair[1]]
+    if len(changed) != 1:
+        return None
+    ((axis, old, new),) = changed
+    small, large = sorted((old, new), key=lambda dim: -dim.parts)
+    digits = tail(_pairs(small), _pairs(large))
+    if not digits or not small.is_even:
+        return None
+    return axis, digits, small.size
+
+
+def _pairs(dim: DimLayout) -> Digits:
+    return tuple((digit.stride, digit.size) for digit in dim.digits)
+
+
+def _priced(
+    candidate: MatmulCandidate, loop: Loop, step: MoveStep | ReduceStep, network: Network
+) -> MatmulCandidate:
+    """Return a candidate with a loop in the place of a step."""
+    number = SIDES.index(loop.side)
+    plan, cost = candidate.moves[number], candidate.cost
+    assert isinstance(plan, SteppedPlan)
+    layouts = layouts_of(step)
+    small = layouts[1] if isinstance(step, ReduceStep) else layouts[0]
+    nbytes = math.prod(small.local_shape) * plan.reshard.itemsize
+    sent = _turn(loop, nbytes, network, candidate)
+    share = cost.product_seconds / loop.count
+    at = plan.steps.index(step)
+    rest = cost.moving[number] - plan.prediction.step_seconds[at]
+    moving = tuple(
+        rest + sent * (loop.count - 1) if n == number else each
+        for n, each in enumerate(cost.moving)
+    )
+    hidden = (loop.count - 1) * min(sent, share)
+    lhs, rhs, out = moving
+    return replace(candidate, loop=loop, cost=replace(cost, moving=(lhs, rhs, out), hidden=hidden))
+
+
+def _turn(loop: Loop, nbytes: int, network: Network, candidate: MatmulCandidate) -> float:
+    """Return the seconds in which every device sends a part to the next one in its ring."""
+    mesh = candidate.multiplication.matmul.mesh
+    rings = ids_of(mesh)[positions_of_groups(loop.digits, mesh.size)]
+    ways = [np.roll(rings, -1, axis=1)]
+    ways += [np.roll(rings, 1, axis=1)] if loop.directions == 2 else []
+    sender = np.concatenate([rings.ravel() for _ in ways])
+    receiver = np.concatenate([way.ravel() for way in ways])
+    weight = np.full(sender.size, nbytes / loop.directions)
+    return network.seconds(network.load(Flows(sender, receiver, weight)))

@@ -1,0 +1,110 @@
+"""The movements of a matmul's operands and result: their plans, and cheap lower bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardwright.codegen.planner.basis.boxed import seconds_of as boxed_seconds
+from shardwright.codegen.planner.basis.plan import plan_basis
+from shardwright.codegen.planner.direct import plan_direct
+from shardwright.codegen.planner.network.links import Network
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.layout import Layout
+from shardwright.ir.plan import DirectPlan, Plan
+from shardwright.ir.reshard import Reshard
+
+
+@dataclass(frozen=True)
+class Movement:
+    """A plan, the bytes that it brings to the busiest device, and the seconds that it takes step by
+    step."""
+
+    plan: Plan
+    received: int
+    seconds: float
+
+
+Key = Callable[[Movement], tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Movements:
+    """Plans movements on a network, each once; `by_bytes`: the fewest bytes come first, and not the
+    fewest seconds."""
+
+    network: Network
+    by_bytes: bool
+    known: dict[Reshard, Movement] = field(default_factory=dict)
+    bounds: dict[Reshard, int] = field(default_factory=dict)
+
+    def of(self, reshard: Reshard) -> Movement:
+        """Return the best plan of a reshard: collectives, or, where no terms are reduced, one
+        exchange box by box."""
+        if reshard not in self.known:
+            self.known[reshard] = self._planned(reshard)
+        return self.known[reshard]
+
+    def at_least(self, reshard: Reshard) -> int:
+        """Return bytes that any plan brings to the busiest device."""
+        if reshard not in self.bounds:
+            self.bounds[reshard] = bound_of(reshard)
+        return self.bounds[reshard]
+
+    def _planned(self, reshard: Reshard) -> Movement:
+        made = plan_basis(reshard, self.network)
+        basis = Movement(made, made.traffic.received_max, made.prediction.seconds)
+        if reshard.fate.reduced or reshard.fate.new:
+            return basis
+        if basis.received <= self.at_least(reshard) and len(made.steps) < 2:
+            return basis
+        direct = self._direct(plan_direct(reshard, network=self.network))
+        return min(basis, direct, key=self._key)
+
+    def _direct(self, plan: DirectPlan) -> Movement:
+        ids, (step,) = ids_of(plan.reshard.source.mesh), plan.steps
+        seconds = boxed_seconds(step, ids, self.network, plan.reshard.itemsize)
+        return Movement(plan, plan.traffic.received_max, seconds)
+
+    def _key(self, movement: Movement) -> tuple[float, ...]:
+        if self.by_bytes:
+            return movement.received, movement.seconds
+        return movement.seconds, movement.received
+
+
+def bound_of(reshard: Reshard) -> int:
+    """Return bytes that any plan of a reshard brings to the busiest device.
+
+    Of values: what it lacks of its target shard. Of terms that are reduced: as `traffic_of` has
+    it, all of its target shard, and no less than the average.
+    """
+    moving = reshard.moving
+    source = Layout.of(moving.source, moving.shape, moving.source_split)
+    target = Layout.of(moving.target, moving.shape, moving.target_split)
+    wanted = _boxes(target)
+    volume = _volume(wanted)
+    if not moving.adds:
+        held = _boxes(source)
+        low = np.maximum(held[..., 0], wanted[..., 0])
+        high = np.minimum(held[..., 1], wanted[..., 1])
+        shared = _volume(np.stack([low, high], axis=-1))
+        return int((volume - shared).max()) * reshard.itemsize
+    terms = math.prod(dim.parts for dim in source.dims[: source.hidden])
+    kept = math.prod(map(moving.source.mesh.full_size, moving.fate.kept))
+    sums = int(volume.sum()) // target.replicas
+    average = -(-sums * (terms // kept + target.replicas - 2) // volume.size)
+    return max(int(volume.max()), average) * reshard.itemsize
+
+
+def _boxes(layout: Layout) -> np.ndarray:
+    """Return what every device has of the tensor, [devices, dimensions, 2]."""
+    return layout.boxes()[:, layout.hidden :]
+
+
+def _volume(boxes: np.ndarray) -> np.ndarray:
+    widths = np.maximum(boxes[..., 1] - boxes[..., 0], 0)
+    found: np.ndarray = np.prod(widths, axis=1, dtype=np.int64)
+    return found

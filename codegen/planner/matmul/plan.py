@@ -1,0 +1,235 @@
+"""The choice of a matmul's plan: every candidate is bounded, the promising ones are priced.
+
+A candidate takes what its movements and its product take. What a movement takes at least is known
+without a plan of it (`moves.bound_of`), so that candidates are planned in the order of their bounds
+until none that is left can be better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwright.codegen.hardware.presets import MOST_DEVICES, check_devices, topology_of
+from shardwright.codegen.hardware.rates import multiply_rate
+from shardwright.codegen.hardware.topology import Topology
+from shardwright.codegen.planner.matmul.candidates import multiplications
+from shardwright.codegen.planner.matmul.cases import cases_of
+from shardwright.codegen.planner.matmul.loops import looped
+from shardwright.codegen.planner.matmul.moves import Movements
+from shardwright.codegen.planner.network.links import Network
+from shardwright.ir.dtypes import itemsize
+from shardwright.ir.errors import InputError, InternalError, check_type, one_of
+from shardwright.ir.matmul import SIDES, Matmul
+from shardwright.ir.matmul_plan import MatmulCandidate, MatmulCost, MatmulPlan
+from shardwright.ir.multiplication import Multiplication
+from shardwright.ir.reshard import Reshard
+
+LISTED = 5
+"""Candidates that a plan lists beside the one that was chosen, each of another kind."""
+
+WAYS = ("one", "both")
+LOOPS = ("auto", "never", *WAYS)
+FASTER = 0.95
+"""A loop is taken where it takes less than this part of what the candidate takes without."""
+
+Rank = tuple[float, ...]
+"""What candidates are compared by, the least first."""
+
+
+def plan_matmul(
+    matmul: Matmul,
+    topology: str | Topology | None = None,
+    *,
+    loop: str = "auto",
+    like: MatmulCandidate | None = None,
+    listed: int = LISTED,
+) -> MatmulPlan:
+    """Return the plan of a matmul: the fewest seconds on a topology; without one, the fewest bytes
+    into the busiest device, of as many the fewest flops.
+
+    `loop`: whether parts move while devices multiply: "one" or "both" directions round a ring,
+    "never", or "auto", where that takes less on a topology that is given. `like`: the candidate of
+    another matmul, split alike, to take. `listed`: how many others it lists.
+
+    Raises InputError for a topology that lacks devices, and where no candidate has such a loop.
+    Some candidate always gives the result: all of both operands, multiplied on every device.
+    """
+    check_type(matmul, Matmul, "Matmul(dtype, lhs, rhs, out)", "matmul")
+    if loop not in LOOPS:
+        raise InputError("no such loop", argument="loop", got=loop, expected=one_of(LOOPS))
+    if like is not None:
+        loop = "never" if like.loop is None else WAYS[like.loop.directions - 1]
+    search = _Search.of(matmul, topology, loop)
+    bounded = sorted(search.bounded(), key=lambda each: each.rank)
+    if like is not None:
+        bounded = [each for each in bounded if each.is_like(like)]
+    if not bounded:
+        raise InternalError("no candidate multiplies where the one of another matmul does")
+    chosen = search.best(bounded)
+    others = search.others(bounded, chosen, listed)
+    named = None if topology is None else str(search.network.topology)
+    return MatmulPlan(matmul, cases_of(matmul), chosen, others, len(bounded), named, loop)
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """A candidate before its movements are planned: them, and a lower bound of its rank."""
+
+    multiplication: Multiplication
+    movements: tuple[Reshard, Reshard, Reshard]
+    rank: Rank
+
+    def is_like(self, other: MatmulCandidate) -> bool:
+        """Return whether devices multiply where those of a candidate of another matmul do."""
+        mine, its = self.multiplication, other.multiplication
+        return (mine.axes, mine.terms) == (its.axes, its.terms)
+
+    @property
+    def kind(self) -> tuple[bool, ...]:
+        """What candidates of one kind have in common: which operands move, whether the product is
+        a partial sum, and whether the result moves."""
+        moves = [each.source != each.target for each in self.movements]
+        return (*moves, bool(self.multiplication.shardings["out"].unreduced))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Ranks and prices the candidates of a matmul."""
+
+    matmul: Matmul
+    network: Network
+    movements: Movements
+    loop: str
+
+    @staticmethod
+    def of(matmul: Matmul, topology: str | Topology | None, loop: str) -> _Search:
+        """Return the search on a topology; by bytes, priced on one switch, where there is none."""
+        found = (
+            topology_of(topology or "switch") if not isinstance(topology, Topology) else topology
+        )
+        devices = 1 + max(matmul.mesh.device_ids)
+        if matmul.mesh.size > MOST_DEVICES:
+            raise InputError(
+                "the mesh has too many devices to plan for",
+                argument="mesh",
+                got=f"{matmul.mesh.size} devices",
+                expected=f"at most {MOST_DEVICES}",
+            )
+        check_devices(found, devices)
+        network = Network(found, devices)
+        return _Search(matmul, network, Movements(network, by_bytes=topology is None), loop)
+
+    @property
+    def by_bytes(self) -> bool:
+        return self.movements.by_bytes
+
+    def bounded(self) -> Iterator[_Bounded]:
+        """Yield the candidates that exist, with bounds."""
+        for each in multiplications(self.matmul):
+            try:
+                moves = tuple(each.movement(side) for side in SIDES)
+            except InputError:  # sub-axes that cannot coexist, terms under another operator
+                continue
+            lhs, rhs, out = moves
+            received = [self.movements.at_least(move) for move in moves]
+            parts = self._product_seconds(each), sum(map(self._at_least, received))
+            seconds = sum(parts) if self.loop == "never" else max(parts)
+            rank = self._rank(sum(received), each.flops, seconds)
+            yield _Bounded(each, (lhs, rhs, out), rank)
+
+    def best(self, bounded: list[_Bounded]) -> MatmulCandidate:
+        """Return the candidate of the least rank."""
+        best: tuple[Rank, MatmulCandidate] | None = None
+        for each in bounded:
+            if best is not None and each.rank >= best[0]:
+                break
+            for made in self.variants(each):
+                rank = self.rank_of(made)
+                if best is None or rank < best[0]:
+                    best = rank, made
+        if best is None:
+            raise _no_loop(self.matmul, self.loop)
+        return best[1]
+
+    def variants(self, bounded: _Bounded) -> Iterator[MatmulCandidate]:
+        """Yield a candidate as it may be carried out, with and without a loop."""
+        plain = self.priced(bounded)
+        if self.loop in ("auto", "never"):
+            yield plain
+        if self.loop == "never" or (self.loop == "auto" and self.by_bytes):
+            return
+        for each in looped(plain, self.network):
+            is_wanted = self.loop != "auto" or each.cost.seconds < FASTER * plain.cost.seconds
+            assert each.loop is not None
+            if is_wanted and self.loop in ("auto", WAYS[each.loop.directions - 1]):
+                yield each
+
+    def others(
+        self, bounded: list[_Bounded], chosen: MatmulCandidate, count: int
+    ) -> tuple[MatmulCandidate, ...]:
+        """Return the most promising candidates of other kinds, the best first."""
+        taken = {each.kind for each in bounded if each.multiplication == chosen.multiplication}
+        found: list[MatmulCandidate] = []
+        for each in bounded:
+            if each.kind not in taken and len(found) < count:
+                taken.add(each.kind)
+                found.append(self.priced(each))
+        return tuple(sorted(found, key=self.rank_of))
+
+    def priced(self, bounded: _Bounded) -> MatmulCandidate:
+        """Return a candidate with the plans of its movements."""
+        lhs, rhs, out = map(self.movements.of, bounded.movements)
+        product = bounded.multiplication
+        cost = MatmulCost(
+            product.flops,
+            (lhs.received, rhs.received, out.received),
+            _touched(product),
+            self._multiplying(product),
+            self._touching(product),
+            (lhs.seconds, rhs.seconds, out.seconds),
+        )
+        return MatmulCandidate(product, (lhs.plan, rhs.plan, out.plan), cost)
+
+    def rank_of(self, candidate: MatmulCandidate) -> Rank:
+        """Return what a candidate is compared by."""
+        cost = candidate.cost
+        return self._rank(cost.received_max, cost.flops, cost.seconds)
+
+    def _rank(self, received: int, flops: int, seconds: float) -> Rank:
+        return (received, flops, seconds) if self.by_bytes else (seconds, received, flops)
+
+    def _at_least(self, received: int) -> float:
+        """Return the least seconds in which bytes arrive at a device."""
+        topology = self.network.topology
+        return topology.least_latency + received / topology.ingest if received else 0.0
+
+    def _product_seconds(self, product: Multiplication) -> float:
+        return max(self._multiplying(product), self._touching(product))
+
+    def _multiplying(self, product: Multiplication) -> float:
+        return product.flops / multiply_rate(self.network.topology, self.matmul.dtype)
+
+    def _touching(self, product: Multiplication) -> float:
+        memory = self.network.topology.memory
+        return _touched(product) / memory if memory else 0.0
+
+
+def _touched(product: Multiplication) -> int:
+    """Return bytes of memory that the busiest device reads and writes for its product."""
+    return sum(
+        math.prod(product.local_shape(side)) * itemsize(product.matmul.dtype_of(side))
+        for side in SIDES
+    )
+
+
+def _no_loop(matmul: Matmul, loop: str) -> InputError:
+    """Return the error where a loop is asked for that no candidate has."""
+    return InputError(
+        "a loop takes the place of a gather of an operand or of a scatter of the result, along one "
+        "dimension that divides into all its shards",
+        argument="loop",
+        got=f"{loop}, of lhs {matmul.lhs.sharding} and rhs {matmul.rhs.sharding} to {matmul.out}",
+        expected='"auto" or "never"' + (', or "one"' if loop == "both" else ""),
+    )

@@ -1,0 +1,82 @@
+"""What the collectives of an array take along the axes of a torus: by the table, and by the model.
+
+The table is the fourth seed's, for an array of B bytes and axes of a bidirectional bandwidth W:
+
+    all_gather       B / (W k)       along k axes
+    reduce_scatter   the same
+    all_reduce       twice
+    all_to_all       B / (4 W)       along one axis
+
+It says what is so where bandwidth bounds, on rings of many devices: by the model a gather over N
+devices takes (N - 1)/N of it, a chain twice as long. Below some size messages bound: then a
+collective takes what it takes for an array of no bytes, which grows with the number of devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.hardware.torus import Torus
+from shardwright.codegen.planner.basis.digits import Pair, parts_of
+from shardwright.codegen.planner.network.collectives import Prices
+from shardwright.codegen.planner.network.links import Network
+
+# Larger tori take long to route.
+MOST_DEVICES = 1024
+
+
+@dataclass(frozen=True)
+class RingCost:
+    """A collective along some axes: seconds by the table, by the model, and of no bytes at all."""
+
+    op: str
+    axes: int
+    table: float
+    model: float
+    latency: float
+
+    @property
+    def bound_by(self) -> str:
+        """What most of its time goes into."""
+        return "latency" if 2 * self.latency > self.model else "bandwidth"
+
+
+def ring_costs(topology: Torus, nbytes: float) -> tuple[RingCost, ...]:
+    """Return what collectives of an array take along the first axis of a torus that has several
+    devices, and along all of them; nothing for a torus too large to route."""
+    if topology.size > MOST_DEVICES:
+        return ()
+    prices = Prices(Network(topology, topology.size), np.arange(topology.size, dtype=np.int64))
+    axes = [axis for axis, size in enumerate(topology.dims) if size > 1]
+    counts = sorted({1, len(axes)}) if axes else []
+    return tuple(
+        cost for count in counts for cost in _along(topology, prices, axes[:count], nbytes)
+    )
+
+
+def _along(topology: Torus, prices: Prices, axes: list[int], nbytes: float) -> Iterator[RingCost]:
+    digits = tuple(_digit(topology, axis) for axis in axes)
+    width = 2 * float(topology.bandwidths(topology.size).min())
+    gathered, part = nbytes / (width * len(axes)), 1 / parts_of(digits)
+    rows: list[tuple[str, float, Callable[[float], float]]] = [
+        ("all_gather", gathered, lambda size: prices.all_gather(digits, size * part)),
+        ("reduce_scatter", gathered, lambda size: prices.reduce_scatter(digits, size)),
+        ("all_reduce", 2 * gathered, lambda size: prices.all_reduce(digits, size)),
+    ]
+    if len(axes) == 1:
+        rows.append(
+            ("all_to_all", gathered / 4, lambda size: prices.all_to_all(digits, size * part))
+        )
+    for op, table, seconds in rows:
+        yield RingCost(op, len(axes), table, seconds(nbytes), seconds(0.0))
+
+
+def _digit(topology: Torus, axis: int) -> Pair:
+    """Return the digit of a device id that is its coordinate along an axis."""
+    places = topology.coordinates(np.arange(topology.size, dtype=np.int64))
+    apart = [k for k in range(places.shape[1]) if k != axis]
+    alone = (places[:, axis] == 1) & (places[:, apart] == 0).all(axis=1)
+    return int(np.flatnonzero(alone)[0]), topology.dims[axis]

@@ -1,0 +1,116 @@
+"""Terms reduced directly: in one exchange, or in two where values have replicas.
+
+One exchange brings all terms to every replica of a value. Two reduce each value on one of them, and
+copy it to the others: target shards are cut into parts along a dimension, one for each replica.
+That is the least there is where every device holds a term of its part, and less than twice that
+elsewhere; what it costs is a second launch, and a second wait for all devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.planner.basis.traffic import traffic_of
+from shardwright.codegen.planner.direct import plan_direct
+from shardwright.codegen.planner.memory import check_limit, held_at_once
+from shardwright.codegen.planner.network.links import Network
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.plan import DirectPlan, Plan, Prediction, SteppedPlan
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.steps import Ends, MoveStep
+
+
+def plan_reduced(
+    reshard: Reshard,
+    network: Network,
+    memory_limit: int | None = None,
+    *,
+    is_priced: bool = True,
+    in_two: bool = True,
+) -> DirectPlan | SteppedPlan:
+    """Return the cheaper one of both ways to reduce terms directly on a network; `is_priced`:
+    whether what it takes there is stated, and not only used for the choice. `in_two`: whether two
+    exchanges may follow one another.
+
+    Raises InputError for a limit below what a device holds before and after.
+    """
+    if memory_limit is not None:
+        check_limit(reshard, memory_limit)
+    once = plan_direct(reshard, network=network, memory_limit=memory_limit)
+    twice = min(
+        (_in_two(reshard, parts, network, memory_limit) for parts in parts_of(reshard) if in_two),
+        key=lambda made: made.traffic.received_total,
+        default=None,
+    )
+    # Before and after an exchange all devices wait for each other, a message each time.
+    waits = 2 * network.topology.least_latency
+    if twice is not None and once.prediction is not None:
+        saved = once.prediction.seconds - twice.prediction.seconds
+        if saved > waits:
+            return twice
+    return once if is_priced else replace(once, prediction=None)
+
+
+def reduced_like(plan: Plan, like: Plan) -> Plan:
+    """Return a plan of a smaller tensor with as many exchanges as another has."""
+    two = isinstance(like, SteppedPlan)
+    if not plan.reshard.adds or two == isinstance(plan, SteppedPlan):
+        return plan
+    if not two:
+        return plan_direct(plan.reshard)
+    sides = plan.reshard.source.mesh, plan.reshard.target.mesh
+    devices = 1 + max(max(mesh.device_ids) for mesh in sides)
+    network = Network(topology_of("switch"), devices)
+    made = [_in_two(plan.reshard, parts, network, None) for parts in parts_of(plan.reshard)]
+    return min(made, key=lambda made: made.traffic.received_total, default=plan)
+
+
+def parts_of(reshard: Reshard) -> Iterator[Sharding]:
+    """Yield shardings that cut target shards into a part for each replica, along one dimension;
+    none where there are no replicas, or a part would be empty."""
+    target = reshard.target
+    free = target.mesh.refs_free_of((*target.used(), *target.unreduced))
+    count = 1
+    for ref in free:
+        count *= target.mesh.full_size(ref)
+    shape = target.local_shape(reshard.shape)
+    for axis, dim in enumerate(target.dims):
+        if count > 1 and shape[axis] >= count:
+            cut = replace(dim, axes=(*dim.axes, *free))
+            dims: tuple[DimSharding, ...] = (*target.dims[:axis], cut, *target.dims[axis + 1 :])
+            yield replace(target, dims=dims, replicated=())
+
+
+def _in_two(
+    reshard: Reshard, parts: Sharding, network: Network, memory_limit: int | None
+) -> SteppedPlan:
+    """Return the plan that reduces terms into parts, and copies these."""
+    split = reshard.target_split
+    halves = (
+        replace(reshard, target=parts),
+        replace(reshard, source=parts, source_split=split),
+    )
+    made = [plan_direct(half, network=network) for half in halves]
+    ends = (
+        Ends(reshard.fate.reduced, reshard.source, parts, reshard.source_split, split),
+        Ends(_added(parts, reshard.target), parts, reshard.target, split, split),
+    )
+    steps = (
+        MoveStep("reduce_scatter", ends[0], made[0].exchange),
+        MoveStep("all_gather", ends[1], made[1].exchange),
+    )
+    costs = tuple(each.prediction.seconds for each in made if each.prediction)
+    said = Prediction(
+        str(network.topology), sum(costs), costs, None,
+        max(map(held_at_once, halves)), memory_limit,
+    )  # fmt: skip
+    traffic = traffic_of(reshard, steps)
+    return SteppedPlan(reshard=reshard, steps=steps, traffic=traffic, prediction=said, by="direct")
+
+
+def _added(parts: Sharding, target: Sharding) -> tuple[AxisRef, ...]:
+    """Return the axes that cut target shards into parts."""
+    return parts.mesh.refs_free_of((*target.used(), *target.unreduced))

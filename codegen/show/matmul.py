@@ -1,0 +1,189 @@
+"""A matmul's plan for people: its case in words, its candidates, who multiplies what when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardwright.codegen.emit.docstring import TABLE_DEVICES, box_text
+from shardwright.ir.layout import Layout, read_digits
+from shardwright.ir.matmul import SIDES, Matmul, Side
+from shardwright.ir.matmul_plan import AxisCase, Loop, MatmulCandidate, MatmulPlan
+from shardwright.ir.mesh import Digit
+from shardwright.ir.multiplication import Multiplication
+
+Row = tuple[str, ...]
+
+ASKED = {
+    0: "the sum may wait: the product of a term is a term of the product",
+    1: "nothing is in the way",
+    2: "the other operand has all of that dimension: one of the two moves",
+    3: "products are partial sums, to be added up",
+    4: "a device would have a block of the diagonal only: one operand moves first",
+}
+"""What a case asks for."""
+
+CANDIDATES: Row = (
+    "before the product",
+    "product",
+    "after it",
+    "flops",
+    "bytes",
+    "seconds",
+    "bound by",
+)
+
+
+def case_line(case: AxisCase) -> str:
+    """Return the case of an axis in words."""
+    number = f"case {case.number}" if case.number else "a sum still to be made"
+    return f"Along {case.axis}, {number}: {case.why}; {ASKED[case.number]}."
+
+
+def case_lines(plan: MatmulPlan) -> tuple[str, ...]:
+    """Return the case of every axis that an operand uses."""
+    if not plan.cases:
+        return ("Case 1: every device has all of both operands; nothing is in the way.",)
+    return tuple(map(case_line, plan.cases))
+
+
+def why_line(plan: MatmulPlan) -> str:
+    """Return why the candidate was chosen."""
+    what = "the fewest bytes into the busiest device, then the fewest flops"
+    if plan.topology is not None:
+        what = "the fewest seconds"
+    count = f"{plan.considered} candidates" if plan.considered > 1 else "the only candidate"
+    return f"Chosen of {count}: {what}."
+
+
+def candidate_row(candidate: MatmulCandidate) -> Row:
+    """Return a candidate: what moves, where devices multiply, what that takes."""
+    cost = candidate.cost
+    before = [_moves(candidate, side) for side in ("lhs", "rhs")]
+    loop = "" if candidate.loop is None else f", {_loop_words(candidate.loop)}"
+    return (
+        "; ".join(each for each in before if each) or "nothing",
+        product_words(candidate.multiplication) + loop,
+        _moves(candidate, "out") or "nothing",
+        f"{cost.flops:,}",
+        f"{cost.received_max:,}",
+        f"{cost.seconds:.3g}",
+        cost.limit,
+    )
+
+
+def candidate_rows(plan: MatmulPlan) -> tuple[Row, ...]:
+    """Return the chosen candidate, then the others."""
+    return tuple(map(candidate_row, (plan.chosen, *plan.others)))
+
+
+def _moves(candidate: MatmulCandidate, side: Side) -> str:
+    ops = candidate.move(side).ops
+    return f"{side}: {ops}" if ops else ""
+
+
+def _loop_words(loop: Loop) -> str:
+    ways = "one way" if loop.directions == 1 else "both ways"
+    return f"while parts of {loop.side} go {ways} round rings of {loop.count}"
+
+
+def product_words(product: Multiplication) -> str:
+    """Return which axes split each factor for the time of the product."""
+    matmul = product.matmul
+    split = [
+        f"{matmul.factor_name(factor)} over {', '.join(map(str, refs))}"
+        for factor, refs in enumerate(product.axes)
+        if refs
+    ]
+    kept = [f"{side} unreduced" for side, refs in zip(SIDES, product.terms, strict=False) if refs]
+    return ", ".join([*split, *kept]) or "all of it on every device"
+
+
+def picture_rows(plan: MatmulPlan) -> tuple[Row, ...]:
+    """Return who multiplies what: a row for each device, headings first; with a loop, what of the
+    part that goes round it has in each turn. Nothing for many devices."""
+    matmul, product = plan.matmul, plan.chosen.multiplication
+    mesh = matmul.mesh
+    if mesh.size > TABLE_DEVICES:
+        return ()
+    boxes = {side: _boxes(product, side) for side in SIDES}
+    partial = " (a term)" if product.shardings["out"].unreduced else ""
+    headings: Row = ("device", "A", "B", f"C{partial}", *_turns(plan.chosen.loop))
+    rows = [headings]
+    for position, device in enumerate(mesh.device_ids):
+        held = tuple(boxes[side][position] for side in SIDES)
+        rows.append((str(device), *held, *_parts(plan, position)))
+    return tuple(rows)
+
+
+def _boxes(product: Multiplication, side: Side) -> list[str]:
+    """Return what every device has of a side while it multiplies."""
+    layout = Layout.of(product.shardings[side], product.matmul.shape(side), "flat")
+    return [box_text(box) for box in layout.boxes()[:, layout.hidden :].tolist()]
+
+
+def _turns(loop: Loop | None) -> Row:
+    if loop is None or loop.count > TABLE_DEVICES // 2:
+        return ()
+    return tuple(f"turn {turn}" for turn in range(loop.count))
+
+
+def _parts(plan: MatmulPlan, position: int) -> Iterator[str]:
+    """Yield the range of the factor that a device multiplies in each turn."""
+    loop = plan.chosen.loop
+    if loop is None or not _turns(loop):
+        return
+    me = int(read_digits(tuple(Digit(*pair) for pair in loop.digits), position))
+    size = plan.chosen.multiplication.local_extents[loop.factor] // loop.count
+    name = plan.matmul.factor_name(loop.factor)
+    for turn in range(loop.count):
+        owners = [me - turn, me + turn] if loop.directions == 2 else [me - turn]
+        if loop.side == "out":
+            owners = [me - 1 - turn, me + 1 + turn] if loop.directions == 2 else [me + 1 + turn]
+        step, starts = size // loop.directions, [owner % loop.count * size for owner in owners]
+        ranges = (
+            f"[{start + half * step}, {start + (half + 1) * step})"
+            for half, start in enumerate(starts)
+        )
+        yield f"{name} " + ", ".join(ranges)
+
+
+def matmul_words(matmul: Matmul) -> str:
+    """Return one line: what is multiplied, over how many devices."""
+    lhs, rhs = (f"[{', '.join(map(str, matmul.shape(side)))}]" for side in ("lhs", "rhs"))
+    return f"Multiplies {matmul.dtype}{lhs} by {rhs} over {matmul.mesh.size} devices"
+
+
+def sharding_rows(matmul: Matmul) -> tuple[Row, ...]:
+    """Return how operands and result are sharded, headings first."""
+    rows: list[Row] = [("", "shape", "sharding", "shard")]
+    for side in SIDES:
+        shape, sharding = matmul.shape(side), matmul.sharding(side)
+        local = sharding.local_shape(shape)
+        rows.append((side, " x ".join(map(str, shape)), str(sharding), " x ".join(map(str, local))))
+    return tuple(rows)
+
+
+def columns(rows: tuple[Row, ...]) -> str:
+    """Return rows of text in columns."""
+    if not rows:
+        return ""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def matmul_text(plan: MatmulPlan) -> str:
+    """Return a plan as `shardwright plan` and `show` print it."""
+    matmul = plan.matmul
+    where = f"on {matmul.mesh}" + ("" if plan.topology is None else f", {plan.topology}")
+    parts = (
+        f"{matmul_words(matmul)}, {where}",
+        columns(sharding_rows(matmul)),
+        "\n".join(case_lines(plan)),
+        why_line(plan),
+        columns((CANDIDATES, *candidate_rows(plan))),
+        columns(picture_rows(plan)),
+    )
+    return "\n\n".join(part for part in parts if part)

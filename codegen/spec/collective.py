@@ -1,0 +1,112 @@
+"""Descriptions of collectives by name, as a [[collective]] table has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from shardwright.codegen.spec.description import FIELDS, Description, describe
+from shardwright.codegen.spec.description import SHARED as SHARED_BY_RESHARDS
+from shardwright.ir import collectives
+from shardwright.ir.errors import InputError, unknown
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.text.parse import parse_mesh, parse_shape, parse_sharding
+
+KINDS: dict[str, tuple[Callable[..., Reshard], tuple[str, ...]]] = {
+    "all_gather": (collectives.all_gather, ("dim", "tiled")),
+    "reduce_scatter": (collectives.reduce_scatter, ("dim", "tiled")),
+    "all_reduce": (collectives.all_reduce, ()),
+    "all_to_all": (collectives.all_to_all, ("dim", "tiled")),
+    "slice": (collectives.slice, ("dim",)),
+    "permute": (collectives.permute, ("pairs",)),
+}
+"""What each kind is, and the keys that it takes beside those of all."""
+
+OWN = ("kind", "axes", "dim", "tiled", "pairs")
+DERIVED = ("target", "target_mesh", "target_split")
+"""Keys of a reshard that follow from the kind."""
+
+SHARED = tuple(key for key in SHARED_BY_RESHARDS if key not in DERIVED)
+"""What a collective may have in common with other tables."""
+
+KEYS = tuple(key for key in FIELDS if key not in DERIVED) + OWN
+REQUIRED = ("name", "kind", "mesh", "shape", "dtype", "source", "axes")
+NEEDED = {"all_to_all": ("dim",), "permute": ("pairs",)}
+
+
+def describe_collective(given: Mapping[str, object]) -> Description:
+    """Return the description of the reshard that a collective is; other keys are a reshard's.
+
+    An error names the key in `argument`; callers say where it stands.
+    """
+    kind = given.get("kind")
+    if kind is not None and str(kind) not in KINDS:
+        raise unknown("no such collective", str(kind), KINDS, "kind")
+    for key in given:
+        if key not in (*KEYS, *DERIVED):
+            raise unknown("unknown key", key, KEYS, key)
+    for key in (*REQUIRED, *NEEDED.get(str(kind), ())):
+        if key not in given:
+            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    make, takes = KINDS[str(kind)]
+    for key in (*DERIVED, *OWN[2:]):
+        if key in given and key not in takes:
+            raise InputError(
+                "a key that this collective does not take",
+                argument=key,
+                got=kind,
+                expected="no " + key,
+            )
+    _check(given)
+    made = make(*_sides(given), **{key: given[key] for key in takes if key in given})
+    rest = {key: value for key, value in given.items() if key not in OWN}
+    said = Description.of(made, str(given["name"]))
+    sides = {"mesh": said.mesh, "shape": list(made.shape), "source": said.source}
+    other = {} if said.target_mesh is None else {"target_mesh": said.target_mesh}
+    return describe({**rest, **sides, **other, "target": said.target})
+
+
+def _check(given: Mapping[str, object]) -> None:
+    """Raise InputError for values that are not of the type of their key."""
+    tiled, dim, pairs = (given.get(key) for key in ("tiled", "dim", "pairs"))
+    if tiled is not None and not isinstance(tiled, bool):
+        raise InputError(
+            "tiled is true or false", argument="tiled", got=tiled, expected="true or false"
+        )
+    if dim is not None and type(dim) is not int:
+        raise InputError("dim is an integer", argument="dim", got=dim, expected="0, 1, 2, …")
+    if pairs is not None and not _are_pairs(pairs):
+        raise InputError(
+            "pairs are a list of pairs of coordinates",
+            argument="pairs",
+            got=pairs,
+            expected="[[0, 1], [1, 0]]",
+        )
+
+
+def _are_pairs(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(pair, list) and list(map(type, pair)) == [int, int] for pair in value
+    )
+
+
+def _sides(given: Mapping[str, object]) -> tuple[object, ...]:
+    """Return shape, dtype, source and axes, as a collective takes them."""
+    for key in ("mesh", "dtype", "source"):
+        if not isinstance(given[key], str):
+            raise InputError(
+                f"{key} is a text", argument=key, got=given[key], expected="a text in quotes"
+            )
+    shape, axes = given["shape"], given["axes"]
+    extents = parse_shape(shape, "shape") if isinstance(shape, str) else shape
+    if not isinstance(extents, list | tuple) or not all(type(each) is int for each in extents):
+        raise InputError(
+            "a shape is a list of integers, or a text",
+            argument="shape",
+            got=shape,
+            expected="[6, 6] or '6x6'",
+        )
+    if not isinstance(axes, list) or not all(isinstance(axis, str) for axis in axes):
+        raise InputError("axes are a list of names", argument="axes", got=axes, expected='["x"]')
+    mesh = parse_mesh(str(given["mesh"]), "mesh")
+    source = parse_sharding(str(given["source"]), mesh, "source", len(extents))
+    return tuple(extents), given["dtype"], source, tuple(axes)

@@ -1,0 +1,125 @@
+"""Collective ids: the numbers by which kernels on TPUs tell for whom they wait.
+
+Kernels of one program must not share one. A bundle has two, of its kernel and of the one that moves
+cotangents back; a group has eight, one for each width of elements, and as many for cotangents.
+Where nobody says the first of them it follows from what is moved, so that it stays when other
+operations come and go; a config gives another to those of its operations that would share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.spec.description import BUNDLE_IDS, Description, moved_by
+from shardwright.codegen.spec.group import GROUP_IDS, Group
+from shardwright.ir.errors import InputError
+from shardwright.ir.reshard import Reshard
+
+
+def bundle_id(description: Description) -> int:
+    """Return the collective id of a bundle."""
+    said = description.collective_id
+    return _bundle_id(description) if said is None else said
+
+
+def group_id(group: Group, reshards: Mapping[str, Reshard]) -> int:
+    """Return the first collective id of a group, from the reshards of its members."""
+    if group.collective_id is not None:
+        return group.collective_id
+    return _group_id(group, {name: moved_by(reshards[name]) for name in group.members})
+
+
+def allocated(
+    reshards: Mapping[str, Description], groups: Iterable[Group], folders: Mapping[str, str]
+) -> tuple[dict[str, Description], tuple[Group, ...]]:
+    """Return the operations of a config, those that would share a collective id with one before
+    them with another; `folders`: of reshards that are in the bundle of another.
+
+    Raises InputError, argument "collective_id", for two that are said to have the same: `where` is
+    the name of the second.
+    """
+    bundles = {
+        each.name: (each.collective_id, _bundle_id(each))
+        for each in reshards.values()
+        if each.name not in folders and _meet(each.backends)
+    }
+    found = _distinct(BUNDLE_IDS, bundles)
+    named = {
+        name: replace(each, collective_id=found.get(folders.get(name, name), each.collective_id))
+        for name, each in reshards.items()
+    }
+    texts = {name: each.moved for name, each in reshards.items()}
+    given = {each.name: each for each in groups}
+    wanted = {
+        name: (group.collective_id, _group_id(group, texts))
+        for name, group in given.items()
+        if any(_meet(reshards[member].backends) for member in group.members)
+    }
+    found = _distinct(GROUP_IDS, wanted)
+    listed = (
+        replace(each, collective_id=found.get(each.name, each.collective_id))
+        for each in given.values()
+    )
+    return named, tuple(listed)
+
+
+def _distinct(among: range, wanted: Mapping[str, tuple[int | None, int]]) -> dict[str, int]:
+    """Return the ids that are to be said: those that are, and those of names whose own, the second
+    number, another has; the next one then that is free."""
+    found: dict[str, int] = {}
+    taken: dict[int, str] = {}
+    for name, (said, _) in wanted.items():
+        if said is not None:
+            if said in taken:
+                raise _twice(name, taken[said], said)
+            taken[said], found[name] = name, said
+    for name, (said, own) in wanted.items():
+        if said is not None:
+            continue
+        if len(taken) == len(among):
+            raise InputError(
+                "there are more operations than collective ids",
+                argument="collective_id",
+                expected=f"at most {len(among)} in a config",
+                where=(name,),
+            )
+        place = among.index(own)
+        while among[place] in taken:
+            place = (place + 1) % len(among)
+        taken[among[place]] = name
+        if among[place] != own:
+            found[name] = among[place]
+    return found
+
+
+def _twice(name: str, other: str, said: int) -> InputError:
+    return InputError(
+        "two operations of one collective id",
+        argument="collective_id",
+        got=f"{said}, which {other} has",
+        expected="a number of its own for each",
+        where=(name,),
+    )
+
+
+def _meet(backends: Iterable[str]) -> bool:
+    """Return whether modules have kernels that meet by collective ids."""
+    return any(name in registry.NAMES and registry.contract(name).collective for name in backends)
+
+
+def _bundle_id(description: Description) -> int:
+    chosen_by = description.strategy, description.topology, description.memory_limit
+    return _hashed(BUNDLE_IDS, (description.moved, chosen_by))
+
+
+def _group_id(group: Group, moved: Mapping[str, tuple[object, ...]]) -> int:
+    return _hashed(GROUP_IDS, (group.name, [(name, moved[name]) for name in group.members]))
+
+
+def _hashed(among: range, what: object) -> int:
+    """Return one of the numbers, which follows from something."""
+    digest = hashlib.sha256(repr(what).encode()).digest()
+    return among[int.from_bytes(digest[:8], "big") % len(among)]

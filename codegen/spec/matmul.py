@@ -1,0 +1,193 @@
+"""Descriptions of matmuls, as a [[matmul]] table has them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.codegen.backends.registry import MULTIPLYING
+from shardwright.codegen.spec.description import (
+    Description,
+    check_name,
+    describe,
+    read_backends,
+    read_mesh,
+    read_shape,
+    read_switch,
+    read_text,
+    read_topology,
+    toml_value,
+)
+from shardwright.ir.errors import InputError, unknown
+from shardwright.ir.matmul import Matmul
+
+OPERAND = ("shape", "sharding")
+REQUIRED = ("name", "mesh", "dtype", "lhs", "rhs", "out")
+
+
+@dataclass(frozen=True)
+class MatmulDescription:
+    """A named matmul and how it is to be emitted. Texts are canonical: equal means equal text.
+
+    `lhs_shape`, `lhs` and so on: shapes and shardings. `topology` is what the plan is chosen by;
+    `loop` what was asked for. `gradient`: whether modules have derivatives. `single_file`: whether
+    each module has its support modules in it.
+    """
+
+    name: str
+    mesh: str
+    dtype: str
+    lhs_shape: tuple[int, ...]
+    lhs: str
+    rhs_shape: tuple[int, ...]
+    rhs: str
+    out: str
+    out_dtype: str
+    backends: tuple[str, ...] = MULTIPLYING
+    topology: str | None = None
+    loop: str = "auto"
+    gradient: bool = False
+    single_file: bool = False
+
+    @staticmethod
+    def of(
+        matmul: Matmul,
+        name: str,
+        backends: tuple[str, ...] = MULTIPLYING,
+        topology: str | None = None,
+        loop: str = "auto",
+        *,
+        gradient: bool = False,
+        single_file: bool = False,
+    ) -> MatmulDescription:
+        """Return the description of a matmul; `describe_matmul` gives an equal one for any text of
+        it."""
+        return MatmulDescription(
+            name=check_name(name),
+            mesh=str(matmul.mesh),
+            dtype=matmul.dtype,
+            lhs_shape=matmul.lhs.shape,
+            lhs=str(matmul.lhs.sharding),
+            rhs_shape=matmul.rhs.shape,
+            rhs=str(matmul.rhs.sharding),
+            out=str(matmul.out),
+            out_dtype=matmul.out_dtype,
+            backends=backends,
+            topology=read_topology(topology),
+            loop=loop,
+            gradient=gradient,
+            single_file=single_file,
+        )
+
+    def matmul(self) -> Matmul:
+        """Return the matmul that is described."""
+        lhs, rhs = (self.lhs_shape, self.lhs), (self.rhs_shape, self.rhs)
+        return Matmul(self.dtype, lhs, rhs, self.out, self.out_dtype, mesh=self.mesh)
+
+    @property
+    def supported(self) -> tuple[str, ...]:
+        """The backends whose modules import what support modules they have."""
+        return () if self.single_file else self.backends
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a [[matmul]] table has them, without those that are the default."""
+        found: dict[str, Any] = {
+            "name": self.name,
+            "mesh": self.mesh,
+            "dtype": self.dtype,
+            "lhs": {"shape": list(self.lhs_shape), "sharding": self.lhs},
+            "rhs": {"shape": list(self.rhs_shape), "sharding": self.rhs},
+            "out": self.out,
+        }
+        found |= {} if self.out_dtype == self.dtype else {"out_dtype": self.out_dtype}
+        for field in dataclasses.fields(self)[9:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                found[field.name] = list(value) if isinstance(value, tuple) else value
+        return found
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the fields as TOML has them, a line each."""
+        return tuple(f"{key} = {_inline(value)}" for key, value in self.to_dict().items())
+
+    def command(self, out: str = "generated") -> str:
+        """Return the command line that emits this bundle again."""
+        listing = f"{out}/manifest.json"
+        return shlex.join(["shardwright", "emit", listing, "--name", self.name, "-o", out])
+
+
+FIELDS = (
+    *("name", "mesh", "dtype", "lhs", "rhs", "out", "out_dtype", "backends", "topology", "loop"),
+    *("gradient", "single_file"),
+)
+"""The keys of a table."""
+
+SHARED = tuple(key for key in FIELDS if key not in ("name", "lhs", "rhs", "out"))
+"""What a matmul may have in common with other tables."""
+
+Operation = Description | MatmulDescription
+"""What a bundle may be of."""
+
+
+def _inline(value: object) -> str:
+    """Return a value as TOML has it in a line."""
+    if not isinstance(value, dict):
+        return toml_value(value)
+    return "{" + ", ".join(f"{key} = {toml_value(each)}" for key, each in value.items()) + "}"
+
+
+def describe_operation(given: Mapping[str, object]) -> Operation:
+    """Return the description of fields as a manifest has them."""
+    return describe_matmul(given) if "lhs" in given else describe(given)
+
+
+def describe_matmul(given: Mapping[str, object]) -> MatmulDescription:
+    """Return the description of fields as a user gives them: texts, or lists where TOML has lists.
+
+    An error names the field in `argument`; callers say where the field stands.
+    """
+    for key in given:
+        if key not in FIELDS:
+            raise unknown("unknown key", key, FIELDS, key)
+    for key in REQUIRED:
+        if key not in given:
+            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    mesh = read_mesh("mesh", given["mesh"])
+    texts = {key: read_text(key, given[key]) for key in ("name", "dtype", "out")}
+    out_dtype = given.get("out_dtype")
+    matmul = Matmul(
+        texts["dtype"],
+        _operand("lhs", given["lhs"]),
+        _operand("rhs", given["rhs"]),
+        texts["out"],
+        None if out_dtype is None else read_text("out_dtype", out_dtype),
+        mesh=mesh,
+    )
+    return MatmulDescription.of(
+        matmul,
+        check_name(texts["name"]),
+        read_backends(given.get("backends", MULTIPLYING)),
+        read_topology(given.get("topology")),
+        read_text("loop", given.get("loop", "auto")),
+        gradient=read_switch("gradient", given.get("gradient", False)),
+        single_file=read_switch("single_file", given.get("single_file", False)),
+    )
+
+
+def _operand(side: str, value: object) -> tuple[tuple[int, ...], str]:
+    """Return shape and sharding of an operand from its table."""
+    example = f"""{side} = {{shape = [8, 16], sharding = '[{{"x"}}, {{}}]'}}"""
+    if not isinstance(value, Mapping) or sorted(value) != sorted(OPERAND):
+        raise InputError(
+            f"{side} is a table of a shape and a sharding",
+            argument=side,
+            got=value if not isinstance(value, Mapping) else f"keys {', '.join(value) or 'none'}",
+            expected=example,
+        )
+    try:
+        return read_shape(value["shape"]), read_text("sharding", value["sharding"])
+    except InputError as error:
+        raise error.named(side) from None

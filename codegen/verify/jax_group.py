@@ -1,0 +1,92 @@
+"""Run an emitted JAX module of a group on forced CPU devices: what its backends' workers share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.case import GroupCase
+from shardwright.codegen.verify.compare import MismatchError, Run
+from shardwright.codegen.verify.jax_devices import Execution, to_bits, to_jax, wide_types
+from shardwright.codegen.verify.oracle import definition as oracle
+
+CHECKS = ("values", "padding", "inputs kept")
+
+
+Watch = Callable[[Run], AbstractContextManager[None]]
+
+
+def unwatched(run: Run) -> AbstractContextManager[None]:
+    """Let a module run as it is."""
+    del run
+    return nullcontext()
+
+
+def executed(
+    module: ModuleType, group: GroupCase, watch: Watch = unwatched, **options: Any
+) -> tuple[str, ...]:
+    """Execute the module on every bit plane of every member; the names of the checks passed.
+    `watch`: what it runs in; `options`: what `reshard` is called with beside the meshes."""
+    compare.expect("NAMES", list(module.NAMES), [case.name for case in group.members])
+    wide = {case.dtype for case in group.members} & {"int64", "float64"}
+    with wide_types(next(iter(wide), "float32")):
+        of = {case.name: _Member(module, case) for case in group.members}
+        planes = dict(zip(of, compare.runs_of_each(group.members), strict=True))
+        for number in range(max(map(len, planes.values()))):
+            each = {name: found[number % len(found)] for name, found in planes.items()}
+            first = next(iter(each.values()))
+            with watch(first):
+                moved = _moved(module, of, each, options)
+            _judge(module, of, each, *moved)
+    return CHECKS
+
+
+class _Member(Execution):
+    """One tensor of a group: its arrays before and after."""
+
+    def _function(self) -> Any:
+        """Return nothing: the group moves it."""
+
+    def given(self, run: Run) -> Any:
+        """Return the padded source array as numpy has it."""
+        return oracle.padded(self.case.source_array, run.given, run.fill)
+
+    def judge(self, run: Run, result: Any, wanted: Any) -> None:
+        """Compare a result with the oracle."""
+        with compare.said_of(self.case.name):
+            self._compare(run, result, wanted, self.case.target_array)
+
+
+def _moved(
+    module: ModuleType, of: Mapping[str, _Member], runs: Mapping[str, Run], options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return arrays, and what the module makes of them."""
+    first = next(iter(of.values()))
+    placed = module.source_sharding(first.source_mesh)
+    arrays = {
+        name: jax.device_put(to_jax(member.given(runs[name]), member.case.dtype), placed[name])
+        for name, member in of.items()
+    }
+    call = functools.partial(module.reshard, target_mesh=first.target_mesh, **options)
+    return arrays, jax.block_until_ready(call(arrays, first.source_mesh))
+
+
+def _judge(
+    module: ModuleType,
+    of: Mapping[str, _Member],
+    runs: Mapping[str, Run],
+    arrays: dict[str, Any],
+    results: dict[str, Any],
+) -> None:
+    wanted = module.target_sharding(next(iter(of.values())).target_mesh)
+    for name, member in of.items():
+        member.judge(runs[name], results[name], wanted[name])
+        if not np.array_equal(to_bits(arrays[name]), member.given(runs[name])):
+            raise MismatchError(f"{name}: the input was changed")

@@ -1,0 +1,153 @@
+"""What a matmul means, by numpy: operands to multiply, and the result to compare with.
+
+Imports numpy and the oracle only. Integers are drawn from all of their range and wrap. Floats are
+drawn twice: as integers so small that every sum of any of the products is exact in the dtype of the
+result, so that the order of additions does not matter; and from a normal distribution, to be
+compared within a bound on what rounding may do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.codegen.verify.oracle.definition import Placement
+from shardwright.codegen.verify.oracle.sums import array_shape
+
+Numbers = npt.NDArray[Any]
+
+EXACT = {
+    "float8_e4m3fn": 2**4,
+    "float8_e5m2": 2**3,
+    "float16": 2**11,
+    "bfloat16": 2**8,
+    "float32": 2**24,
+    "float64": 2**53,
+}
+"""The largest integer up to which all are exact."""
+
+EPSILON = {
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-23,
+    "float64": 2.0**-52,
+}
+"""From 1 to the next number."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """Two operands as arrays are given, terms first where there are any; the result, and by how
+    much an element of it may differ: None where not at all."""
+
+    lhs: Numbers
+    rhs: Numbers
+    result: Numbers
+    within: Numbers | None
+
+
+def products(
+    dtype: str,
+    out_dtype: str,
+    shapes: Sequence[Sequence[int]],
+    placements: Sequence[Placement],
+    seed: int,
+) -> Iterator[Product]:
+    """Yield operands with what they make."""
+    rng = np.random.default_rng(seed)
+    wanted = [array_shape(place, shape) for place, shape in zip(placements, shapes, strict=True)]
+    if dtype not in EXACT:
+        ends = np.iinfo(dtype).min, np.iinfo(dtype).max
+        given = [rng.integers(*ends, shape, dtype, endpoint=True) for shape in wanted]
+        yield _whole(given[0], given[1], placements, out_dtype)
+        return
+    yield _small(rng, wanted, placements, min(EXACT[out_dtype], EXACT[dtype] ** 2))
+    normal = [_rounded(rng.standard_normal(shape), dtype) for shape in wanted]
+    yield _near(normal[0], normal[1], placements, dtype, out_dtype)
+
+
+def value_of(array: Numbers, placement: Placement) -> Numbers:
+    """Return the tensor that an array of terms stands for, one without terms as it is."""
+    if not placement.unreduced:
+        return array
+    if placement.operator == "sum":
+        with np.errstate(over="ignore"):
+            return np.asarray(array.sum(axis=0, dtype=array.dtype))
+    return np.asarray(array.max(axis=0) if placement.operator == "max" else array.min(axis=0))
+
+
+def _whole(lhs: Numbers, rhs: Numbers, placements: Sequence[Placement], out_dtype: str) -> Product:
+    """Return integers and their product, which wraps; so do sums of terms."""
+    wide = "uint64" if out_dtype.startswith("u") else "int64"
+    given = zip((lhs, rhs), placements, strict=True)
+    values = [value_of(each, place).astype(wide) for each, place in given]
+    with np.errstate(over="ignore"):
+        return Product(lhs, rhs, (values[0] @ values[1]).astype(out_dtype), None)
+
+
+def _small(
+    rng: np.random.Generator,
+    shapes: Sequence[Sequence[int]],
+    placements: Sequence[Placement],
+    most: int,
+) -> Product:
+    """Return small integers: no sum of products, in whichever order, is above `most`."""
+    largest, part = 16, 1.0
+    while True:
+        given = [
+            rng.integers(-largest, largest + 1, shape) * (rng.random(shape) < part)
+            for shape in shapes
+        ]
+        sums = [
+            np.abs(each).sum(axis=0) if place.unreduced else np.abs(each)
+            for each, place in zip(given, placements, strict=True)
+        ]
+        if (sums[0] @ sums[1]).max(initial=0) <= most:
+            values = [value_of(a, place) for a, place in zip(given, placements, strict=True)]
+            return Product(given[0], given[1], values[0] @ values[1], None)
+        largest, part = (largest // 2, part) if largest > 1 else (1, part * 0.75)
+
+
+def cotangents(product: Product, out_dtype: str, seed: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Return a cotangent of a result of small integers, and those of lhs and of rhs, which are as
+    exact."""
+    rng, part = np.random.default_rng(seed), 1.0
+    lhs, rhs = (np.swapaxes(each, -1, -2) for each in (product.lhs, product.rhs))
+    while True:
+        given = rng.integers(-1, 2, product.result.shape) * (
+            rng.random(product.result.shape) < part
+        )
+        sizes = np.abs(given) @ np.abs(rhs), np.abs(lhs) @ np.abs(given)
+        if max(each.max(initial=0) for each in sizes) <= EXACT[out_dtype]:
+            return given, given @ rhs, lhs @ given
+        part *= 0.75
+
+
+def _rounded(numbers: Numbers, dtype: str) -> Numbers:
+    """Return numbers that a dtype has nearly: of half its digits."""
+    return np.round(numbers / EPSILON[dtype] / 2) * EPSILON[dtype] * 2
+
+
+def _near(
+    lhs: Numbers,
+    rhs: Numbers,
+    placements: Sequence[Placement],
+    dtype: str,
+    out_dtype: str,
+) -> Product:
+    """Return numbers, their product in float64, and a bound on rounding: of the sums of a device,
+    and of as many partial sums as there are devices."""
+    given = list(zip((lhs, rhs), placements, strict=True))
+    values = [value_of(each, place) for each, place in given]
+    sizes = [np.abs(each).sum(axis=0) if place.unreduced else np.abs(each) for each, place in given]
+    devices = len(placements[0].device_ids)
+    sums = "float64" if dtype == "float64" else "float32"
+    rounding = (lhs.shape[-1] + 2) * EPSILON[sums] + (devices + 2) * EPSILON[out_dtype]
+    terms = sum(EPSILON[dtype] * devices for _, place in given if place.unreduced)
+    return Product(lhs, rhs, values[0] @ values[1], (rounding + terms) * (sizes[0] @ sizes[1]))

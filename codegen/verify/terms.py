@@ -1,0 +1,136 @@
+"""What a module is run on where there are terms: those whose values are known bit by bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.compare import Run
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle import sums as oracle_terms
+from shardwright.codegen.verify.oracle.definition import Bits, Placement
+from shardwright.codegen.verify.oracle.sums import Numbers
+
+BitsOf = Callable[[Numbers, str], Bits]
+"""The bits of numbers as values of a dtype, as the framework of a backend makes them."""
+
+
+def runs(case: Case, bits_of: BitsOf) -> Iterator[Run]:
+    """Yield every bit plane, as `compare.runs`; where terms are reduced, those whose sums are
+    exact."""
+    if not case.source.unreduced and not case.target.unreduced:
+        yield from compare.runs(case)
+    elif not reduces(case):
+        yield from _moved(case, bits_of)
+    else:
+        yield from _reduced(case, bits_of)
+
+
+def reduces(case: Case) -> bool:
+    """Return whether a value of the target is made of several terms."""
+    return max(map(len, made_of(case))) > 1
+
+
+def made_of(case: Case) -> tuple[tuple[int, ...], ...]:
+    """Return, for every term of the target, the terms of the source it is made of, none if it is
+    empty."""
+    return oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
+
+
+def cotangent_back(case: Case, cotangent: Bits) -> Bits:
+    """Return the cotangent of the source: for each of its terms that of the term of the target
+    that it is a part of."""
+    terms = oracle_terms.target_of_terms(case.source, case.target)
+    back: Bits = cotangent.reshape(-1, *case.shape)[list(terms)]
+    return back.reshape(case.source_shape)
+
+
+def own_terms(side: Placement, array: Placement, tensor: Bits) -> dict[int, Bits]:
+    """Return every device's shard of a tensor, or of the array of its terms: of that in the form of
+    a shard of the tensor."""
+    found = oracle.shards(array, tensor)
+    if not side.unreduced:
+        return found
+    return {device: shard.reshape(shard.shape[1:]) for device, shard in found.items()}
+
+
+def _moved(case: Case, bits_of: BitsOf) -> Iterator[Run]:
+    """Yield planes of what is given; every term of the target is one of them, or empty."""
+    for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
+        given = run.tensor.reshape(-1, *case.shape)
+        made = [given[of[0]] if of else _empty(case, bits_of) for of in made_of(case)]
+        tensor = np.stack(made).reshape(case.target_shape)
+        yield dataclasses.replace(run, tensor=tensor, source=run.tensor)
+
+
+def _reduced(case: Case, bits_of: BitsOf) -> Iterator[Run]:
+    fills, of_target = oracle.fills(case.dtype), made_of(case)
+    full = [number for number, of in enumerate(of_target) if of]
+    parts = [full.index(term) for term in oracle_terms.target_of_terms(case.source, case.target)]
+    planes = oracle_terms.reductions(case.shape, case.dtype, parts, case.source.operator)
+    for plane, (terms, values) in enumerate(planes):
+        given, made = (bits_of(each, case.dtype) for each in (terms, values))
+        every = [
+            made[full.index(n)] if of else _empty(case, bits_of) for n, of in enumerate(of_target)
+        ]
+        tensor = np.stack(every).reshape(case.target_shape)
+        yield Run(tensor, plane, plane % 2, fills[plane % 2], given)
+
+
+def _empty(case: Case, bits_of: BitsOf) -> Bits:
+    """Return what a term without a value holds."""
+    identity = oracle_terms.identity(case.dtype, case.target.operator)
+    return bits_of(np.full(case.shape, identity), case.dtype)
+
+
+def random_terms(case: Case) -> Numbers:
+    """Return random terms of a floating dtype, an array of them as the source has it: of both
+    signs, some far larger than others, none whose sum overflows."""
+    rng = np.random.default_rng(zlib.crc32(repr((case.shape, case.source, case.target)).encode()))
+    scale = 2.0 ** rng.integers(-4, 3, (oracle_terms.terms_of(case.source), *case.shape))
+    terms: Numbers = (rng.uniform(-1, 1, scale.shape) * scale).reshape(case.source_shape)
+    return terms
+
+
+def added_in_order(case: Case, terms: Numbers) -> Numbers:
+    """Return the array of sums of terms as floats of a width, added one after another in the order
+    of their numbers; `terms`: the array of them."""
+    stacked = terms.reshape(-1, *case.shape)
+    sums = []
+    for of in made_of(case):
+        total = stacked[of[0]]
+        for number in of[1:]:
+            total = total + stacked[number]
+        sums.append(total)
+    array: Numbers = np.stack(sums).reshape(case.target_shape)
+    return array
+
+
+def sums_within_bound(case: Case, terms: Numbers, got: Mapping[int, Numbers]) -> None:
+    """Raise MismatchError unless what devices have of sums is within the bound of their length, and
+    the same on all that have the same; `terms`: the array of them, as float64."""
+    stacked = terms.reshape(-1, *case.shape).astype(np.longdouble)
+    made = [stacked[list(of)] for of in made_of(case)]
+    sums = np.stack([each.sum(axis=0) for each in made])
+    bounds = np.stack([oracle_terms.bound(each, case.dtype) for each in made])
+    held = oracle_terms.terms_held(case.target)
+    alike: dict[str, int] = {}
+    for device, indices in oracle.holdings(case.target, case.shape).items():
+        here = np.ix_(*indices) if indices else ()
+        exact, most = sums[held[device]][here], bounds[held[device]][here]
+        wrong = np.argwhere(~(np.abs(got[device] - exact) <= most))
+        if len(wrong):
+            at = tuple(wrong[0])
+            raise compare.MismatchError(
+                f"device {device}: {len(wrong)} sums are beyond their bound; element "
+                f"{[int(index) for index in at]}: got: {float(got[device][at])!r}, "
+                f"expected: {float(exact[at])!r}, at most {float(most[at]):.3g} off"
+            )
+        other = alike.setdefault(repr((held[device], indices)), device)
+        if not np.array_equal(got[other], got[device]):
+            raise compare.MismatchError(f"devices {other} and {device} have different sums")

@@ -1,0 +1,121 @@
+"""Terms in a program with Pallas kernels: these bring a device all terms of its target shard, as a
+dimension of the tensor; XLA reduces them, one after another in the order of their numbers.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from .boxes import Side, extents
+from .jax_program import Program
+
+# So many terms are reduced in one expression, more in a loop.
+UNROLLED = 8
+
+
+class Stacked(NamedTuple):
+    """One side as kernels have it: ids by position, boxes that begin with ranges of terms, the
+    shape of the largest shard, the axes of the mesh, and how many dimensions number terms."""
+
+    ids: Sequence[int]
+    box: Callable
+    local: tuple[int, ...]
+    axes: tuple[tuple[str, int], ...]
+    numbered: int = 0
+
+    @property
+    def side(self):
+        """Its ids and boxes."""
+        return Side(self.ids, self.box)
+
+    @property
+    def hidden(self):
+        """The extents of the dimensions that number terms."""
+        return self.local[: self.numbered]
+
+    @property
+    def padded(self):
+        """The shape of a shard, which kernels leave as it comes beyond its end."""
+        return self.local
+
+    def whole(self, shape):
+        """Return the shape of a shard, whatever the tensor's."""
+        del shape
+        return self.local
+
+
+class Carried(NamedTuple):
+    """What the program of the kernels takes for its host."""
+
+    shape: tuple[int, ...]
+    dtype: object
+    source: Stacked
+    target: Stacked
+
+
+class ReducedTerms(Program):
+    """A program of arrays with a dimension of terms. `carrier`: the program with the kernels,
+    between `source` and `target`; `terms`: what these are; `reduces`: whether what it brings is
+    reduced over its first dimension."""
+
+    def __init__(self, carrier, source, target, terms, reduces=False):
+        self.carrier, self._source, self._target = carrier, source, target
+        self.terms, self._reduces = terms, reduces
+        self.moves, self.order = carrier.moves, carrier.order
+        self.interpreted, self.collective_id = carrier.interpreted, carrier.collective_id
+
+    def attach(self, host):
+        """Get to know what is moved."""
+        super().attach(host)
+        self.carrier.attach(Carried(host.shape, host.dtype, self._source, self._target))
+        whole, padded = host.target.whole(host.shape), host.target.padded
+        self.short = tuple(axis for axis, size in enumerate(whole) if padded[axis] != size)
+
+    def as_bits(self, interpret):
+        """Return whether elements are given as integers of their width."""
+        return self.carrier.as_bits(interpret)
+
+    def check_routes(self, devices):
+        """Raise ValueError where devices send farther than a v5e does directly."""
+        self.carrier.check_routes(devices)
+
+    def fault(self):
+        """Return where a device waits for other than what is started on its semaphores."""
+        return self.carrier.fault()
+
+    def exchange(self, shard, order, interpret, collective_id):
+        """Return the target shard, its padding zero."""
+        x = shard.reshape(self._source.local)
+        y = self.carrier.exchange(x, order, interpret, collective_id)
+        if self._reduces:
+            # Elements may be given as integers of their width, in which they cannot be reduced.
+            values = lax.bitcast_convert_type(y, self.host.dtype) if self.floating else y
+            y = reduced(values, self.terms.operator)
+            y = lax.bitcast_convert_type(y, shard.dtype) if self.floating else y
+        y = y.reshape(self.host.target.local)
+        if self.short:
+            _, receiver = self.carrier.peers.here(order)
+            y = self.zeroed(y, extents(self.host.target.box(receiver)))
+        return y
+
+
+def reduced(terms, operator):
+    """Return what an operator makes of terms [terms, ...], in their order. Floats of fewer than 32
+    bits are reduced as float32 and rounded once."""
+    narrow = jnp.issubdtype(terms.dtype, jnp.floating) and terms.dtype.itemsize < 4
+    wide = jnp.float32 if narrow else terms.dtype
+    combined = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}[operator]
+
+    def one(number, total):
+        term = lax.dynamic_index_in_dim(terms, number, keepdims=False)
+        return combined(total, term.astype(wide))
+
+    total, count = terms[0].astype(wide), len(terms)
+    if count > UNROLLED:
+        total = lax.fori_loop(1, count, one, total)
+    else:
+        for number in range(1, count):
+            total = one(number, total)
+    return total.astype(terms.dtype)

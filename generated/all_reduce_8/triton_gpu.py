@@ -1,0 +1,178 @@
+"""Reshards bfloat16[2048, 4096] over 8 devices: [{}, {}], unreduced={"tp"} -> [{}, {}].
+
+Source: [{}, {}], unreduced={"tp"} on <["tp"=8]>, shards of 2048 x 4096.
+    d1(tp)[k0, k1] -> t[k0, k1]
+Target: [{}, {}] on <["tp"=8]>, shards of 2048 x 4096.
+    d2(tp)[k0, k1] -> t[k0, k1]
+
+A target shard has 8 replicas, too large for each to reduce all of it: each reduces a part, [{"tp"},
+    {}], of 256 x 4096, and then copies the others' parts.
+A value has 8 terms, along "tp". A receiver adds them up in the order of their coordinates, as
+    float32 that is rounded once.
+Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in all.
+
+Ranges along dimension 0:
+
+    device  before     part          after
+    0       [0, 2048)  [0, 256)      [0, 2048)
+    1       [0, 2048)  [256, 512)    [0, 2048)
+    2       [0, 2048)  [512, 768)    [0, 2048)
+    3       [0, 2048)  [768, 1024)   [0, 2048)
+    4       [0, 2048)  [1024, 1280)  [0, 2048)
+    5       [0, 2048)  [1280, 1536)  [0, 2048)
+    6       [0, 2048)  [1536, 1792)  [0, 2048)
+    7       [0, 2048)  [1792, 2048)  [0, 2048)
+
+Made by
+    shardwright emit --mesh tp=8 --shape 2048x4096 --dtype bfloat16 --source '[{}, {}], unreduced={"tp"}' --target '[{}, {}]' --backends triton_gpu --name all_reduce_8 -o generated
+"""
+
+import os
+
+if not __package__:
+    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+if __name__ == "__main__":
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import triton
+import triton.language as tl
+
+from .._support import require
+from .._support.boxes import Exchange, Side
+from .._support.torch_dtensor import DTensors
+from .._support.torch_gpu import Reshard, Tiles
+from .._support.torch_reduce import Phased, Reduction
+from .._support.triton_rows import copy_rows, rows_at, shard_at
+
+require("triton_gpu", "2c1c505574c06ee7", __name__)
+
+__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+__all__ += ["reshard_dtensor"]
+
+SHAPE = (2048, 4096)
+DTYPE = "bfloat16"
+SOURCE_MESH = TARGET_MESH = '<["tp"=8]>'
+SOURCE = '[{}, {}], unreduced={"tp"}'
+TARGET = "[{}, {}]"
+LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (2048, 4096)
+SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
+PLAN = "e34690779cfc5553"  # processes that exchange must have the same
+PARTS = '[{"tp"}, {}]'  # what terms are reduced to, before replicas get them
+
+
+def source_box(position):
+    """Ranges (low, high) of terms, then of the tensor, of the source shard at a position."""
+    return position, position + 1, 0, 2048, 0, 4096
+
+
+def part_box(position):
+    """Tensor range (low, high), per dimension, of the part at a position."""
+    lo0 = position * 256
+    return lo0, lo0 + 256, 0, 4096
+
+
+def target_box(position):
+    """Tensor range (low, high), per dimension, of the target shard at a position."""
+    return 0, 2048, 0, 4096
+
+
+def senders(receiver):
+    """Positions that the terms of a part come from."""
+    return range(8)
+
+
+def receivers(sender):
+    """Positions that the parts of a source shard go to."""
+    return range(8)
+
+
+@triton.jit(do_not_specialize=["receiver"])
+def pull_kernel(
+    peers,  # int64 [source positions]: the address of every source shard
+    out,  # the part, in units of BLOCK
+    receiver,  # position of this device in the target mesh
+    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+):
+    """Add up one block of one tile over all terms. Offsets are in elements."""
+    block = tl.program_id(0)
+    to0 = receiver * 256
+    read, write, inside = rows_at(
+        read=to0 * 4096,
+        write=0,
+        rows=1,
+        columns=1048576,
+        read_row=0,
+        write_row=0,
+        block=block,
+        BLOCK=BLOCK,
+    )
+    total = tl.full([BLOCK.rows, BLOCK.columns], 0, tl.float32)
+    for term in tl.static_range(8):
+        shard = shard_at(peers, term, out, BLOCK)
+        total += tl.load(shard + read, mask=inside).to(tl.float32)
+    tl.store(out + write, total.to(tl.bfloat16), mask=inside)
+
+
+def part_senders(receiver):
+    """Positions that the parts of a target shard come from."""
+    return range(8)
+
+
+def part_receivers(sender):
+    """Positions that a part go to."""
+    return range(8)
+
+
+@triton.jit(do_not_specialize=["receiver"])
+def gather_kernel(
+    peers,  # int64 [source positions]: the address of every part
+    out,  # the target shard, in units of BLOCK
+    receiver,  # position of this device in the target mesh
+    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+):
+    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
+    number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
+    # 8 shards of 256 meet one of 2048; devices begin with different ones, end with their own.
+    a0 = (number + receiver + 1) % 8
+    from0 = a0 * 256
+    copy_rows(
+        shard_at(peers, a0, out, BLOCK),
+        out,
+        read=0,
+        write=from0 * 4096,
+        rows=1,
+        columns=1048576,
+        read_row=0,
+        write_row=0,
+        block=block,
+        BLOCK=BLOCK,
+    )
+
+
+EXCHANGE = Exchange(
+    Side(SOURCE_IDS, source_box),
+    Side(TARGET_IDS, lambda position: (0, 8, *part_box(position))),
+    senders,
+    receivers,
+    hidden=(8,),
+)
+TILES = Tiles(number=1, width=1, lanes=8, rows=1, columns=2048, largest=(1, 1048576))
+GATHER = Exchange(
+    Side(TARGET_IDS, part_box), Side(TARGET_IDS, target_box), part_senders, part_receivers
+)
+GATHER_TILES = Tiles(number=8, width=4, lanes=2, rows=1, columns=1024, largest=(1, 1048576))
+_REDUCE = Reduction(
+    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {PARTS}", EXCHANGE, pull_kernel, TILES
+)
+_GATHER = Reshard(
+    __package__, SHAPE, DTYPE, PLAN, f"{PARTS} -> {TARGET}", GATHER, gather_kernel, GATHER_TILES
+)
+_HOST = Phased(_REDUCE, _GATHER)
+reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
+source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
+symmetric_source = _HOST.symmetric_source
+# From (Partial("sum"),) to (Replicate(),).
+reshard_dtensor = DTensors(_HOST, ("sum",), (None,), ((8,), (8,))).reshard
+
+if __name__ == "__main__":
+    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

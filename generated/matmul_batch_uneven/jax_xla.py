@@ -1,0 +1,122 @@
+"""Multiplies bfloat16[4, 8, 13] by [4, 13, 6] over 6 devices.
+
+C[b0, i, k] = sum over j of A[b0, i, j] * B[b0, j, k], on <["x"=2, "y"=3]>.
+lhs: [{"x"}, {}, {"y"}], shards of 2 x 8 x 5.
+    The last shards are short or empty along dimension 2, padded at the end to 2 x 8 x 5.
+rhs: [{"x"}, {"y"}, {}], shards of 2 x 5 x 6.
+    The last shards are short or empty along dimension 1, padded at the end to 2 x 5 x 6.
+out: [{"x"}, {}, {"y"}], shards of 2 x 8 x 2.
+
+Along "x", case 1: lhs splits batch 0, rhs splits batch 0.
+Along "y", case 3: lhs splits its contracting dimension j, rhs splits its contracting dimension j.
+
+Steps, with the bytes that each brings to the busiest device:
+    1. The product of 2 x 8 x 5 by 2 x 5 x 6 on each device, 960 flops
+    2. out, reduce_scatter over "y": [{"x"}, {}, {}], unreduced={"y"} -> [{"x"}, {}, {"y"}]; 128
+        bytes
+
+On the wire 128 bytes into the busiest device.
+A device sums its products in float32. Partial sums of devices are bfloat16; they are added in an
+    order that XLA chooses.
+
+    device  lhs                         rhs                         out
+    0       [0, 2) x [0, 8) x [0, 5)    [0, 2) x [0, 5) x [0, 6)    [0, 2) x [0, 8) x [0, 2)
+    1       [0, 2) x [0, 8) x [5, 10)   [0, 2) x [5, 10) x [0, 6)   [0, 2) x [0, 8) x [2, 4)
+    2       [0, 2) x [0, 8) x [10, 13)  [0, 2) x [10, 13) x [0, 6)  [0, 2) x [0, 8) x [4, 6)
+    3       [2, 4) x [0, 8) x [0, 5)    [2, 4) x [0, 5) x [0, 6)    [2, 4) x [0, 8) x [0, 2)
+    4       [2, 4) x [0, 8) x [5, 10)   [2, 4) x [5, 10) x [0, 6)   [2, 4) x [0, 8) x [2, 4)
+    5       [2, 4) x [0, 8) x [10, 13)  [2, 4) x [10, 13) x [0, 6)  [2, 4) x [0, 8) x [4, 6)
+
+Made by
+    shardwright emit generated/manifest.json --name matmul_batch_uneven -o generated
+"""
+
+import os
+
+if not __package__:
+    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=6")
+
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from .._support import require
+from .._support.jax_matmul import ArrayMatmul, without_padding
+from .._support.jax_meshes import Sharded
+
+require("jax_xla", "f0c554e3d19f1082", __name__)
+
+__all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
+
+LHS_SHAPE = (4, 8, 13)
+RHS_SHAPE = (4, 13, 6)
+OUT_SHAPE = (4, 8, 6)
+DTYPE = OUT_DTYPE = "bfloat16"
+MESH = '<["x"=2, "y"=3]>'
+LHS = '[{"x"}, {}, {"y"}]'
+RHS = '[{"x"}, {"y"}, {}]'
+OUT = '[{"x"}, {}, {"y"}]'
+IDS = range(6)  # by mesh position
+# Every shard padded at its end to the largest: the shapes of the global arrays.
+PADDED_LHS_SHAPE = (4, 8, 15)
+PADDED_RHS_SHAPE = (4, 15, 6)
+PADDED_OUT_SHAPE = OUT_SHAPE
+MESH_AXES = (("x", 2), ("y", 3))
+WIRE_BYTES = 128  # that arrive at the busiest device
+AXES = ("x", "y")  # over which devices are ranked
+
+
+def lhs_box(position):
+    """Tensor range (low, high), per dimension, of the lhs shard at a position."""
+    lo0 = position // 3 * 2
+    lo2 = position % 3 * 5
+    return lo0, lo0 + 2, 0, 8, lo2, min(lo2 + 5, 13)
+
+
+def rhs_box(position):
+    """Tensor range (low, high), per dimension, of the rhs shard at a position."""
+    lo0 = position // 3 * 2
+    lo1 = position % 3 * 5
+    return lo0, lo0 + 2, lo1, min(lo1 + 5, 13), 0, 6
+
+
+def out_box(position):
+    """Tensor range (low, high), per dimension, of the out shard at a position."""
+    lo0 = position // 3 * 2
+    lo2 = position % 3 * 2
+    return lo0, lo0 + 2, 0, 8, lo2, lo2 + 2
+
+
+_LHS = Sharded(IDS, lhs_box, PADDED_LHS_SHAPE, MESH_AXES, P("x", None, "y"))
+_RHS = Sharded(IDS, rhs_box, PADDED_RHS_SHAPE, MESH_AXES, P("x", "y", None))
+_OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("x", None, "y"))
+
+
+def _multiply(a, b):
+    """Return the shard of the product on a device from those of the operands, inside shard_map."""
+    # 1. The product of 2 x 8 x 5 by 2 x 5 x 6 on each device, 960 flops
+    a, b = without_padding(a, b, 13 - lax.axis_index("y") * 5)
+    c = jnp.matmul(a, b, preferred_element_type=jnp.float32)
+    c = c.astype(OUT_DTYPE)
+    # 2. out, reduce_scatter over "y": [{"x"}, {}, {}], unreduced={"y"} -> [{"x"}, {}, {"y"}]
+    c = lax.psum_scatter(c, "y", scatter_dimension=2, tiled=True)
+    return c
+
+
+_HOST = ArrayMatmul(
+    __name__,
+    (LHS_SHAPE, RHS_SHAPE, OUT_SHAPE),
+    (DTYPE, OUT_DTYPE),
+    (_LHS, _RHS, _OUT),
+    _multiply,
+    AXES,
+    backward=("jax_xla_lhs_backward", "jax_xla_rhs_backward"),
+)
+matmul, pad_lhs, pad_rhs, unpad = _HOST.matmul, _HOST.pad_lhs, _HOST.pad_rhs, _HOST.unpad
+lhs_sharding, rhs_sharding, out_sharding = _LHS.on, _RHS.on, _OUT.on
+
+if __name__ == "__main__":
+    print(f"ok: {_HOST.self_check()}")

@@ -1,0 +1,120 @@
+"""Multiplies float32[8, 8] by [8, 4] over 4 devices.
+
+C[i, k] = sum over j of A[i, j] * B[j, k], on <["i"=4]>.
+lhs: [{}, {"i"}], shards of 8 x 2.
+rhs: [{"i"}, {}], shards of 2 x 4.
+out: [{"i"}, {}], shards of 2 x 4.
+
+Along "i", case 3: lhs splits its contracting dimension j, rhs splits its contracting dimension j.
+
+Steps, with the bytes that each brings to the busiest device:
+    1. The product of 8 x 2 by 2 x 4 on each device, 128 flops, while parts go one way round rings:
+        out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"}, {}]; 96 bytes
+
+On the wire 96 bytes into the busiest device.
+A device sums its products in float32. Partial sums of devices are float32; a part is rounded to
+    that at each of its hops round a ring.
+
+    device  lhs              rhs              out
+    0       [0, 8) x [0, 2)  [0, 2) x [0, 4)  [0, 2) x [0, 4)
+    1       [0, 8) x [2, 4)  [2, 4) x [0, 4)  [2, 4) x [0, 4)
+    2       [0, 8) x [4, 6)  [4, 6) x [0, 4)  [4, 6) x [0, 4)
+    3       [0, 8) x [6, 8)  [6, 8) x [0, 4)  [6, 8) x [0, 4)
+
+Made by
+    shardwright emit generated/manifest.json --name matmul_scatter_ring -o generated
+"""
+
+import os
+
+if not __package__:
+    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from .._support import require
+from .._support.jax_matmul import ArrayMatmul
+from .._support.jax_meshes import Sharded
+
+require("jax_xla", "f0c554e3d19f1082", __name__)
+
+__all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
+
+LHS_SHAPE = (8, 8)
+RHS_SHAPE = (8, 4)
+OUT_SHAPE = (8, 4)
+DTYPE = OUT_DTYPE = "float32"
+MESH = '<["i"=4]>'
+LHS = '[{}, {"i"}]'
+RHS = '[{"i"}, {}]'
+OUT = '[{"i"}, {}]'
+IDS = range(4)  # by mesh position
+# Every shard padded at its end to the largest: the shapes of the global arrays.
+PADDED_LHS_SHAPE = LHS_SHAPE
+PADDED_RHS_SHAPE = RHS_SHAPE
+PADDED_OUT_SHAPE = OUT_SHAPE
+MESH_AXES = (("i", 4),)
+WIRE_BYTES = 96  # that arrive at the busiest device
+AXES = "i"  # over which devices are ranked
+
+
+def lhs_box(position):
+    """Tensor range (low, high), per dimension, of the lhs shard at a position."""
+    lo1 = position * 2
+    return 0, 8, lo1, lo1 + 2
+
+
+def rhs_box(position):
+    """Tensor range (low, high), per dimension, of the rhs shard at a position."""
+    lo0 = position * 2
+    return lo0, lo0 + 2, 0, 4
+
+
+def out_box(position):
+    """Tensor range (low, high), per dimension, of the out shard at a position."""
+    lo0 = position * 2
+    return lo0, lo0 + 2, 0, 4
+
+
+_LHS = Sharded(IDS, lhs_box, PADDED_LHS_SHAPE, MESH_AXES, P(None, "i"))
+_RHS = Sharded(IDS, rhs_box, PADDED_RHS_SHAPE, MESH_AXES, P("i", None))
+_OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
+
+
+def _multiply(a, b):
+    """Return the shard of the product on a device from those of the operands, inside shard_map."""
+    # 1. The product of 8 x 2 by 2 x 4 on each device, 128 flops, while parts go one way round
+    #    rings: out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"}, {}]
+    me = lax.axis_index("i")
+    down = [(i, (i - 1) % 4) for i in range(4)]
+
+    def term(device):
+        """Return the term of this device of the part that a device is to have."""
+        start = device % 4 * 2
+        a_part = lax.dynamic_slice_in_dim(a, start, 2, axis=0)
+        return jnp.matmul(a_part, b, preferred_element_type=jnp.float32)
+
+    c = term(me + 1)
+    for turn in range(1, 4):
+        c = lax.ppermute(c, "i", down) + term(me + 1 + turn)
+    return c
+
+
+_HOST = ArrayMatmul(
+    __name__,
+    (LHS_SHAPE, RHS_SHAPE, OUT_SHAPE),
+    (DTYPE, OUT_DTYPE),
+    (_LHS, _RHS, _OUT),
+    _multiply,
+    AXES,
+)
+matmul, pad_lhs, pad_rhs, unpad = _HOST.matmul, _HOST.pad_lhs, _HOST.pad_rhs, _HOST.unpad
+lhs_sharding, rhs_sharding, out_sharding = _LHS.on, _RHS.on, _OUT.on
+
+if __name__ == "__main__":
+    print(f"ok: {_HOST.self_check()}")

@@ -1,0 +1,250 @@
+"""Collectives by name: from a sharding and axes to the reshard that each of them is.
+
+    all_gather       A[I_X, J]          -> A[I, J]      axes leave a dimension that they split last
+    reduce_scatter   A[I, J] {U_X}      -> A[I_X, J]    terms along axes are reduced, and split
+    all_reduce       A[I, J] {U_X}      -> A[I, J]      terms along axes are reduced
+    all_to_all       A[I_X, J]          -> A[I, J_X]    axes go from one dimension to another
+    slice            A[I, J]            -> A[I_X, J]    axes split a dimension further
+    permute          A[I_X, J] on X     -> A[I_X, J]    shards go along an axis
+
+A tiled collective of `jax.lax` on shards is the reshard. One that is not tiled has a dimension of
+its own for the devices along the axes, as long as they are many: the reshard has that too, and of
+its shards, in which it has one element, it is inserted or dropped by the caller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shardwright.ir import axes as algebra
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import DimSharding, Sharding
+
+Shape = Iterable[int]
+Axes = str | AxisRef | Sequence[str | AxisRef]
+Refs = tuple[AxisRef, ...]
+Pairs = Iterable[tuple[int, int]]
+
+
+def all_gather(
+    shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0, tiled: bool = True
+) -> Reshard:
+    """Return the reshard after which devices along `axes` have what all of them had.
+
+    `dim`: where shards that are not tiled are stacked; a tensor of such is one that `axes` alone
+    split along a dimension, cut there into shards. Raises InputError for axes that do not split a
+    dimension last, and for shards to stack of which some are short.
+    """
+    shape, refs = tuple(shape), _refs(source, axes)
+    here = _split_by(source, refs)
+    if tiled:
+        return _to(shape, dtype, source, {here: _without(source, here, refs)})
+    extent, count = shape[here], _count(source, refs)
+    if _without(source, here, refs) or extent % count:
+        raise InputError(
+            "shards are stacked that are equal, of a dimension that no other axes split",
+            argument="source",
+            got=f"{source}, {extent} elements over {count} devices",
+            expected="tiled, or a dimension of equal shards",
+        )
+    cut = (*shape[:here], extent // count, *shape[here + 1 :])
+    dims = [replace(d, axes=()) if k == here else d for k, d in enumerate(source.dims)]
+    dims.insert(_dim(dim, len(dims) + 1), DimSharding(refs))
+    stacked = replace(source, dims=tuple(dims))
+    return all_gather((*cut[:dim], count, *cut[dim:]), dtype, stacked, refs)
+
+
+def reduce_scatter(
+    shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0, tiled: bool = True
+) -> Reshard:
+    """Return the reshard after which terms along `axes` are reduced, and these split dimension
+    `dim` further; one that is not tiled has as many elements there as there are terms.
+
+    Raises InputError for axes that are not unreduced, or another number of elements.
+    """
+    shape, refs = tuple(shape), _refs(source, axes)
+    here = _dim(dim, len(shape))
+    _one_each(shape[here], _count(source, refs), tiled)
+    left = _less(source, refs)
+    return _to(shape, dtype, source, {here: (*source.dims[here].axes, *refs)}, left)
+
+
+def all_reduce(shape: Shape, dtype: str, source: Sharding, axes: Axes) -> Reshard:
+    """Return the reshard after which terms along `axes` are reduced, on every device along them.
+
+    Raises InputError for axes that are not unreduced.
+    """
+    return _to(tuple(shape), dtype, source, {}, _less(source, _refs(source, axes)))
+
+
+def all_to_all(
+    shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int, tiled: bool = True
+) -> Reshard:
+    """Return the reshard after which `axes` split dimension `dim` last, and no longer another; one
+    that is not tiled has as many elements there as there are devices along them.
+
+    Raises InputError for axes that do not split another dimension last.
+    """
+    shape, refs = tuple(shape), _refs(source, axes)
+    here, there = _split_by(source, refs), _dim(dim, len(shape))
+    if here == there:
+        raise InputError(
+            "an all-to-all is from one dimension to another",
+            argument="dim",
+            got=f"{dim}, which they split already",
+            expected="another dimension",
+        )
+    _one_each(shape[there], _count(source, refs), tiled)
+    dims = {here: _without(source, here, refs), there: (*source.dims[there].axes, *refs)}
+    return _to(shape, dtype, source, dims)
+
+
+def slice(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0) -> Reshard:
+    """Return the reshard after which `axes`, along which devices are replicas, split dimension
+    `dim` further."""
+    shape, refs = tuple(shape), _refs(source, axes)
+    here = _dim(dim, len(shape))
+    return _to(shape, dtype, source, {here: (*source.dims[here].axes, *refs)})
+
+
+def permute(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, pairs: Pairs) -> Reshard:
+    """Return the reshard after which what the device of coordinate i along one axis had is on that
+    of coordinate j, for each of the pairs (i, j).
+
+    Raises InputError unless every coordinate stands once on either side.
+    """
+    mesh, (ref, *more) = source.mesh, _refs(source, axes)
+    size, moves = mesh.full_size(ref), sorted((int(i), int(j)) for i, j in pairs)
+    everywhere = list(range(size))
+    ends = [i for i, _ in moves], sorted(j for _, j in moves)
+    if more or ends != (everywhere, everywhere):
+        raise InputError(
+            "a permutation is along one axis, from every coordinate and to every one",
+            argument="axes" if more else "pairs",
+            got=", ".join(map(str, (ref, *more))) if more else str(moves),
+            expected="one axis" if more else f"each of 0 to {size - 1} once on either side",
+        )
+    digit = mesh.digit(ref)
+    positions = np.arange(mesh.size, dtype=np.int64)
+    own = positions // digit.stride % digit.size
+    goes = positions + (np.array([j for _, j in moves])[own] - own) * digit.stride
+    ids = tuple(int(mesh.device_ids[position]) for position in goes)
+    moved = replace(source, mesh=Mesh(dict(mesh.axes), ids))
+    return Reshard(tuple(shape), dtype, source, moved)
+
+
+def _to(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: Sharding,
+    dims: dict[int, Refs],
+    unreduced: Refs | None = None,
+) -> Reshard:
+    """Return the reshard to other axes of some dimensions, and to these unreduced axes."""
+    after = tuple(
+        replace(dim, axes=dims[k], priority=dim.priority if dims[k] or dim.open else None)
+        if k in dims
+        else dim
+        for k, dim in enumerate(source.dims)
+    )
+    left = source.unreduced if unreduced is None else unreduced
+    kept = source.operator if left else "sum"
+    try:
+        target = Sharding(source.mesh, after, (), left, kept)
+    except InputError as error:
+        raise error.named("axes") from None
+    return Reshard(shape, dtype, source, target)
+
+
+def _refs(source: Sharding, axes: Axes) -> Refs:
+    """Return axes as references of the mesh of a sharding."""
+    given = (axes,) if isinstance(axes, str | AxisRef) else tuple(axes)
+    if not given:
+        raise InputError("a collective is along axes", argument="axes", got="none", expected="one")
+    refs = (AxisRef(axis) if isinstance(axis, str) else axis for axis in given)
+    try:
+        return tuple(map(source.mesh.canonical, refs))
+    except InputError as error:
+        raise error.named("axes") from None
+
+
+def _dim(dim: int, rank: int) -> int:
+    if dim in range(rank):
+        return dim
+    raise InputError(
+        "no such dimension",
+        argument="dim",
+        got=str(dim),
+        expected=one_of(tuple(map(str, range(rank)))) if rank else "a tensor with dimensions",
+    )
+
+
+def _count(source: Sharding, refs: Refs) -> int:
+    return math.prod(map(source.mesh.full_size, refs))
+
+
+def _one_each(extent: int, count: int, tiled: bool) -> None:
+    if tiled or extent == count:
+        return
+    raise InputError(
+        "what is not tiled has an element for each device along the axes",
+        argument="shape",
+        got=f"{extent} elements for {count} devices",
+        expected=f"{count}, or tiled",
+    )
+
+
+def _split_by(source: Sharding, refs: Refs) -> int:
+    """Return the dimension that axes split last, all of them in their order."""
+    for here in range(source.rank):
+        if _left(source, here, refs) is not None:
+            return here
+    raise InputError(
+        "the minor-most axes of a dimension leave it",
+        argument="axes",
+        got=f"{', '.join(map(str, refs))} of {source}",
+        expected="axes that a dimension ends with, in its order",
+    )
+
+
+def _without(source: Sharding, here: int, refs: Refs) -> Refs:
+    left = _left(source, here, refs)
+    assert left is not None  # `_split_by` found the dimension
+    return left
+
+
+def _left(source: Sharding, here: int, refs: Refs) -> Refs | None:
+    """Return what is left of the axes of a dimension without these at its end; None where they are
+    not there."""
+    left = list(source.dims[here].axes)
+    for ref in reversed(refs):
+        if not left or left[-1].name != ref.name:
+            return None
+        size = source.mesh.axis_size(ref.name)
+        low, high = algebra.borders(left.pop(), size)
+        start, end = algebra.borders(ref, size)
+        if end != high or start < low or start % low:
+            return None
+        if start > low:
+            left.append(algebra.between(ref.name, low, start, size))
+    return tuple(left)
+
+
+def _less(source: Sharding, refs: Refs) -> Refs:
+    """Return unreduced axes without these. Raises InputError for one that is not unreduced."""
+    for ref in refs:
+        if ref not in source.unreduced:
+            raise InputError(
+                "terms along unreduced axes are reduced",
+                argument="axes",
+                got=f"{ref} of {source}",
+                expected="axes of its unreduced={…}",
+            )
+    return tuple(ref for ref in source.unreduced if ref not in refs)

@@ -1,0 +1,248 @@
+"""A matmul of two sharded operands: `C[…, i, k] = A[…, i, j] B[…, j, k]`.
+
+A *factor* is an index that runs through dimensions of operands and result alike. Those of a matmul
+are numbered: first one for each batch dimension, then i, j and k. Every dimension of an operand or
+of the result is one of them:
+
+    lhs  […, i, j]        rhs  […, j, k]        out  […, i, k]
+
+All three are on one mesh. An operand that is unreduced along axes is a sum still to be made, and so
+is a result. Products are summed in float32, float64 or integers of 32 or 64 bits (`sum_dtype`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from shardwright.ir.dtypes import dtype_of, is_floating, itemsize
+from shardwright.ir.errors import InputError, one_of, wrong_type
+from shardwright.ir.given import mesh_of, shape_of, sharding_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import Sharding
+
+Side = Literal["lhs", "rhs", "out"]
+SIDES: tuple[Side, ...] = ("lhs", "rhs", "out")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor's shape and how it is sharded."""
+
+    shape: tuple[int, ...]
+    sharding: Sharding
+
+
+@dataclass(frozen=True, init=False)
+class Matmul:
+    """Element type, operands, and the sharding of the result.
+
+    `out_dtype`: that of the result; terms of a sum that devices exchange are of it too, so that a
+    sum of bfloat16 products whose `out_dtype` is float32 is rounded nowhere.
+    """
+
+    dtype: str
+    lhs: Operand
+    rhs: Operand
+    out: Sharding
+    out_dtype: str
+
+    def __init__(
+        self,
+        dtype: object,
+        lhs: object,
+        rhs: object,
+        out: object,
+        out_dtype: object = None,
+        *,
+        mesh: object = None,
+    ) -> None:
+        """Take what people have (`ir/given.py`, `ir/dtypes.py`), and keep its canonical form.
+
+        Operands may be given as pairs (shape, sharding). `mesh` is for shardings without a mesh of
+        their own; those of rhs and out are by default on that of lhs. `out_dtype` is by default
+        `dtype`. Raises InputError for operands that cannot be multiplied, an element type that has
+        no sums, and tensors on several meshes.
+        """
+        self._set(dtype=dtype_of(dtype))
+        own = None if mesh is None else mesh_of(mesh, "mesh")
+        first = _operand(lhs, own, "lhs")
+        second = _operand(rhs, own or first.sharding.mesh, "rhs")
+        _check_shapes(first.shape, second.shape)
+        self._set(lhs=first, rhs=second)
+        self._set(out=_sharding(out, own or self.mesh, self.out_shape, "out"))
+        _check_dtype(self.dtype)
+        self._set(out_dtype=self.dtype if out_dtype is None else _out_dtype(out_dtype))
+        _check_out_dtype(self)
+        for name, sharding in (("rhs", self.rhs.sharding), ("out", self.out)):
+            _check_mesh(name, sharding.mesh, self.mesh)
+        for side in SIDES:  # the size of each, as of what is moved
+            whole = self.sharding(side)
+            Reshard(self.shape(side), self.dtype_of(side), whole, whole)
+
+    def _set(self, **fields: object) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh of all three."""
+        return self.lhs.sharding.mesh
+
+    @property
+    def batch(self) -> int:
+        """How many batch dimensions there are."""
+        return len(self.lhs.shape) - 2
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The extent of each factor."""
+        return (*self.lhs.shape, self.rhs.shape[-1])
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        return (*self.lhs.shape[:-1], self.rhs.shape[-1])
+
+    @property
+    def sum_dtype(self) -> str:
+        """What products are summed in."""
+        if is_floating(self.dtype):
+            return "float64" if self.dtype == "float64" else "float32"
+        wide = "64" if itemsize(self.dtype) == 8 else "32"
+        return ("uint" if self.dtype.startswith("uint") else "int") + wide
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions, of all devices if none of them repeats another's."""
+        return 2 * math.prod(self.extents)
+
+    def factors(self, side: Side) -> tuple[int, ...]:
+        """Return the factor that each dimension of a side is."""
+        batch = tuple(range(self.batch))
+        i, j, k = (self.batch + each for each in range(3))
+        last = {"lhs": (i, j), "rhs": (j, k), "out": (i, k)}
+        return (*batch, *last[side])
+
+    def factor_name(self, factor: int) -> str:
+        """Return a factor's name: `i`, `j`, `k`, or `batch 0`."""
+        return "ijk"[factor - self.batch] if factor >= self.batch else f"batch {factor}"
+
+    def shape(self, side: Side) -> tuple[int, ...]:
+        """Return the shape of a side."""
+        return tuple(self.extents[factor] for factor in self.factors(side))
+
+    def sharding(self, side: Side) -> Sharding:
+        """Return the sharding of a side."""
+        return {"lhs": self.lhs.sharding, "rhs": self.rhs.sharding, "out": self.out}[side]
+
+    def dtype_of(self, side: Side) -> str:
+        """Return the element type of a side."""
+        return self.out_dtype if side == "out" else self.dtype
+
+
+def _operand(given: object, mesh: Mesh | None, name: str) -> Operand:
+    """Return an operand, of one or of a pair; its sharding is of its rank."""
+    pair = (given.shape, given.sharding) if isinstance(given, Operand) else given
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise wrong_type(given, tuple, """((8, 16), mesh.sharding('[{"x"}, {}]'))""", name)
+    try:
+        shape = shape_of(pair[0])
+    except InputError as error:
+        raise error.named(name) from None
+    if len(shape) < 2:
+        raise InputError(
+            "an operand of a matmul has two dimensions or more, batch dimensions first",
+            argument=name,
+            got=f"{len(shape)} dimension{'s' * (len(shape) != 1)}",
+            expected="(…, i, j) for lhs, (…, j, k) for rhs; a vector is a matrix of one row",
+        )
+    return Operand(shape, _sharding(pair[1], mesh, shape, name))
+
+
+def _sharding(given: object, mesh: Mesh | None, shape: tuple[int, ...], argument: str) -> Sharding:
+    found = sharding_of(given, mesh, shape, argument, only=False)
+    if found.split == "nested":
+        raise InputError(
+            "operands and results of a matmul are split flat",
+            argument=argument,
+            got="placements that cut an uneven dimension chunk by chunk",
+            expected="a reshard to a flat split first",
+        )
+    try:
+        return found.sharding.for_rank(len(shape))
+    except InputError as error:
+        raise error.named(argument) from None
+
+
+def _out_dtype(given: object) -> str:
+    try:
+        return dtype_of(given)
+    except InputError as error:
+        raise error.named("out_dtype") from None
+
+
+def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
+    """Raise InputError for operands that cannot be multiplied."""
+    if len(lhs) != len(rhs):
+        raise InputError(
+            "both operands have the same batch dimensions",
+            argument="rhs",
+            got=f"{_text(rhs)}, {len(rhs) - 2} of them, for an lhs of {_text(lhs)}",
+            expected=f"{len(lhs) - 2} batch dimensions, {_text(lhs[:-2])}"
+            if len(lhs) > 2
+            else "two dimensions",
+        )
+    if lhs[-1] != rhs[-2]:
+        raise InputError(
+            "the contracting dimensions, the last of lhs and the last but one of rhs, are as long",
+            argument="rhs",
+            got=f"{_text(rhs)}, of which {rhs[-2]} meets {lhs[-1]} of {_text(lhs)}",
+            expected=_text((*rhs[:-2], lhs[-1], rhs[-1])),
+        )
+    if lhs[:-2] != rhs[:-2]:
+        raise InputError(
+            "both operands have the same batch dimensions",
+            argument="rhs",
+            got=f"{_text(rhs[:-2])} for {_text(lhs[:-2])} of lhs",
+            expected=_text((*lhs[:-2], *rhs[-2:])),
+        )
+
+
+def _check_mesh(argument: str, mesh: Mesh, other: Mesh) -> None:
+    if mesh == other:
+        return
+    raise InputError(
+        "operands and result of a matmul are on one mesh",
+        argument=argument,
+        got=str(mesh),
+        expected=f"{other}, that of lhs; a reshard moves a tensor between meshes",
+    )
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype != "bool":
+        return
+    raise InputError(
+        "products are added, and booleans have no sum",
+        argument="dtype",
+        got="bool",
+        expected="an integer or a floating dtype, as int8",
+    )
+
+
+def _check_out_dtype(matmul: Matmul) -> None:
+    known = tuple(dict.fromkeys((matmul.dtype, matmul.sum_dtype)))
+    if matmul.out_dtype in known:
+        return
+    raise InputError(
+        "a result is of the operands' dtype, or of that in which products are summed",
+        argument="out_dtype",
+        got=matmul.out_dtype,
+        expected=one_of(known),
+    )
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "none"

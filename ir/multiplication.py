@@ -1,0 +1,72 @@
+"""Where devices multiply: the axes that split each factor of a matmul, for the time of the product.
+
+For that time an operand is split along a dimension as its factor is. The result is split along i
+and k as these are; along the axes of j devices have partial sums of it. An operand may stay
+unreduced along axes where the other one has replicas: of A = A_0 + A_1 the terms A_0 B and A_1 B
+are terms of the result (the product is linear in either operand).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.matmul import SIDES, Matmul, Side
+from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import DimSharding, Sharding
+
+Refs = tuple[AxisRef, ...]
+
+
+@dataclass(frozen=True)
+class Multiplication:
+    """The axes of each factor, major to minor, and the axes along which lhs and rhs stay unreduced.
+
+    No axis is at two places. Raises InputError, when its shardings are asked for, where sub-axes of
+    one axis cannot coexist.
+    """
+
+    matmul: Matmul
+    axes: tuple[Refs, ...]
+    terms: tuple[Refs, Refs] = ((), ())
+
+    @cached_property
+    def shardings(self) -> dict[Side, Sharding]:
+        """How each side is sharded while devices multiply, the result as a sum to be made."""
+        j = self.matmul.batch + 1
+        unreduced = {
+            "lhs": self.terms[0],
+            "rhs": self.terms[1],
+            "out": (*self.axes[j], *self.terms[0], *self.terms[1]),
+        }
+        return {side: self._sharding(side, unreduced[side]) for side in SIDES}
+
+    def _sharding(self, side: Side, unreduced: Refs) -> Sharding:
+        dims = (DimSharding(self.axes[factor]) for factor in self.matmul.factors(side))
+        return Sharding(self.matmul.mesh, tuple(dims), (), unreduced)
+
+    def movement(self, side: Side) -> Reshard:
+        """Return the reshard of an operand before the product, or of the result after it."""
+        ends = self.matmul.sharding(side), self.shardings[side]
+        before, after = ends if side != "out" else ends[::-1]
+        return Reshard(self.matmul.shape(side), self.matmul.dtype_of(side), before, after)
+
+    @cached_property
+    def local_extents(self) -> tuple[int, ...]:
+        """The extent of each factor on the device that has most of it."""
+        size = self.matmul.mesh.full_size
+        parts = (math.prod(map(size, refs)) for refs in self.axes)
+        return tuple(
+            -(-extent // count) for extent, count in zip(self.matmul.extents, parts, strict=True)
+        )
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of the busiest device."""
+        return 2 * math.prod(self.local_extents)
+
+    def local_shape(self, side: Side) -> tuple[int, ...]:
+        """Return the shape of the largest shard of a side while devices multiply."""
+        return tuple(self.local_extents[factor] for factor in self.matmul.factors(side))

@@ -1,0 +1,94 @@
+"""Groups: the bundles of their tensors, and which tensor is which in what they are called with."""
+
+import importlib
+import re
+from collections import Counter
+
+from .boxes import Exchange, common, volume
+
+
+def hosts_of(package, backend, plans):
+    """Return the hosts of bundles beside a group's own; `plans`: that of each, by folder.
+
+    Raises ImportError for a bundle that is missing or has another plan.
+    """
+    root, found = package.rpartition(".")[0], []
+    for name, plan in plans.items():
+        try:
+            module = importlib.import_module(f"{root}.{name}.{backend}")
+        except ModuleNotFoundError as error:
+            said = f"{error.name} is missing: a group needs the bundles of its tensors beside it"
+            raise ImportError(said) from error
+        if plan != module.PLAN:
+            said = f"{module.__name__} has plan {module.PLAN}, expected {plan}: emit it again"
+            raise ImportError(said)
+        found.append(module._HOST)
+    return found
+
+
+def order_of(paths, names, what="tensors"):
+    """Return where the tensor of each name is among leaves at these paths, each a tuple of keys: in
+    one list by order, else by the keys with dots between them, for which names have underscores.
+
+    Raises ValueError, which names tensors, for leaves that are not those of the names.
+    """
+    if paths and all(len(path) == 1 and isinstance(path[0], int) for path in paths):
+        if len(paths) != len(names):
+            raise ValueError(f"{what}: got {len(paths)}, expected {len(names)}")
+        return range(len(names))
+    given = [".".join(map(str, path)) for path in paths]
+    place = {re.sub(r"\W", "_", name): number for number, name in enumerate(given)}
+    faults = [f"{name} is missing" for name in names if name not in place]
+    faults += [f"{n} is none of them" for n in given if re.sub(r"\W", "_", n) not in {*names}]
+    if not faults and len(place) < len(given):
+        faults = [f"got {len(given)}, expected {len(place)}"]
+    if faults:
+        more = f", and {len(faults) - 3} more" * (len(faults) > 3)
+        raise ValueError(f"{what}: {', '.join(faults[:3])}{more}")
+    return [place[name] for name in names]
+
+
+def moves_of(host):
+    """Return everything that moves of a tensor: as its bundle has it, or, where that is said by
+    collectives alone, whole tiles of which the holders take turns."""
+    if host.exchange is not None:
+        return host.exchange
+    source, target = host.source.side, host.target.side
+    holders: dict[tuple, list[int]] = {}
+    for position in range(len(source.ids)):
+        holders.setdefault(tuple(source.box(position)), []).append(position)
+    place = {device_id: position for position, device_id in enumerate(source.ids)}
+    turns: Counter[tuple] = Counter()
+    senders: list[list[int]] = []
+    for receiver, device_id in enumerate(target.ids):
+        senders.append([])
+        for box, held in holders.items():
+            if not volume(common(box, target.box(receiver))):
+                continue
+            if place.get(device_id) in held:
+                senders[-1].append(place[device_id])
+                continue
+            senders[-1].append(held[turns[box] % len(held)])
+            turns[box] += 1
+    return Exchange(source, target, senders.__getitem__, None, by_plan=False)
+
+
+def flat(tree, is_leaf, path=()):
+    """Yield the leaves of nested dicts, lists and tuples, each after its path of keys."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from flat(value, is_leaf, (*path, key))
+    elif isinstance(tree, list | tuple) and not is_leaf(tree):
+        for key, value in enumerate(tree):
+            yield from flat(value, is_leaf, (*path, key))
+    else:
+        yield path, tree
+
+
+def rebuilt(tree, is_leaf, leaves):
+    """Return a container of the form of another, its leaves taken from an iterator."""
+    if isinstance(tree, dict):
+        return {key: rebuilt(value, is_leaf, leaves) for key, value in tree.items()}
+    if isinstance(tree, list | tuple) and not is_leaf(tree):
+        return [rebuilt(value, is_leaf, leaves) for value in tree]
+    return next(leaves)

@@ -1,0 +1,374 @@
+"""Reshards of many arrays at once, in one jit: one exchange for all whose elements are as wide.
+
+Arrays whose reshards are alike, a kind, are stacked, so that a program grows with the kinds. What
+a device has for another is packed into one line of elements; in a round go lines of equal parts,
+of which every device sends one at most, and takes one.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from .groups import moves_of, order_of
+from .jax_meshes import apart, bits_of, expect, mapped
+from .jax_operation import refuse_derivative
+from .jax_program import FEW, digits, filled, judge, meshes_here, proved, watched
+from .xla_program import Round, boxes_of
+
+
+class Line(NamedTuple):
+    """What goes in a round: of each part the number of its kind, and its boxes."""
+
+    parts: list[tuple[int, Round]]
+
+    @property
+    def pairs(self):
+        """Who sends to whom, as ranks; none where all keep what they have."""
+        _, first = self.parts[0]
+        return first.pairs if first.sends else []
+
+    def packed(self, shards, me):
+        """Return the line of a device, of its source shards by kind."""
+        windows = [each.window_of(shards[kind], each.reads, me) for kind, each in self.parts]
+        return jnp.concatenate([window.reshape(-1) for window in windows])
+
+    def unpacked(self, line, results, me):
+        """Put what is in a line into target shards by kind."""
+        begin = 0
+        for kind, part in self.parts:
+            shape = (len(results[kind]), *part.window)
+            end = begin + math.prod(shape)
+            results[kind] = part.put(results[kind], line[begin:end].reshape(shape), me)
+            begin = end
+
+
+def lines_of(moves, ranks):
+    """Return the lines in which everything moves; `moves`: of some kinds, by their numbers."""
+    by_pair: dict[tuple[int, int], list] = {}
+    for kind, each in moves.items():
+        for box in boxes_of(each):
+            by_pair.setdefault((box.sender, box.receiver), []).append((kind, box))
+    rounds: list[tuple] = []
+    for ends in sorted(by_pair, key=lambda ends: ((ends[1] - ends[0]) % ranks, ends)):
+        sender, receiver = ends
+        shapes = sender == receiver, [(kind, box.shape) for kind, box in by_pair[ends]]
+        for alike, sent, taken in rounds:
+            if alike == shapes and sender not in sent and receiver not in taken:
+                break
+        else:
+            alike, sent, taken = shapes, {}, set()
+            rounds.append((alike, sent, taken))
+        sent[sender] = by_pair[ends]
+        taken.add(receiver)
+    return [
+        Line([(parts[0][0], Round.of([box for _, box in parts], ranks)) for parts in columns])
+        for columns in (list(zip(*sent.values(), strict=True)) for _, sent, _ in rounds)
+    ]
+
+
+class Group:
+    """Arrays on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the number of its
+    kind of each name; `collective_id`: the first one of its kernels, None where it has none."""
+
+    interpreted: object = False  # as what kernels are interpreted to check them
+
+    def __init__(self, names, kinds, kind_of, collective_id=None):
+        self.collective_id = collective_id
+        self.names, self.kinds, self.kind_of = names, kinds, kind_of
+        self.hosts = [kinds[kind] for kind in kind_of]
+        self._numbers = [
+            [n for n, k in enumerate(kind_of) if k == kind] for kind in range(len(kinds))
+        ]
+        self.ranks = kinds[0].ranks
+        self.one_order = tuple(kinds[0].source.ids) == tuple(kinds[0].target.ids)
+        self._floats = [
+            n for n, host in enumerate(self.hosts) if jnp.issubdtype(host.dtype, jnp.inexact)
+        ]
+
+    @functools.cached_property
+    def lines(self):
+        """Lines by bytes of an element."""
+        moves: dict[int, dict] = {}
+        for number, kind in enumerate(self.kinds):
+            moves.setdefault(kind.dtype.itemsize, {})[number] = moves_of(kind)
+        return {width: lines_of(each, len(self.ranks)) for width, each in moves.items()}
+
+    def wire_bytes(self):
+        """Return the bytes that arrive at each rank from others."""
+        found = [0] * len(self.ranks)
+        for width, lines in self.lines.items():
+            for line in lines:
+                parts = ((len(self._numbers[kind]), each.window) for kind, each in line.parts)
+                size = width * sum(count * math.prod(window) for count, window in parts)
+                for _, receiver in line.pairs:
+                    found[receiver] += size
+        return found
+
+    def reshard(self, arrays, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+        """Return the target arrays of source arrays, all padded, in a container of the same form.
+
+        `arrays`: a list in the order of NAMES, or a pytree whose keys, with dots between them, make
+        up the names, in which underscores stand for dots: `{"layer0": {"wq": x}}` for `layer0_wq`.
+        Each is as its own `pad` makes it, and sharded as `source_sharding(mesh)` says; results as
+        `target_sharding(target_mesh)`. Usable under `jax.jit` where both meshes list the same
+        devices in one order. Where the bundles are emitted with gradients it is differentiable
+        backward: cotangents go back as a group too. On its way a shard takes its memory three
+        times. `interpret` and `collective_id` are as for one array; a group's kernels take eight
+        ids, half of them for its derivative, the first of which is a multiple of eight.
+
+        Raises ValueError for a wrong array, which it names, and for a wrong mesh, TypeError for
+        what is none, and NotImplementedError where there is no derivative.
+        """
+        given, give_back = self._ordered(arrays, "arrays")
+        for name, host, x in zip(self.names, self.hosts, given, strict=True):
+            expect(x, host.source.padded, host.dtype, f"{name}: source array, as pad makes it")
+        called = interpret, self.collective_id if collective_id is None else collective_id
+        source, target = self.kinds[0].meshes(mesh, target_mesh)
+        return give_back(self.moved(given, source, target, called))
+
+    def _ordered(self, tree, what):
+        """Return the leaves of a pytree in the order of names, and what puts others in their
+        place."""
+        found, form = jax.tree_util.tree_flatten_with_path(tree)
+        places = order_of([tuple(map(_key, path)) for path, _ in found], self.names, what)
+
+        def give_back(leaves):
+            by_place = dict(zip(places, leaves, strict=True))
+            return form.unflatten([by_place[place] for place in range(len(found))])
+
+        return [found[place][1] for place in places], give_back
+
+    def moved(self, arrays, mesh, target_mesh, called):
+        """Return the target arrays of source arrays, both in the order of names, differentiable;
+        `called`: `interpret` and the first collective id."""
+
+        def forth(arrays):
+            for number in self._floats:
+                refuse_derivative(self.hosts[number].derivative)
+            return self._move(arrays, mesh, target_mesh, called), None
+
+        def back(_, cotangents):
+            found = [np.zeros(host.source.padded, jax.dtypes.float0) for host in self.hosts]
+            given = [cotangents[number] for number in self._floats]
+            pulled = self._reverse.moved(given, target_mesh, mesh, _next(called))
+            for number, cotangent in zip(self._floats, pulled, strict=True):
+                found[number] = cotangent
+            return (found,)
+
+        move = jax.custom_vjp(lambda arrays: self._move(arrays, mesh, target_mesh, called))
+        move.defvjp(forth, back)
+        return move(list(arrays))
+
+    @functools.cached_property
+    def _reverse(self):
+        """The group that moves cotangents."""
+        used = sorted({self.kind_of[number] for number in self._floats})
+        kind_of = [used.index(self.kind_of[number]) for number in self._floats]
+        names = [self.names[number] for number in self._floats]
+        return type(self)(names, [self.kinds[kind].reverse for kind in used], kind_of)
+
+    def _move(self, arrays, mesh, target_mesh, called):
+        if not self.one_order:
+            return self._eager(arrays, mesh, target_mesh, called)
+        if any(isinstance(x, jax.core.Tracer) for x in arrays):
+            pairs = zip(self.hosts, arrays, strict=True)
+            arrays = [host.constrained(x, host.source.mesh(mesh)) for host, x in pairs]
+            return self.within(arrays, mesh, called, target_mesh)
+        with apart(None):
+            return _compiled(self, "within", mesh, called, target_mesh)(self._placed(arrays, mesh))
+
+    def _placed(self, arrays, mesh):
+        return jax.device_put(arrays, [host.source.on(mesh) for host in self.hosts])
+
+    def _eager(self, arrays, mesh, target_mesh, called):
+        """Return the target arrays of concrete ones, on meshes of other orders."""
+        if any(isinstance(x, jax.core.Tracer) for x in arrays):
+            self.kinds[0].lowered(None)  # which raises
+        union = _in_a_row(self.kinds[0].devices_by_rank(mesh, target_mesh))
+        with apart(None):
+            stacks = _compiled(self, "stacked", mesh)(self._placed(arrays, mesh))
+            stacks = [_relabelled(stack, union) for stack in stacks]
+            stacks = _compiled(self, "exchange", union, called)(stacks)
+            stacks = [_relabelled(stack, _in_a_row(target_mesh.devices)) for stack in stacks]
+            return _compiled(self, "parted", target_mesh)(stacks)
+
+    def within(self, arrays, mesh, called, target_mesh):
+        """Return the target arrays, in a program."""
+        stacks = self.exchange(self.stacked(arrays, mesh), _in_a_row(mesh.devices), called)
+        return self.parted(stacks, target_mesh)
+
+    def stacked(self, arrays, mesh):
+        """Return source shards by kind, [devices, arrays, ...], their elements as integers."""
+        found = []
+        for kind, numbers in zip(self.kinds, self._numbers, strict=True):
+            source, local = kind.source.mesh(mesh), kind.source.local or (1,)
+
+            def stack(shards, local=local):
+                return jnp.stack([_bits(shard).reshape(local) for shard in shards])[None]
+
+            over = mapped(stack, source, (kind.source.batched(0),), P(source.axis_names))
+            found.append(over([arrays[number] for number in numbers]))
+        return found
+
+    def exchange(self, stacks, union, called):
+        """Return target shards by kind, [devices, arrays, ...], of source shards."""
+
+        def one(stacks):
+            me, shards = lax.axis_index("device"), [stack[0] for stack in stacks]
+            results = [
+                jnp.zeros((len(shard), *(kind.target.local or (1,))), shard.dtype)
+                for shard, kind in zip(shards, self.kinds, strict=True)
+            ]
+            for number, lines in enumerate(self.lines.values()):
+                packed = [line.packed(shards, me) for line in lines]
+                arrived = self.sent(lines, packed, number, called)
+                for line, each in zip(lines, arrived, strict=True):
+                    line.unpacked(each, results, me)
+            return [result[None] for result in results]
+
+        return mapped(one, union, (P("device"),), P("device"))(stacks)
+
+    def sent(self, lines, packed, number, called):
+        """Return the lines that arrive at a device, which sends the packed ones; `number`: of
+        their width."""
+        del number, called
+        return [
+            lax.ppermute(each, "device", line.pairs) if line.pairs else each
+            for line, each in zip(lines, packed, strict=True)
+        ]
+
+    def parted(self, stacks, target_mesh):
+        """Return the target arrays of target shards by kind."""
+        results = [None] * len(self.names)
+        for kind, numbers, stack in zip(self.kinds, self._numbers, stacks, strict=True):
+            target = kind.target.mesh(target_mesh)
+
+            def part(rows, kind=kind):
+                return [_of_bits(row, kind.dtype).reshape(kind.target.local) for row in rows[0]]
+
+            specs = [kind.target.batched(0)] * len(numbers)
+            arrays = mapped(part, target, (P(target.axis_names),), specs)(stack)
+            for number, y in zip(numbers, arrays, strict=True):
+                results[number] = y
+        return results
+
+    def compiled_for(self, devices):
+        """Return the types of what a program takes on devices by rank, and the program: `reshard`,
+        or, where one jit cannot have both meshes, what goes between its stacks."""
+        by_id = dict(zip(self.ranks, devices, strict=True))
+        first, called = self.kinds[0], (False, self.collective_id)
+        sides = first.source, first.target
+        mesh, target_mesh = (side.mesh_of([by_id[each] for each in side.ids]) for side in sides)
+        if self.one_order:
+            given = [
+                jax.ShapeDtypeStruct(host.source.padded, host.dtype, sharding=host.source.on(mesh))
+                for host in self.hosts
+            ]
+            return given, lambda arrays: self.within(arrays, mesh, called, target_mesh)
+        union = _in_a_row(devices)
+        rows, given = NamedSharding(union, P("device")), []
+        for kind, numbers in zip(self.kinds, self._numbers, strict=True):
+            shape = (len(devices), len(numbers), *(kind.source.local or (1,)))
+            bits = jnp.int8 if kind.dtype == jnp.bool_ else bits_of(kind.dtype)
+            given.append(jax.ShapeDtypeStruct(shape, bits, sharding=rows))
+        return given, lambda stacks: self.exchange(stacks, union, called)
+
+    def pad(self, tensors):
+        """Return the padded arrays of logical tensors, in a container of the same form."""
+        given, give_back = self._ordered(tensors, "tensors")
+        return give_back([host.pad(x) for host, x in zip(self.hosts, given, strict=True)])
+
+    def unpad(self, arrays):
+        """Return the logical tensors of padded results, in a container of the same form."""
+        given, give_back = self._ordered(arrays, "results")
+        return give_back([host.unpad(y) for host, y in zip(self.hosts, given, strict=True)])
+
+    def source_sharding(self, mesh):
+        """Return how `reshard` takes arrays, by name."""
+        return {n: host.source.on(mesh) for n, host in zip(self.names, self.hosts, strict=True)}
+
+    def target_sharding(self, mesh):
+        """Return how `reshard` returns arrays, by name."""
+        return {n: host.target.on(mesh) for n, host in zip(self.names, self.hosts, strict=True)}
+
+    def self_check(self):
+        """Return what is right about this module; exit with what is wrong."""
+        *_, checked = map(proved, self.kinds)
+        *_, (mesh, target_mesh) = map(meshes_here, self.kinds)
+        elements = sum(math.prod(host.shape) for host in self.hosts)
+        if elements > FEW:
+            return f"{checked}none of {elements} elements moved"
+        planes = [[*map(host.program.numbered, digits(host))] for host in self.hosts]
+        for plane in range(max(map(len, planes))):
+            moved = [each[plane % len(each)] for each in planes]
+            pairs = zip(self.hosts, moved, strict=True)
+            arrays = [filled(host, given, mesh) for host, (given, _) in pairs]
+            move = functools.partial(self.moved, arrays, mesh, target_mesh)
+            found = watched(functools.partial(move, (self.interpreted, self.collective_id)))
+            for host, y, (_, wanted) in zip(self.hosts, found, moved, strict=True):
+                judge(host, y, wanted)
+        return f"{checked}{elements} elements moved, every target shard right"
+
+
+def _next(called):
+    """Return how the derivative is called."""
+    interpret, collective_id = called
+    return interpret, None if collective_id is None else collective_id ^ 4
+
+
+def _key(entry):
+    """Return a key of a path, as a list, a dict or a class has it."""
+    kinds = jax.tree_util
+    match entry:
+        case kinds.SequenceKey(idx=key) | kinds.DictKey(key=key) | kinds.GetAttrKey(name=key):
+            return key
+    return entry.key
+
+
+def _bits(x):
+    """Return elements as integers of their width."""
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.int8)
+    return lax.bitcast_convert_type(x, bits_of(x.dtype))
+
+
+def _of_bits(x, dtype):
+    """Return integers as the elements that they are of."""
+    return x.astype(dtype) if dtype == jnp.bool_ else lax.bitcast_convert_type(x, dtype)
+
+
+def _in_a_row(devices):
+    return Mesh(np.array(devices).reshape(-1), ("device",))
+
+
+@functools.cache
+def _compiled(group, stage, *static):
+    """Return a stage of a group's program, jitted for some meshes; the last one is the target's,
+    where it ends with target arrays."""
+
+    def run(given):
+        return getattr(group, stage)(given, *static)
+
+    if stage not in ("within", "parted"):
+        return jax.jit(run)
+    # XLA chooses the shardings of a program's results where it is not told.
+    return jax.jit(run, out_shardings=[host.target.on(static[-1]) for host in group.hosts])
+
+
+def _relabelled(stack, row):
+    """Return what devices have of a stack as one by their places in a row of devices."""
+    held = {shard.device: shard.data for shard in stack.addressable_shards}
+    shape = stack.shape[1:]
+    for device in {*row.local_devices} - {*held}:  # not of the source mesh: never read
+        held[device] = jnp.zeros((1, *shape), stack.dtype, device=device)
+    given = [held[device] for device in row.local_devices]
+    sharding = NamedSharding(row, P("device"))
+    make = jax.make_array_from_single_device_arrays
+    return make((row.size, *shape), sharding, given, dtype=stack.dtype)

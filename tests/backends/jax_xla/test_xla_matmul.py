@@ -1,0 +1,191 @@
+"""Modules of matmuls in plain JAX: against numpy, on CPU devices, one fault found each."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from matmuls import DTYPES, matrix_shardings, random_matmul, verified, write_module
+from sweeps import swept
+
+import shardwright as sw
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.verify.pool import Runner
+
+SIZES = ((8, 8, 8), (4, 12, 8), (7, 13, 5), (2, 1, 3))
+
+
+def some_matmuls(mesh: sw.Mesh, count: int, seed: int) -> list[sw.Matmul]:
+    """Matmuls of small matrices with shardings drawn from all of them."""
+    rng, texts = random.Random(seed), matrix_shardings(mesh.names)
+    found = []
+    for lhs, rhs, out in rng.sample(list(itertools.product(texts, repeat=3)), count):
+        i, j, k = rng.choice(SIZES)
+        dtype = rng.choice(DTYPES)
+        found.append(sw.Matmul(dtype, ((i, j), lhs), ((j, k), rhs), out, mesh=mesh))
+    return found
+
+
+def all_right(matmuls: list[sw.Matmul], root: Path, loop: str = "never") -> Counter[int]:
+    """How many of each case; each one's module equals numpy."""
+    cases = Counter[int]()
+    for matmul, plan, report in verified(matmuls, root, loop):
+        assert report.verdict == "ok", f"{matmul}: {report.detail}"
+        cases[plan.case] += 1
+    return cases
+
+
+@pytest.mark.parametrize("y", [2, 3])
+def test_matmuls_of_matrices_equal_numpy(y: int, tmp_path: Path) -> None:
+    mesh = sw.Mesh({"x": 2, "y": y})
+    cases = all_right(some_matmuls(mesh, 8, seed=y), tmp_path / "generated")
+    assert len(cases) > 1
+
+
+@pytest.mark.parametrize("y", [2, 3])
+@pytest.mark.parametrize("part", swept(range(64), 32))
+def test_every_matmul_of_matrices_equals_numpy(y: int, part: int, tmp_path: Path) -> None:
+    mesh = sw.Mesh({"x": 2, "y": y})
+    texts = matrix_shardings(mesh.names)
+    every = list(itertools.product(texts, repeat=3))[part::64]
+    matmuls = [
+        sw.Matmul("float32", (SIZES[n % 3][:2], lhs), (SIZES[n % 3][1:], rhs), out, mesh=mesh)
+        for n, (lhs, rhs, out) in enumerate(every)
+    ]
+    all_right(matmuls, tmp_path / "generated")
+
+
+def test_random_matmuls_with_batch_dimensions(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    all_right([random_matmul(rng, batch) for batch in (1, 2, 1, 0)], tmp_path / "generated")
+
+
+@pytest.mark.parametrize("seed", swept(range(20), 4))
+def test_more_random_matmuls_with_batch_dimensions(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(100 + seed)
+    all_right([random_matmul(rng, n % 3) for n in range(10)], tmp_path / "generated")
+
+
+RING = sw.Mesh({"i": 4})
+SEED = {
+    "basic": (
+        sw.Mesh({"x": 4, "y": 2}),
+        ((8, 16), "P('x', 'y')"),
+        ((16, 4), "P('y')"),
+        "P('x')",
+    ),
+    "allgather": (RING, ((8, 8), "P('i')"), ((8, 4), "P('i')"), "P('i')"),
+    "psumscatter": (RING, ((8, 8), "P(None, 'i')"), ((8, 4), "P('i')"), "P('i')"),
+}
+"""The matmuls of JAX's tutorial on shard_map, by the names of its functions."""
+
+
+@pytest.mark.parametrize(
+    ("name", "loop", "wanted"),
+    [
+        ("basic", "never", ("", "", "all_reduce")),
+        ("allgather", "never", ("", "all_gather", "")),
+        ("allgather", "one", ("", "all_gather", "")),
+        ("allgather", "both", ("", "all_gather", "")),
+        ("psumscatter", "never", ("", "", "reduce_scatter")),
+        ("psumscatter", "one", ("", "", "reduce_scatter")),
+        ("psumscatter", "both", ("", "", "reduce_scatter")),
+    ],
+)
+def test_the_tutorials_matmuls(
+    name: str, loop: str, wanted: tuple[str, ...], tmp_path: Path
+) -> None:
+    mesh, lhs, rhs, out = SEED[name]
+    matmul = sw.Matmul("float32", lhs, rhs, out, mesh=mesh)
+    ((_, plan, report),) = verified([matmul], tmp_path / "generated", loop)
+    assert report.verdict == "ok", report.detail
+    assert tuple(move.ops for move in plan.chosen.moves) == wanted
+    assert (plan.chosen.loop is None) == (loop == "never")
+
+
+def test_loops_over_every_factor(tmp_path: Path) -> None:
+    """Gathers along i, j, k and a batch dimension; scatters along i, k and a batch dimension."""
+    mesh = sw.Mesh({"i": 4})
+    shapes = ((4, 8, 16), (4, 16, 8))
+    cases = [
+        ("[{}, {}, {}]", "[{}, {}, {'i'}]", "[{}, {}, {}]"),
+        ("[{}, {'i'}, {}]", "[{}, {}, {'i'}]", "[{}, {'i'}, {}]"),
+        ("[{}, {'i'}, {}]", "[{}, {}, {'i'}]", "[{}, {}, {'i'}]"),
+        ("[{}, {}, {'i'}]", "[{}, {'i'}, {}]", "[{}, {'i'}, {}]"),
+        ("[{}, {}, {'i'}]", "[{}, {'i'}, {}]", "[{}, {}, {'i'}]"),
+        ("[{}, {}, {'i'}]", "[{}, {'i'}, {}]", "[{'i'}, {}, {}]"),
+        ("[{'i'}, {}, {}]", "[{}, {}, {}]", "[{}, {}, {}]"),
+    ]
+    found = Counter[tuple[str, int]]()
+    matmuls = []
+    for lhs, rhs, out in cases:
+        lhs, rhs, out = (text.replace("'", '"') for text in (lhs, rhs, out))
+        matmuls.append(sw.Matmul("bf16", (shapes[0], lhs), (shapes[1], rhs), out, mesh=mesh))
+    for loop in ("one", "both"):
+        able = []
+        for matmul in matmuls:
+            try:
+                plan = plan_matmul(matmul, loop=loop, listed=0)
+            except sw.InputError:
+                continue
+            able.append(matmul)
+            assert plan.chosen.loop is not None
+            found[plan.chosen.loop.side, plan.chosen.loop.factor] += 1
+        all_right(able, tmp_path / loop / "generated", loop)
+    assert {side for side, _ in found} >= {"out"}
+    assert len(found) >= 4
+
+
+def test_a_ring_of_more_than_16_devices_is_rolled() -> None:
+    mesh = sw.Mesh({"i": 32})
+    for out, lhs in (("P('i')", "P('i')"), ("P('i')", "P(None, 'i')")):
+        matmul = sw.Matmul("float32", ((64, 64), lhs), ((64, 32), "P('i')"), out, mesh=mesh)
+        text = sw.emit(plan_matmul(matmul, loop="both", listed=0)).modules("a test")["jax_xla.py"]
+        assert "lax.fori_loop(1, 32, turned, " in text
+
+
+FAULTS = [
+    ("scatter_dimension=1", "scatter_dimension=0", "padded result"),
+    ("13 - lax", "12 - lax", "result at"),
+    ('without_padding(a, b, 13 - lax.axis_index("y") * 5)', "(a, b)", "result at"),
+    ("preferred_element_type=jnp.float32)", "preferred_element_type=jnp.float32) * 2", "result"),
+    ("min(lo1 + 5, 13)", "lo1 + 5", "lhs_box(2)"),
+    ('LHS = \'[{"x"}, {"y"}]\'', 'LHS = \'[{"y"}, {"x"}]\'', "LHS"),
+]
+
+
+def test_planted_faults_are_found(tmp_path: Path) -> None:
+    mesh = sw.Mesh({"x": 2, "y": 3})
+    matmul = sw.Matmul(
+        "float32", ((6, 13), "P('x', 'y')"), ((13, 6), "P('y')"), "P('x', 'y')", mesh=mesh
+    )
+    plan = plan_matmul(matmul, listed=0)
+    with Runner("jax_xla", 6) as runner:
+        for number, (right, wrong, said) in enumerate(FAULTS):
+            case = write_module(plan, f"m{number}", tmp_path / "generated")
+            text = case.module.read_text()
+            assert right in text, right
+            case.module.write_text(text.replace(right, wrong))
+            report = runner.run(case)
+            assert report.verdict == "failed", wrong
+            assert said in report.detail
+
+
+def test_a_module_checks_itself(tmp_path: Path) -> None:
+    mesh, lhs, rhs, out = SEED["psumscatter"]
+    plan = plan_matmul(sw.Matmul("int8", lhs, rhs, out, mesh=mesh), listed=0)
+    write_module(plan, "m", tmp_path / "generated")
+    (tmp_path / "generated" / "m" / "__init__.py").write_text("")
+    ran = subprocess.run(
+        [sys.executable, "-m", "generated.m.jax_xla"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    wanted = "ok: shards tile the tensors; 512 flops done, every element of the product right\n"
+    assert (ran.stdout, ran.returncode) == (wanted, 0), ran.stderr

@@ -1,0 +1,186 @@
+"""What `sw.reshard` says of what it cannot take, and what it keeps in its cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+import shardwright as sw
+from shardwright.codegen.call import cache
+from shardwright.codegen.emit.emit import Bundle
+
+pytest.importorskip("jax")
+
+JAX = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+import shardwright as sw
+mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+explicit = jax.make_mesh((4,), ("z",), axis_types=(jax.sharding.AxisType.Explicit,))
+target = NamedSharding(mesh, P("y", "x"))
+x = jax.device_put(jnp.ones((4, 4)), NamedSharding(mesh, P("x", "y")))
+z = jax.device_put(jnp.ones((4, 4)), NamedSharding(explicit, P("z")))
+try:
+    {call}
+except sw.InputError as error:
+    print(error)
+"""
+
+MISTAKES = {
+    "no array": (
+        "sw.reshard([1, 2], target)",
+        """\
+        x: what is resharded is a jax.Array or a DTensor
+        got: [1, 2]
+        expected: an array with a sharding: jax.device_put(x, sharding)
+        """,
+    ),
+    "a spec alone": (
+        "sw.reshard(x, P('y', 'x'))",
+        """\
+        target: an array is resharded to a NamedSharding
+        got: P('y', 'x')
+        expected: NamedSharding(mesh, P(…))
+        """,
+    ),
+    "Auto axes in a jit": (
+        "jax.jit(lambda x: sw.reshard(x, target))(x)",
+        """\
+        source: the type of a traced array tells its sharding where all axes are Explicit, not here
+        got: float32[4,4]
+        expected: sw.reshard(x, target, source=P(…)), or a mesh with Explicit axes
+        """,
+    ),
+    "another mesh in a jit": (
+        "jax.jit(lambda z: sw.reshard(z, target))(z)",
+        """\
+        target: in one program the target is on the mesh of the array
+        got: Auto axes x=2, y=2
+        expected: Explicit axes z=4
+        """,
+    ),
+    "inside shard_map": (
+        "jax.jit(jax.shard_map(lambda x: sw.reshard(x, target), mesh=mesh,"
+        " in_specs=P('x'), out_specs=P('x')))(x)",
+        """\
+        x: inside shard_map an array is the shard of one device, which has no sharding
+        got: float32[2,4]{V:x}
+        expected: sw.reshard(x, target) around the shard_map
+        """,
+    ),
+    "another source": (
+        "sw.reshard(x, target, source=P('x'))",
+        """\
+        source: the array is sharded otherwise
+        got: P('x',)
+        expected: P('x', 'y'), or no source
+        """,
+    ),
+    "a target of another rank": (
+        "sw.reshard(jnp.ones(4), target)",
+        """\
+        target: a sharding must not be longer than the rank of the array
+        got: P('y', 'x')
+        expected: at most 1 entries
+        """,
+    ),
+    "a source of another rank": (
+        "sw.reshard(x, target, source=P('x', None, 'y'))",
+        """\
+        source: a sharding must not be longer than the rank of the array
+        got: P('x', None, 'y')
+        expected: at most 2 entries
+        """,
+    ),
+    "a source that is none": (
+        "jax.jit(lambda x: sw.reshard(x, target, source='x'))(x)",
+        """\
+        source: the source of an array is a NamedSharding or a PartitionSpec
+        got: 'x'
+        expected: P(…)
+        """,
+    ),
+    "no devices": (
+        "sw.reshard(x, NamedSharding(mesh.abstract_mesh, P('y')))",
+        """\
+        target: a target has devices
+        got: an abstract mesh of Auto axes x=2, y=2
+        expected: NamedSharding(mesh, P(…)) on the mesh of devices
+        """,
+    ),
+    "a cache that is a file": (
+        "open('taken', 'w').close(); os.environ['SHARDWRIGHT_CACHE'] = 'taken';"
+        " jax.jit(lambda x: sw.reshard(x, target, source=P('x', 'y')))(x)",
+        """\
+        SHARDWRIGHT_CACHE: emitted modules are kept in a folder, which cannot be written: File exists
+        got: {folder}/taken
+        expected: a folder that can be made and written
+        """,  # noqa: E501
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake(mistake: str, tmp_path: Path) -> None:
+    """The message says what was given, which rule it breaks and what to give."""
+    call, message = MISTAKES[mistake]
+    done = subprocess.run(
+        [sys.executable, "-c", JAX.format(call=call)],
+        env={**os.environ, "SHARDWRIGHT_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == textwrap.dedent(message).replace("{folder}", str(tmp_path)), done.stderr
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
+    """One of plain JAX, and a cache of its own."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    mesh = sw.Mesh({"x": 2, "y": 3})
+    reshard = sw.Reshard((6, 6), "float32", "P('x', 'y')", "P('y', 'x')", mesh=mesh)
+    return sw.emit(reshard, backends=("jax_xla",))
+
+
+def test_it_is_emitted_once(bundle: Bundle) -> None:
+    """What is there is not written again, and what is damaged is."""
+    module = cache.load(bundle, "jax_xla")
+    assert module.SHAPE == (6, 6)
+    path = cache.root_of(bundle) / cache.NAME / "jax_xla.py"
+    text, before = path.read_text(), path.stat().st_mtime_ns
+    assert cache.load(bundle, "jax_xla") is module
+    assert path.stat().st_mtime_ns == before
+    path.write_text(text.replace("SHAPE", "SHARP"))
+    cache.load(bundle, "jax_xla")
+    assert path.read_text() == text
+
+
+def test_another_version_has_other_folders(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a module is never that of older templates."""
+    before = cache.root_of(bundle)
+    monkeypatch.setattr(cache, "emitter", lambda: "another")
+    assert cache.root_of(bundle) != before
+
+
+def test_the_folder_is_where_caches_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The variable, else the user's caches."""
+    monkeypatch.setenv(cache.VARIABLE, "~/there")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.folder() == tmp_path / "there"
+    monkeypatch.delenv(cache.VARIABLE)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache.folder() == tmp_path / ".cache" / "shardwright"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert cache.folder() == tmp_path / "caches" / "shardwright"

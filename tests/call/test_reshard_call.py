@@ -1,0 +1,70 @@
+"""`sw.reshard`: arrays and DTensors of every kind, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import TESTS
+
+HERE = TESTS / "call"
+
+
+def started(script: str, folder: Path, *words: str) -> subprocess.Popen[str]:
+    """A process that keeps modules in a folder; what it prints is one text."""
+    return subprocess.Popen(
+        [sys.executable, str(HERE / script), *words],
+        env={**os.environ, "SHARDWRIGHT_CACHE": str(folder / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def said(run: subprocess.Popen[str]) -> str:
+    """What a process prints until it ends well."""
+    try:
+        printed, _ = run.communicate(timeout=300)
+    finally:
+        run.kill()
+    assert run.returncode == 0, printed[-3000:]
+    return printed
+
+
+@pytest.mark.parametrize("count", [24, pytest.param(200, marks=pytest.mark.slow)])
+def test_arrays(count: int, tmp_path: Path) -> None:
+    """Random shardings, in a jit and not, of Auto and Explicit axes; modules and XLA do some each,
+    and nothing else is printed."""
+    pytest.importorskip("jax")
+    printed = said(started("array_calls.py", tmp_path, str(count)))
+    found = re.fullmatch(r"XLA itself=(\d+) jax_xla=(\d+)\n", printed)
+    assert found, printed
+    assert all(int(times) > count // 10 for times in found.groups()), printed
+
+
+def test_processes_of_jax(tmp_path: Path) -> None:
+    """Outside of jit arrays are on the devices of two processes, which share the cache."""
+    pytest.importorskip("jax")
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = str(probe.getsockname()[1])
+    runs = [started("process_calls.py", tmp_path, str(rank), port) for rank in range(2)]
+    for printed in map(said, runs):
+        who = [line.split(": ")[1].split(",")[0] for line in printed.splitlines() if "P(" in line]
+        assert who == ["jax_xla", "XLA itself", "jax_xla"]
+        assert "ok" in printed.splitlines()
+
+
+def test_dtensors(tmp_path: Path) -> None:
+    """Six processes: values, placements, gradients, terms, other meshes."""
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    printed = said(started("dtensor_calls.py", tmp_path, str(tmp_path)))
+    assert len([*tmp_path.glob("*.ok")]) == 6, printed
+    assert "torch itself, in one collective" in printed
+    assert "triton_gpu, the busiest rank receives 60 bytes" in printed

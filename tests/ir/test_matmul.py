@@ -1,0 +1,127 @@
+"""`Matmul`: what it takes, what it refuses, and what a multiplication makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from strategies import exactly, message
+
+import shardwright as sw
+from shardwright.ir.mesh import AxisRef
+from shardwright.ir.multiplication import Multiplication
+
+MESH = sw.Mesh({"x": 2, "y": 3})
+
+
+def matmul(**changes: Any) -> sw.Matmul:
+    given: dict[str, Any] = {
+        "dtype": "bf16",
+        "lhs": ((8, 12), '[{"x"}, {"y"}]'),
+        "rhs": ((12, 6), "P('y')"),
+        "out": '[{"x"}, {}]',
+        "mesh": MESH,
+    }
+    return sw.Matmul(**(given | changes))
+
+
+def test_it_keeps_what_people_have_in_canonical_form() -> None:
+    made = matmul()
+    assert (made.dtype, made.out_dtype, made.sum_dtype) == ("bfloat16", "bfloat16", "float32")
+    assert str(made.rhs.sharding) == '[{"y"}, {}]'
+    assert (made.extents, made.out_shape, made.flops) == ((8, 12, 6), (8, 6), 1152)
+    assert made == matmul(dtype="bfloat16", rhs=((12, 6), '[{"y"}, {}]'))
+
+
+def test_batch_dimensions_come_first() -> None:
+    made = matmul(
+        lhs=((2, 4, 8, 12), "P()"), rhs=((2, 4, 12, 6), "P('x')"), out="P(None, 'x', 'y')"
+    )
+    assert [made.factor_name(f) for f in range(5)] == ["batch 0", "batch 1", "i", "j", "k"]
+    assert made.factors("rhs") == (0, 1, 3, 4)
+    assert made.out_shape == (2, 4, 8, 6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"),
+    [("float64", "float64"), ("int8", "int32"), ("uint8", "uint32"), ("int64", "int64")],
+)
+def test_what_products_are_summed_in(dtype: str, wanted: str) -> None:
+    assert matmul(dtype=dtype).sum_dtype == wanted
+
+
+MISTAKES = [
+    (
+        {"rhs": ((11, 6), "P('y')")},
+        """rhs: the contracting dimensions, the last of lhs and the last but one of rhs, are as long
+got: 11x6, of which 11 meets 12 of 8x12
+expected: 12x6""",
+    ),
+    (
+        {"rhs": ((2, 12, 6), "P('y')")},
+        """rhs: both operands have the same batch dimensions
+got: 2x12x6, 1 of them, for an lhs of 8x12
+expected: two dimensions""",
+    ),
+    (
+        {"lhs": ((2, 8, 12), "P()"), "rhs": ((3, 12, 6), "P()"), "out": "P()"},
+        """rhs: both operands have the same batch dimensions
+got: 3 for 2 of lhs
+expected: 2x12x6""",
+    ),
+    (
+        {"lhs": ((12,), "P()")},
+        """lhs: an operand of a matmul has two dimensions or more, batch dimensions first
+got: 1 dimension
+expected: (…, i, j) for lhs, (…, j, k) for rhs; a vector is a matrix of one row""",
+    ),
+    (
+        {"lhs": ((8, 12), '[{"x"}, {"x"}]')},
+        """lhs: an axis or sub-axis may be used only once
+  [{"x"}, {"x"}]
+           ^^^
+got: "x" in dimension 0 and in dimension 1
+expected: "x" at one place""",
+    ),
+    (
+        {"dtype": "bool"},
+        """dtype: products are added, and booleans have no sum
+got: bool
+expected: an integer or a floating dtype, as int8""",
+    ),
+    (
+        {"out_dtype": "float64"},
+        """out_dtype: a result is of the operands' dtype, or of that in which products are summed
+got: float64
+expected: one of bfloat16, float32""",
+    ),
+    (
+        {"out": sw.Mesh({"x": 6}).sharding('[{"x"}, {}]')},
+        """out: operands and result of a matmul are on one mesh
+got: <["x"=6]>
+expected: <["x"=2, "y"=3]>, that of lhs; a reshard moves a tensor between meshes""",
+    ),
+    (
+        {"out": "[{}]"},
+        """out: there must be one dimension sharding for each dimension of the tensor
+  [{}]
+  ^^^^
+got: 1 dimension sharding for a tensor of rank 2
+expected: 2 dimension shardings""",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "wanted"), MISTAKES)
+def test_mistakes(changes: dict[str, Any], wanted: str) -> None:
+    assert message(lambda: matmul(**changes)) == wanted
+
+
+def test_a_multiplication_makes_partial_sums_along_the_axes_of_j() -> None:
+    made = Multiplication(matmul(), ((AxisRef("x"),), (AxisRef("y"),), ()))
+    assert str(made.shardings["out"]) == '[{"x"}, {}], unreduced={"y"}'
+    assert (made.local_extents, made.flops) == ((4, 4, 6), 192)
+    with pytest.raises(
+        sw.InputError, match=exactly("an axis or sub-axis may be used only once")[:20]
+    ):
+        _ = Multiplication(matmul(), ((AxisRef("x"),), (AxisRef("x"),), ())).shardings

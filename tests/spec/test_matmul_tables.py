@@ -1,0 +1,166 @@
+"""`[[matmul]]` tables: the matmuls that they are, mistakes in them, and what is emitted of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from strategies import exactly, message
+
+import shardwright as sw
+from shardwright.codegen.emit.check import check
+from shardwright.codegen.spec.config import read_config
+from shardwright.codegen.spec.matmul import FIELDS, describe_matmul
+
+TABLES = """
+[mesh]
+book = "x=4,y=2"
+
+[defaults]
+dtype = "bfloat16"
+backends = ["triton_gpu"]
+
+[[reshard]]
+name = "first"
+mesh = "x=4"
+shape = [8]
+source = '[{"x"}]'
+target = '[{}]'
+
+[[matmul]]
+name = "up"
+mesh = "book"
+lhs = {shape = [8, 16], sharding = '[{"x"}, {"y"}]'}
+rhs = {shape = "16x32", sharding = "P('y')"}
+out = '[{"x"}, {}]'
+loop = "never"
+
+[[matmul]]
+name = "down"
+mesh = "book"
+dtype = "int8"
+lhs = {shape = [8, 16], sharding = '[{"x"}, {"y"}]'}
+rhs = {shape = [16, 32], sharding = '[{}, {}]'}
+out = '[{"x"}, {}]'
+out_dtype = "int32"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "shardwright.toml"
+    path.write_text(text)
+    return path
+
+
+def test_tables_are_matmuls(tmp_path: Path) -> None:
+    config = read_config(written(tmp_path, TABLES))
+    assert config.names() == ("first", "up", "down")
+    up, down = config.matmuls
+    assert up.matmul() == sw.Matmul(
+        "bfloat16", ((8, 16), "P('x','y')"), ((16, 32), "P('y')"), "P('x')", mesh="x=4,y=2"
+    )
+    assert (up.backends, up.loop, up.out_dtype) == (("jax_xla",), "never", "bfloat16")
+    assert (down.out_dtype, down.matmul().sum_dtype) == ("int32", "int32")
+
+
+def test_a_description_is_read_from_what_it_writes(tmp_path: Path) -> None:
+    for each in read_config(written(tmp_path, TABLES)).matmuls:
+        assert describe_matmul(each.to_dict()) == each
+
+
+LONG = "the contracting dimensions, the last of lhs and the last but one of rhs, are as long"
+WRONG = [
+    (
+        ('shape = "16x32"', 'shape = "15x32"'),
+        """
+        shardwright.toml, line 20, matmul 'up', rhs: {long}
+          rhs = {shape = "15x32", sharding = "P('y')"}
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        got: 15x32, of which 15 meets 16 of 8x16
+        expected: 16x32
+        """,
+    ),
+    (
+        ('loop = "never"', 'lop = "never"'),
+        """
+        shardwright.toml, line 22, matmul 'up', lop: unknown key; did you mean loop?
+          lop = "never"
+          ^^^
+        got: lop
+        expected: one of {keys}
+        """,
+    ),
+    (
+        ("""rhs = {shape = "16x32", sharding = "P('y')"}""", "rhs = [16, 32]"),
+        """
+        shardwright.toml, line 20, matmul 'up', rhs: rhs is a table of a shape and a sharding
+          rhs = [16, 32]
+          ^^^^^^^^^^^^^^
+        got: [16, 32]
+        expected: rhs = {shape = [8, 16], sharding = '[{"x"}, {}]'}
+        """,
+    ),
+    (
+        ('name = "down"', 'name = "first"'),
+        """
+        shardwright.toml, line 25, name: two operations of one name
+          name = "first"
+                  ^^^^^
+        got: first
+        expected: a name of its own for each
+        """,
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "wanted"), WRONG)
+def test_mistakes(
+    change: tuple[str, str], wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert change[0] in TABLES
+    written(tmp_path, TABLES.replace(*change))
+    said = exactly(wanted).replace("{long}", LONG).replace("{keys}", ", ".join(FIELDS))
+    assert message(lambda: read_config("shardwright.toml")) == said
+
+
+def test_a_bundle_is_written_and_checked(tmp_path: Path) -> None:
+    matmul = read_config(written(tmp_path, TABLES)).matmuls[0].matmul()
+    bundle = sw.emit(matmul)
+    files = bundle.write(tmp_path / "generated" / "up")
+    assert {path.name for path in files if path.parent.name == "up"} == {
+        *("README.md", "__init__.py", "jax_xla.py", "plan.json"),
+    }
+    assert check(tmp_path / "generated") == ()
+    module = tmp_path / "generated" / "up" / "jax_xla.py"
+    module.write_text(module.read_text().replace("jnp.matmul(a, b,", "jnp.matmul(a, 2 * b,"))
+    (problem,) = check(tmp_path / "generated")
+    assert (problem.path, problem.rule) == ("up/jax_xla.py", "edited by hand")
+
+
+def test_a_backend_without_matmuls() -> None:
+    matmul = sw.Matmul("int8", ((2, 2), "P()"), ((2, 2), "P()"), "P()", mesh="x=2")
+    assert message(lambda: sw.emit(matmul, backends=("triton_gpu",))) == (
+        "backends: triton_gpu has no modules of matmuls\n"
+        "got: triton_gpu\n"
+        "expected: a backend that multiplies, as plain JAX does"
+    )
+
+
+def test_what_is_for_reshards_is_refused() -> None:
+    matmul = sw.Matmul("int8", ((2, 2), "P()"), ((2, 2), "P()"), "P()", mesh="x=2")
+    assert message(lambda: sw.plan(matmul, "basis")) == (  # type: ignore[call-overload]
+        "strategy: a matmul takes no strategy\ngot: basis\nexpected: no strategy, or a Reshard"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out", "got"),
+    [
+        ("int8", "P()", "int8 to int8"),
+        ("float32", '[{}, {}], unreduced={"x"}', 'out [{}, {}], unreduced={"x"}'),
+    ],
+)
+def test_gradients_that_there_are_none_of(dtype: str, out: str, got: str) -> None:
+    matmul = sw.Matmul(dtype, ((2, 2), "P(None,'x')"), ((2, 2), "P('x')"), out, mesh="x=2")
+    assert f"got: {got}\n" in message(lambda: sw.emit(matmul, gradient=True))

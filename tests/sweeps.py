@@ -1,0 +1,20 @@
+"""Which cases of a family a test takes, which the long sweep, and which the exhaustive one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def slow(*ends: int) -> list[Any]:
+    """Numbers for the long sweep: those of `range`."""
+    return [pytest.param(number, marks=pytest.mark.slow) for number in range(*ends)]
+
+
+def swept(numbers: Iterable[int], every: int) -> list[Any]:
+    """Numbers of which the long sweep takes the multiples of one, and the exhaustive one the
+    others."""
+    marks = pytest.mark.slow, pytest.mark.exhaustive
+    return [pytest.param(number, marks=marks[number % every > 0]) for number in numbers]
