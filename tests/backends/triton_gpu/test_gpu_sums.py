@@ -44,11 +44,7 @@ def direct(reshard: Reshard) -> Plan:
     return plan(reshard, "direct")
 
 
-# Triton's interpreter rounds 7.9 to 4 in float8_e4m3fn: it does not carry into the exponent.
-UNCARRIED = pytest.param(86, marks=[pytest.mark.slow, pytest.mark.xfail(strict=False)])
-
-
-@pytest.mark.parametrize("seed", [*range(10), *slow(10, 86), UNCARRIED, *slow(87, 200)])
+@pytest.mark.parametrize("seed", [*range(10), *slow(10, 200)])
 def test_random(seed: int, tmp_path: Path) -> None:
     """Any axes and sub-axes unreduced, kept or not, extents that divide or not, scalars."""
     check([of_any_kind(seed)], tmp_path)
