@@ -135,13 +135,17 @@ def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box 
 
 
 def _tiled(box: Box, parts: Sequence[Box]) -> bool:
-    """Return whether boxes of one shape tile a box, each at a multiple of its extents."""
-    shapes, places = {_extents(part) for part in parts}, {part[::2] for part in parts}
-    elements = sum(math.prod(_extents(part)) for part in parts)
-    if len(shapes) != 1 or len(places) != len(parts) or elements != math.prod(_extents(box)):
-        return False
-    steps = [zip(place, box[::2], *shapes, strict=True) for place in places]
-    return all((at - low) % extent == 0 for step in steps for at, low, extent in step)
+    """Return whether boxes are the cells of a grid that fills a box, each of them once.
+
+    Cells differ in extent where a tile that nobody else has is copied in the pieces of the others.
+    """
+    sides = [sorted({part[at : at + 2] for part in parts}) for at in range(0, len(box), 2)]
+    ends = zip(sides, box[::2], box[1::2], strict=True)
+    filled = all(
+        [low, *(end for _, end in side)] == [*(start for start, _ in side), high]
+        for side, low, high in ends
+    )
+    return filled and len(set(parts)) == len(parts) == math.prod(map(len, sides))
 
 
 def _extents(box: Box) -> Box:
