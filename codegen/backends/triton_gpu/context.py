@@ -189,8 +189,8 @@ def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
 
 def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:
     """Return both sides as placements, where DTensor has words for both."""
-    before = _placements(reshard.source, ends.source)
-    after = _placements(reshard.target, ends.target)
+    before = placements(reshard.source, ends.source)
+    after = placements(reshard.target, ends.target)
     if before is None or after is None:
         return None
     shapes = tuple(
@@ -203,7 +203,7 @@ def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:
 _Placed = int | Operator | None
 
 
-def _placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None:
+def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None:
     """Return, for each mesh axis, the dimension that it splits, None where it replicates, or the
     operator that reduces its terms; None where DTensor has no words.
 
