@@ -8,8 +8,9 @@ MOST_TURNS at most and LEAST_TURNS at least. A figure is the median of all turns
 to 64 MB. Bytes are what the busiest device receives, read from the compiled programs.
 
 Of reshards of rank 3 it is the time of the processor, of all threads, that is measured: what else
-runs on the machine takes less from it. Each is the median of PROCESSOR_TURNS, turn by turn with
-XLA's, and the least of them stands beside it. That table is written to `xla_time.md`.
+runs on the machine takes less from it. Each is the median of PROCESSOR_TURNS in each of PASSES
+processes, turn by turn with XLA's, and the least of all stands beside it: where arrays happen to
+lie in memory disturbs a whole process. That table is written to `xla_time.md`.
 """
 
 from __future__ import annotations
@@ -247,10 +248,22 @@ def main(pairs: int = PAIRS) -> None:
     """Print the tables: of matrices and the corpus, and of tensors of rank 3."""
     found = _measured("matrices and the corpus", list(cases(pairs)))
     written("cpu_time", _picture(found))
-    listed = list(deep_cases(min(DEEP, pairs)))
-    text = processor_table([name for name, _ in listed], _asked(listed, serve_processor_times))
+    deep(min(DEEP, pairs))
+
+
+def deep(count: int = DEEP) -> None:
+    """Write and print the table of tensors of rank 3."""
+    listed = list(deep_cases(count))
+    passes = [_asked(listed, serve_processor_times) for _ in range(PASSES)]
+    text = processor_table([name for name, _ in listed], list(map(_together, *passes)))
     RESULT.write_text(text)
     print(text)
+
+
+def _together(*passes: dict[str, Any]) -> dict[str, Any]:
+    """Return the times of one reshard in several passes as of one."""
+    sides = zip(*(found["seconds"] for found in passes), strict=True)
+    return passes[0] | {"seconds": [list(itertools.chain(*side)) for side in sides]}
 
 
 def processor_table(names: list[str], found: list[dict[str, Any]]) -> str:
@@ -268,7 +281,8 @@ def processor_table(names: list[str], found: list[dict[str, Any]]) -> str:
         [
             "# Processor time of plain JAX beside XLA's own reshard, rank 3",
             "",
-            f"{versions()} {DEVICES} host devices, {PROCESSOR_TURNS} turns each.",
+            f"{versions()} {DEVICES} host devices, "
+            f"{PROCESSOR_TURNS} turns each in {PASSES} processes.",
             "",
             _summary("Of medians", ratios) + ".",
             "",

@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "f0c554e3d19f1082",
-    "pallas_tpu": "416b5360e4c3635c",
+    "jax_xla": "5b71402265065ee5",
+    "pallas_tpu": "a8b704ae21817d55",
     "triton_gpu": "2c1c505574c06ee7",
 }
 

@@ -58,14 +58,21 @@ class Program:
     def zeroed(self, y, extent):
         """Return a target shard with zeros in its padding; `extent`: its exact shape. Only ends are
         looked at that some shard lacks, so that it takes no pass over the others' memory; but of
-        what collectives alone leave, which XLA copies in any case, everything, in that pass."""
-        for axis in self.short:
-            start = 0 if self.moves is None else self._least[axis]
-            end = lax.slice_in_dim(y, start, None, axis=axis)
-            along = start + lax.broadcasted_iota(jnp.int32, end.shape, axis)
-            end = jnp.where(along < extent[axis], end, jnp.zeros((), y.dtype))
-            y = lax.dynamic_update_slice_in_dim(y, end, start, axis)
-        return y
+        what collectives alone leave, which XLA copies in any case, everything, where there is any
+        padding."""
+
+        def padded(y):
+            for axis in self.short:
+                start = 0 if self.moves is None else self._least[axis]
+                end = lax.slice_in_dim(y, start, None, axis=axis)
+                along = start + lax.broadcasted_iota(jnp.int32, end.shape, axis)
+                end = jnp.where(along < extent[axis], end, jnp.zeros((), y.dtype))
+                y = lax.dynamic_update_slice_in_dim(y, end, start, axis)
+            return y
+
+        if self.moves is None:
+            return lax.cond((extent < np.array(y.shape)).any(), padded, lambda y: y, y)
+        return padded(y)
 
     @functools.cached_property
     def _least(self):
