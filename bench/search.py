@@ -2,12 +2,13 @@
 
 A time is of the processor, of a whole plan of one reshard: at first with nothing remembered from
 another, then once more with what collectives take on the network remembered, as in a process that
-plans several. The first rows have axes of one prime factor each, or powers of two; in an axis that
+plans several. Python's garbage collector rests meanwhile, as in `timeit`. The first rows have axes of one prime factor each, or powers of two; in an axis that
 mixes primes their order is free too, and there are more shardings.
 """
 
 from __future__ import annotations
 
+import gc
 import random
 from statistics import median
 from time import process_time
@@ -53,10 +54,13 @@ def planned(reshard: sw.Reshard, topology: str) -> tuple[float, float]:
     """Seconds of a plan with nothing remembered, and of the same once more."""
     network, taken = network_of(reshard, topology), []
     forget_prices()
+    gc.collect()
+    gc.disable()
     for _ in range(2):
         start = process_time()
         plan_basis(reshard, network)
         taken.append(process_time() - start)
+    gc.enable()
     return taken[0], taken[1]
 
 
