@@ -2,8 +2,9 @@
 
 A time is of the processor, of a whole plan of one reshard: at first with nothing remembered from
 another, then once more with what collectives take on the network remembered, as in a process that
-plans several. Python's garbage collector rests meanwhile, as in `timeit`. The first rows have axes of one prime factor each, or powers of two; in an axis that
-mixes primes their order is free too, and there are more shardings.
+plans several. Python's garbage collector rests meanwhile, as in `timeit`. The first rows have axes
+of one prime factor each, or powers of two; in an axis that mixes primes their order is free too,
+and there are more shardings.
 """
 
 from __future__ import annotations
