@@ -70,11 +70,11 @@ def count_bytes(rank: int) -> None:
     sends to each."""
     exchange = dist.all_to_all_single
 
-    def counted(output, packed, received, sent, group=None):  # type: ignore[no-untyped-def]
+    def counted(output, packed, received, sent, **more):  # type: ignore[no-untyped-def]
         assert sent[rank] == 0, "sends to itself through the group"
         SENT.append(sum(sent))
         EACH.append(list(sent))
-        return exchange(output, packed, received, sent, group=group)
+        return exchange(output, packed, received, sent, **more)
 
     dist.all_to_all_single = counted
 
@@ -355,14 +355,19 @@ def symmetric(rank: int, case: dict) -> dict:
     processes = sys.modules[type(own.processes).__module__]
     processes.symmetric_memory = Mapped(rank, folder, events)
     own.processes._agree = lambda *_: "symmetric"
-    pull = own.processes.pull
+    puller = own.processes.puller
 
     def slow(*args):  # type: ignore[no-untyped-def]
-        events.append("pull_kernel")
-        time.sleep(0.05 * rank)
-        pull(*args)
+        pull = puller(*args)
 
-    own.processes.pull = slow
+        def run(outs: list) -> None:
+            events.append("pull_kernel")
+            time.sleep(0.05 * rank)
+            pull(outs)
+
+        return run
+
+    own.processes.puller = slow
     shard = given(module, device, case)
     buffer, *_ = own.processes.symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
     size = 0 if shard is None else shard.nbytes

@@ -16,29 +16,33 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
 from .boxes import volume
-from .torch_tensors import LINE, capturing, join_streams, let_read, overlap, stream
+from .torch_tensors import LINE, capturing, facts, join_streams, let_read, overlap, stream
 from .triton_listed import Listed, entries_of
 
 # How long ranks wait for each other at a barrier of symmetric memory.
 BARRIER_MS = 600_000
+# So many calls of a group are remembered, each with other tensors.
+MOST_CALLS = 64
 
 
 class Processes:
     """The `moves` of some tensors, each of its own reshard. `plan` is what all ranks must have;
-    `pull` fills the target shards of a device from the addresses of all source shards, by default
-    by listed rows; `names`: what messages call the tensors."""
+    `puller` returns a function that fills the target shards of a device, from the addresses of all
+    source shards, by default by listed rows; `names`: what messages call the tensors."""
 
-    def __init__(self, moves, plan, pull=None, names=("",)):
+    def __init__(self, moves, plan, puller=None, names=("",)):
         self.moves, self.plan, self.names = moves, plan, names
-        self.pull, self.exchange = pull or self.pull_listed, moves[0].exchange
+        self.puller, self.exchange = puller or self.listed_puller, moves[0].exchange
         self.listed = functools.cache(lambda *given: Listed(self._pulled(given[0]), given[1]))
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
         # By group, whose calls come one after another: the kind of device and the transport taken
-        # by that asked for; `symmetric_buffer`; the buffers of an exchange by device and stream.
+        # by that asked for; `symmetric_buffer`; the buffers of an exchange by device and stream;
+        # how tensors that came before are moved again.
         self._kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     def _of(self, group):
-        return self._kept.setdefault(group, {})
+        kept = self._kept.get(group)
+        return self._kept.setdefault(group, {}) if kept is None else kept
 
     @torch.no_grad()
     def local(self, shards, outs):
@@ -52,7 +56,8 @@ class Processes:
         join_streams(homes)
         addresses = [[shard.data_ptr() for shard in each] for each in held]
         for number, device_id in enumerate(sorted(self.exchange.target.ids)):
-            self.pull(addresses, [each[number] for each in results], device_id)
+            made = [each[number] for each in results]
+            self.puller(addresses, made, device_id)(made)
         join_streams(homes)
         return results
 
@@ -79,39 +84,61 @@ class Processes:
                 memory += piece.sender
                 yield from entries_of(piece.box, held, into, move.itemsize, memory, number)
 
-    def pull_listed(self, addresses, outs, device_id):
-        """Fill the target shards of a device, by `senders`, `receivers` and boxes alone."""
+    def listed_puller(self, addresses, outs, device_id):
+        """Return a function that fills target shards of a device, like `outs`, by `senders`,
+        `receivers` and boxes alone."""
         listed = self.listed(device_id, outs[0].device)
-        sources = itertools.chain.from_iterable(addresses)
-        with unpacked(self.moves, outs) as held:
-            listed.copy(sources, (each.data_ptr() for each in held))
+        sources = tuple(itertools.chain.from_iterable(addresses))
 
-    @torch.no_grad()
+        def run(outs):
+            with unpacked(self.moves, outs) as held:
+                listed.copy(sources, (each.data_ptr() for each in held))
+
+        return run
+
     def reshard(self, shards, group, outs, transport, check, *, wants_gradient=False, fault=""):
         """Return the target shards of this rank, in the order of the moves; `fault`: what is wrong
-        already with what it was given."""
+        already with what it was given. Tensors that lie where those of some call before did, alike
+        in all that is checked, are not checked again."""
         group = dist.group.WORLD if group is None else group
-        rank, ranks = dist.get_rank(group), self.exchange.ranks
+        given = None if outs is None or check or fault else _facts(transport, shards, outs)
+        calls = self._of(group).setdefault("calls", {})
+        run = calls.get(given)
+        try:
+            if run is None:
+                wanted = transport, check, wants_gradient, fault
+                run, outs = self._prepared(shards, group, outs, *wanted)
+                if given is not None:
+                    if len(calls) == MOST_CALLS:
+                        calls.clear()
+                    calls[given] = run
+            run(shards, outs)
+        except RuntimeError as error:
+            said = (
+                f"rank {dist.get_rank(group)} of {len(self.exchange.ranks)}, {self.plan}: {error}"
+            )
+            raise type(error)(said) from error
+        return outs
+
+    @torch.no_grad()
+    def _prepared(self, shards, group, outs, transport, check, wants_gradient, fault):
+        """Return a function that moves such shards to such results, and the results. Raises
+        ValueError for what is wrong with them here, or at first, and if `check`, on any rank."""
         try:
             home = self._check_call(shards, group, outs, transport, wants_gradient, fault)
         except ValueError as error:
             fault, home = str(error), None
         kind, by = self._of(group).get(transport, (None, None))
-        try:
-            if check or kind is None or (home is not None and home.type != kind):
-                by = self._agree(group, fault, home, transport, wants_gradient)
-                self._of(group)[transport] = home.type, by
-            elif fault:
-                raise ValueError(fault)
-            device_id = ranks[rank]
-            if outs is None:
-                outs = [move.empty(device_id, home) for move in self.moves]
-            moving = self.by_symmetric_memory if by == "symmetric" else self.by_exchange
-            moving(shards, outs, device_id, home, group)
-        except RuntimeError as error:
-            said = f"rank {rank} of {len(ranks)}, {self.plan}: {error}"
-            raise type(error)(said) from error
-        return outs
+        if check or kind is None or (home is not None and home.type != kind):
+            by = self._agree(group, fault, home, transport, wants_gradient)
+            self._of(group)[transport] = home.type, by
+        elif fault:
+            raise ValueError(fault)
+        device_id = self.exchange.ranks[dist.get_rank(group)]
+        if outs is None:
+            outs = [move.empty(device_id, home) for move in self.moves]
+        by = self.by_symmetric_memory if by == "symmetric" else self.by_exchange
+        return by(shards, outs, device_id, home, group), outs
 
     def _check_call(self, shards, group, outs, transport, wants_gradient, fault):
         """Return the device of the results. Raises ValueError for what is wrong on this rank."""
@@ -160,18 +187,30 @@ class Processes:
         return transport or ("symmetric" if one_host else "exchange")
 
     def by_symmetric_memory(self, shards, outs, device_id, home, group):
-        """Let all ranks offer their shards, then each pull its tiles from where they are."""
+        """Return a function that lets all ranks offer their shards, and then pull tiles from where
+        they are."""
         buffer, handle, starts = self.symmetric_buffer(group, home)
-        for start, shard in zip(starts, shards, strict=True):
-            if shard is not None and shard.data_ptr() != buffer.data_ptr() + start:
-                buffer[start : start + shard.nbytes].copy_(shard.view(-1).view(torch.uint8))
-        handle.barrier(timeout_ms=BARRIER_MS)
+        staged = [
+            (number, buffer[start : start + shard.nbytes])
+            for number, (start, shard) in enumerate(zip(starts, shards, strict=True))
+            if shard is not None and shard.data_ptr() != buffer.data_ptr() + start
+        ]
+        pull = None
         if self.exchange.target_position(device_id) >= 0:
             ranks = [self.exchange.ranks.index(source) for source in self.exchange.source.ids]
             held = [handle.buffer_ptrs[rank] + handle.offset for rank in ranks]
             addresses = [[address + start for address in held] for start in starts]
-            self.pull(addresses, outs, device_id)
-        handle.barrier(timeout_ms=BARRIER_MS)
+            pull = self.puller(addresses, outs, device_id)
+
+        def run(shards, outs):
+            for number, place in staged:
+                place.copy_(shards[number].view(-1).view(torch.uint8))
+            handle.barrier(timeout_ms=BARRIER_MS)
+            if pull is not None:
+                pull(outs)
+            handle.barrier(timeout_ms=BARRIER_MS)
+
+        return run
 
     def symmetric_buffer(self, group, home):
         """Return memory that holds any device's source shards and that every rank can read, its
@@ -188,14 +227,29 @@ class Processes:
         return kept["buffer"]
 
     def by_exchange(self, shards, outs, device_id, home, group):
-        """Send tiles packed, exactly those that the plan moves; copy the own ones."""
+        """Return a function that sends tiles packed, exactly those that the plan moves, and copies
+        the own ones meanwhile."""
         wire, kept, place = self._wire(device_id, home), self._of(group), (home, stream(home))
         if place not in kept and not capturing(home):
             kept[place] = wire.buffers()
         packed, arrived = wire.buffers() if capturing(home) else kept[place]
-        wire.pack(shards, packed)
-        dist.all_to_all_single(arrived, packed, wire.received, wire.sent, group=group)
-        wire.unpack(shards, arrived, outs)
+
+        def run(shards, outs):
+            wire.pack(shards, packed)
+            given = arrived, packed, wire.received, wire.sent
+            work = dist.all_to_all_single(*given, group=group, async_op=True)
+            wire.unpack(shards, arrived, outs, work.wait)
+
+        return run
+
+
+def _facts(transport, shards, outs):
+    """Return all that is checked of the tensors of a call, None where they are to be checked."""
+    found = (*map(facts, shards), *map(facts, outs))
+    home = next((each for each in (*shards, *outs) if each is not None), None)
+    if False in found or home is None or capturing(home.device):
+        return None
+    return transport, stream(home.device), found
 
 
 @contextlib.contextmanager
@@ -223,6 +277,7 @@ class Wire:
         arriving, self.received = self._placed(arriving, device_id)
         leaving, self.sent = self._placed(leaving, device_id)
         self._packing = Listed(self._packed(leaving), home)
+        self._keeping = Listed(self._own(arriving), home)
         self._unpacking = Listed(self._unpacked(arriving), home)
 
     def _placed(self, pieces, device_id):
@@ -245,15 +300,23 @@ class Wire:
                 held = move.exchange.source.box(self.me)
                 yield from entries_of(box, held, box, move.itemsize, number, 0, 0, start)
 
-    def _unpacked(self, pieces):
-        """Yield the entries that unpack: the memories of the shards and, last, that of the buffer,
-        to those of the results."""
+    def _own(self, pieces):
+        """Yield the entries of what is here already: the memories of the shards, to those of the
+        results."""
         for start, number, box in pieces:
-            move, within, source = self.moves[number], box, len(self.moves)
-            if start < 0:  # it is here already
-                within, source = move.exchange.source.box(self.me), number
-            into = move.exchange.target.box(self.receiver)
-            yield from entries_of(box, within, into, move.itemsize, source, number, max(start, 0))
+            if start < 0:
+                move = self.moves[number]
+                held, into = move.exchange.source.box(self.me), move.exchange.target.box
+                into = into(self.receiver)
+                yield from entries_of(box, held, into, move.itemsize, number, number)
+
+    def _unpacked(self, pieces):
+        """Yield the entries that unpack: the memory of the buffer, to those of the results."""
+        for start, number, box in pieces:
+            if start >= 0:
+                move = self.moves[number]
+                into = move.exchange.target.box(self.receiver)
+                yield from entries_of(box, box, into, move.itemsize, 0, number, start)
 
     def buffers(self):
         """Return memory for the pieces that leave, and for those that arrive."""
@@ -264,11 +327,16 @@ class Wire:
         """Copy what leaves out of the shards: one launch."""
         self._packing.copy(map(_address, shards), [packed.data_ptr()])
 
-    def unpack(self, shards, arrived, outs):
-        """Copy what has arrived, and what was here already, to its place: one launch."""
-        if self.receiver >= 0:
-            with unpacked(self.moves, outs) as held:
-                self._unpacking.copy(map(_address, [*shards, arrived]), map(_address, held))
+    def unpack(self, shards, arrived, outs, wait=lambda: None):
+        """Copy what was here already to its place, one launch; `wait` for what comes, and copy
+        that: one launch more."""
+        if self.receiver < 0:
+            wait()
+            return
+        with unpacked(self.moves, outs) as held:
+            self._keeping.copy(map(_address, shards), map(_address, held))
+            wait()
+            self._unpacking.copy([arrived.data_ptr()], map(_address, held))
 
 
 def _address(tensor):

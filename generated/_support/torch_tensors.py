@@ -26,6 +26,16 @@ def check(tensor, shape, dtype, what):
         raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
 
 
+def facts(tensor):
+    """Return all of a tensor but its elements, None of None, and False of what is no plain one."""
+    if tensor is None:
+        return None
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    where = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device
+    return *where, tensor.dtype, tensor.requires_grad, tensor.is_neg()
+
+
 def overlap(one, other):
     """Return whether two contiguous tensors have an element in common."""
     first, second = sorted((one, other), key=lambda tensor: tensor.data_ptr())

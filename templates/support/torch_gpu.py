@@ -63,7 +63,7 @@ class Reshard:
         # It takes the position of the device in the source mesh too where it has a use for that.
         self._knows_me = "me" in kernel.arg_names
         self.source_bytes = self.itemsize * volume(exchange.source.box(0))  # no shard is larger
-        self.processes = Processes((self,), f"plan {plan} ({said})", self.pull)
+        self.processes = Processes((self,), f"plan {plan} ({said})", self.puller)
 
     @property
     def phases(self):
@@ -176,20 +176,26 @@ class Reshard:
         target, source = self.exchange.target_position, self.exchange.source_position
         return [target(device_id), *([source(device_id)] if self._knows_me else [])]
 
-    def pull(self, addresses, outs, device_id):
-        """Fill the target shard of a device from source shards at these addresses: one launch. On a
-        CPU outside Triton's interpreter the kernel plays no part, and is not proved by it."""
-        out = outs[0]
+    def puller(self, addresses, outs, device_id):
+        """Return a function that fills a target shard of a device, like that of `outs`, from source
+        shards at these addresses: one launch. On a CPU outside Triton's interpreter the kernel
+        plays no part, and is not proved by it."""
+        (out,) = outs
         if not has_kernels(out, self.kernel):
-            self.processes.pull_listed(addresses, outs, device_id)
-        elif out.numel():
-            aligned = all(at % LINE == 0 for at in (*addresses[0], out.data_ptr()))
-            block = self.tiles.block(aligned)
-            units = self.units(out, block)
-            programs = self.tiles.programs(aligned)
-            with on(out.device):
-                peers = table(addresses[0], out.device)
-                self.kernel[(programs,)](peers, units, *self.places(device_id), block)
+            return self.processes.listed_puller(addresses, outs, device_id)
+        if not out.numel():
+            return lambda outs: None
+        aligned = all(at % LINE == 0 for at in (*addresses[0], out.data_ptr()))
+        block, places = self.tiles.block(aligned), self.places(device_id)
+        launch = self.kernel[(self.tiles.programs(aligned),)]
+        with on(out.device):
+            peers = table(addresses[0], out.device)
+
+        def run(outs):
+            with on(outs[0].device):
+                launch(peers, self.units(outs[0], block), *places, block)
+
+        return run
 
     def units(self, out, block):
         """Return a target shard as the kernel takes it."""
@@ -229,18 +235,22 @@ class Reshard:
         none, and ranks that do not agree; RuntimeError, which names rank and plan, where the
         transport fails.
         """
-        wanted, outs = requires_grad([shard]), None if out is None else [out]
+        outs = None if out is None else [out]
+        if not requires_grad([shard]):
+            return self.processes.reshard([shard], group, outs, transport, check)[0]
+        if self.backward is None:
+            wanted = [shard], group, outs, transport, check
+            return self.processes.reshard(*wanted, fault=NO_GRADIENT)[0]
 
-        def forth(shards, **more):
-            return self.processes.reshard(shards, group, outs, transport, check, **more)
+        def forth(shards):
+            wanted = shards, group, outs, transport, check
+            return self.processes.reshard(*wanted, wants_gradient=True)
 
         def back(gradients):
             asked = {"transport": transport, "check": check}
             return [self.reverse.reshard(*gradients, group, **asked)]
 
-        if wanted and self.backward is not None:
-            return Moved.apply(functools.partial(forth, wants_gradient=True), back, shard)[0]
-        return forth([shard], fault=NO_GRADIENT if wanted else "")[0]
+        return Moved.apply(forth, back, shard)[0]
 
     def check_rank(self, shard, out, device_id, group, wants_gradient):
         """Return the device of a rank's result. Raises ValueError for what is wrong with what it

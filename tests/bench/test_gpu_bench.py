@@ -36,3 +36,18 @@ def test_gpu_peers_on_gloo() -> None:
     cells = [cell.strip() for cell in row.split("│")[1:-1]]
     assert cells[2] == "-"
     assert all(int(cell) > 0 for cell in cells[3:])
+
+
+HOST_TIME = """
+from bench import host_time
+again, new = host_time.measured(host_time.NAMES[0], calls=20)
+assert 0 < again < new, (again, new)
+"""
+
+
+def test_host_time() -> None:
+    """A launch a call reaches the faked driver; what came before takes less than what is new."""
+    done = subprocess.run(
+        [sys.executable, "-c", HOST_TIME], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -3,7 +3,7 @@
 Within a host peers' shards are read directly: the shard is staged in symmetric memory (a caller may
 spare that: `symmetric_source`), all meet at a barrier, every device pulls its tiles, and all meet
 again. Between hosts, and where the topology does not say what a host is, tiles are packed,
-exchanged by `all_to_all_single`, and unpacked.
+exchanged by `all_to_all_single`, and unpacked; meanwhile a device copies what it has already.
 """
 
 from __future__ import annotations
@@ -50,11 +50,18 @@ def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
         pull = Sends("each device pulls its tiles", sends, target)
         return Timeline((Copies("shards to symmetric memory", source), meet, pull, meet), ids)
     loads = Loads(exchange.source, exchange.target, exchange)
-    sent = 2 * itemsize * int(loads.sent(exchange.rule).max())
+    sent, received, own = (
+        2 * itemsize * int(elements.max(initial=0))
+        for elements in (
+            loads.sent(exchange.rule),
+            loads.received(),
+            loads.held_widths.prod(axis=1),
+        )
+    )
     stages = (
         Copies("tiles are packed", sent),
-        Sends("all_to_all_single", sends),
-        Copies("tiles are unpacked", target),
+        Sends("all_to_all_single", sends, own),
+        Copies("tiles are unpacked", received),
     )
     return Timeline(stages, ids)
 

@@ -153,7 +153,7 @@ def test_one_exchange_a_rank(refits: Refits, which: str, interpreted: str, tmp_p
         assert rank["results"] == wanted
         assert rank["kept"]
         assert len(rank["sent"]) == 1
-        assert rank["launches"] <= 2
+        assert rank["launches"] <= 3  # pack, keep the own, unpack
         assert rank["said"].startswith("ValueError: rank 1: norm1: source shard of device 1: got")
     total = sum(plan(reshard).traffic.received_total for reshard in reshards.values())
     assert sum(rank["sent"][0] for rank in ranks) == total

@@ -80,8 +80,8 @@ def shifted(shape, dtype):
 for path in sys.argv[1:]:
     m = load(Path(path))
     own, launches = m._HOST, []
-    pull = own.processes.pull
-    own.processes.pull = lambda *given: (launches.append(given), pull(*given))[1]
+    puller = own.processes.puller
+    own.processes.puller = lambda *given: (launches.append(given), puller(*given))[1]
     sources, targets = sorted(m.SOURCE_IDS), sorted(m.TARGET_IDS)
     for move_inputs, move_outputs in ((True, False), (False, True)):
         shards = []
@@ -96,7 +96,7 @@ for path in sys.argv[1:]:
         for device in targets:
             mine = torch.empty(m.target_shape(device), dtype=own.dtype)
             addresses = [[shard.data_ptr() for shard in by_position]]
-            own.processes.pull_listed(addresses, [mine], device)
+            own.processes.listed_puller(addresses, [mine], device)([mine])
             expected.append(mine)
         if move_outputs:
             out = [shifted(o.shape, o.dtype) for o in out]
@@ -255,7 +255,7 @@ orders = []
 for device in range(4):
     seen.clear()
     out = torch.empty(m.target_shape(device), dtype=torch.float32)
-    m._HOST.pull([[shard.data_ptr() for shard in shards]], [out], device)
+    m._HOST.puller([[shard.data_ptr() for shard in shards]], [out], device)([out])
     orders.append(list(dict.fromkeys(seen)))
 print(orders)
 """

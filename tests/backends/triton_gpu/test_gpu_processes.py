@@ -64,7 +64,7 @@ def test_bytes_on_the_wire(count: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("interpreted", ["0", "1"])
 def test_calls_again_and_again(interpreted: str, tmp_path: Path) -> None:
-    """Into `out`, allocating nothing; packing and unpacking are one copy each."""
+    """Into `out`, allocating nothing; packing, keeping and unpacking are one copy each."""
     reshards = [FOUR, SHARED, ELSEWHERE]
     cases = [
         {"task": "repeated", "module": written(r, tmp_path, f"case{k}"), "shards": sides(r)[0]}
@@ -80,7 +80,7 @@ def test_calls_again_and_again(interpreted: str, tmp_path: Path) -> None:
             expected = wanted.get(found["device"])
             assert (found["result"], found["again"]) == (expected, expected)
             assert found["allocated"] == 0
-            assert len(found["launches"]) <= 2
+            assert len(found["launches"]) <= 3
             assert bool(found["launches"]) or found["device"] not in received
 
 

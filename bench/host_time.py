@@ -1,0 +1,156 @@
+"""Host time of one call of `reshard` with `out`: Python alone, without a GPU.
+
+`python -m bench host_time`. The module is one of the corpus, its kernel is compiled for sm_90, and
+launched by Triton as on a GPU; what would reach the driver, the group or the memory of peers is
+faked and does nothing. Measured is a call with tensors that came before, which is what a training
+step or a server makes, and one with new ones, which are checked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.reshards import corpus
+from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify.load import load
+
+CALLS, REPEATS = 2000, 9
+NAMES = ("kv_cache_tp4_to_tp2", "llama3_70b_wq_fsdp_to_tp")
+SMALL = 64
+"""Each extent is cut to this: the time does not depend on the size, and memory does."""
+
+
+class FakeDriver:
+    """What Triton asks of a driver, for a GPU of sm_90 that is not there."""
+
+    def __init__(self) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        facts = {"max_shared_mem": 232448, "multiprocessor_count": 132, "warpSize": 32}
+        self.utils = SimpleNamespace(
+            load_binary=lambda *_: (0, 0, 0, 0, 1024),
+            get_device_properties=lambda _: facts | {"max_num_regs": 65536},
+        )
+        self.target, self.launches = GPUTarget("cuda", 90, 32), 0
+
+    def get_current_device(self) -> int:
+        """Return the number of the device."""
+        return 0
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        """Return the stream of launches."""
+        del device
+        return 0
+
+    def get_current_target(self) -> Any:
+        """Return what kernels are compiled for."""
+        return self.target
+
+    def launcher_cls(self, *given: Any) -> Callable[..., None]:
+        """Return what launches a kernel: it counts."""
+        del given
+        return self._launch
+
+    def _launch(self, *given: Any) -> None:
+        del given
+        self.launches += 1
+
+
+class FakeGroup:
+    """A group that nothing is asked of."""
+
+
+@contextmanager
+def faked(ranks: int) -> Iterator[FakeDriver]:
+    """Stand in for a group of so many ranks of which this is the first, and, from then on, for the
+    driver: where there is no GPU, Triton has no other to go back to."""
+    import torch.distributed as dist
+    from triton.runtime import driver
+
+    made = FakeDriver()
+    driver.set_active(made)
+    answers = {"get_rank": 0, "get_world_size": ranks, "get_backend_config": "cpu:gloo,cuda:nccl"}
+    patches = [patch.object(dist, name, lambda group=None, a=a: a) for name, a in answers.items()]
+    for each in patches:
+        each.start()
+    try:
+        yield made
+    finally:
+        for each in patches:
+            each.stop()
+
+
+def ready(module: ModuleType, group: object) -> tuple[Any, Any]:
+    """Return a source shard in symmetric memory, faked, and a result to fill."""
+    import torch
+
+    own, home = module._HOST, torch.device("cpu")
+    buffer = torch.zeros(own.source_bytes, dtype=torch.uint8)
+    pointers = [buffer.data_ptr()] * len(own.exchange.ranks)
+    handle = SimpleNamespace(barrier=lambda timeout_ms: None, buffer_ptrs=pointers, offset=0)
+    kept = own.processes._of(group)
+    kept["buffer"], kept[None] = (buffer, handle, [0]), (home.type, "symmetric")
+    module.has_kernels = lambda *_: True
+    device_id = own.exchange.ranks[0]
+    shape = module.source_shape(device_id)
+    shard = buffer.view(own.dtype)[: torch.Size(shape).numel()].view(shape)
+    return shard, own.empty(device_id, home)
+
+
+def microseconds(call: Callable[[], object], calls: int = CALLS) -> float:
+    """Return what a call takes, the least of some repeats."""
+    call()
+    taken = []
+    for _ in range(REPEATS):
+        start = perf_counter()
+        for _ in range(calls):
+            call()
+        taken.append((perf_counter() - start) / calls)
+    return 1e6 * min(taken)
+
+
+def measured(name: str, calls: int = CALLS) -> tuple[float, float]:
+    """Return microseconds of a call with tensors that came before, and with new ones."""
+    group = FakeGroup()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "triton_gpu.py"
+        full = corpus()[name]
+        small = tuple(min(extent, SMALL) for extent in full.shape)
+        made = plan(dataclasses.replace(full, shape=small), "direct")
+        path.write_text(parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text)
+        module = load(path)
+        with faked(made.devices) as driver:
+            shard, out = ready(module, group)
+            kept = module._HOST.processes._of(group)
+
+            def forgotten() -> None:
+                kept["calls"].clear()
+                module.reshard(shard, group, out=out)
+
+            again = microseconds(lambda: module.reshard(shard, group, out=out), calls)
+            found = again, microseconds(forgotten, calls)
+            assert driver.launches == 2 * (REPEATS * calls + 1), driver.launches
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    table = Table(title="Microseconds of Python a call of reshard(x, group, out=out)")
+    table.add_column("reshard")
+    for column in ("tensors seen before", "new tensors"):
+        table.add_column(column, justify="right")
+    for name in NAMES:
+        table.add_row(name, *(f"{taken:.1f}" for taken in measured(name)))
+    Console().print(table)
