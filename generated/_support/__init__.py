@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "5b71402265065ee5",
     "pallas_tpu": "a8b704ae21817d55",
-    "triton_gpu": "a1b8e953a4d7b7ff",
+    "triton_gpu": "48b68b3deab95695",
 }
 
 

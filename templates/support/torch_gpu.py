@@ -37,16 +37,18 @@ class Tiles(NamedTuple):
     largest: tuple[int, ...]
     ends: bool = False
 
-    def block(self, aligned):
-        """Return the kernel's `Block` for shards that are aligned or not."""
-        width, lanes = (self.width, self.lanes) if aligned else (1, 1)
+    def block(self, start=None):
+        """Return the kernel's `Block` for shards that begin at multiples of so many elements, a
+        power of two, by default of 16 bytes."""
+        whole = start is None or start >= self.width * self.lanes
+        width, lanes = (self.width, self.lanes) if whole else (min(self.width, start), 1)
         units = -(-self.largest[-1] // width) + (self.lanes - 1 if self.ends else 0)
         return Block(width, lanes, self.rows, self.columns, -(-units // self.columns))
 
-    def programs(self, aligned):
+    def programs(self, start=None):
         """Return how many programs fill a target shard."""
         *outer, rows, _ = (1, *self.largest)
-        blocks = -(-rows // self.rows) * self.block(aligned).column_blocks
+        blocks = -(-rows // self.rows) * self.block(start).column_blocks
         return self.number * math.prod(outer) * blocks
 
 
@@ -185,9 +187,9 @@ class Reshard:
             return self.processes.listed_puller(addresses, outs, device_id)
         if not out.numel():
             return lambda outs: None
-        aligned = all(at % LINE == 0 for at in (*addresses[0], out.data_ptr()))
-        block, places = self.tiles.block(aligned), self.places(device_id)
-        launch = self.kernel[(self.tiles.programs(aligned),)]
+        start = math.gcd(LINE, *addresses[0], out.data_ptr()) // self.itemsize or 1
+        block, places = self.tiles.block(start), self.places(device_id)
+        launch = self.kernel[(self.tiles.programs(start),)]
         with on(out.device):
             peers = table(addresses[0], out.device)
 

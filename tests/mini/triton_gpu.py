@@ -118,11 +118,11 @@ class Tiles:
 
     number, largest, ends = 2, (3, 2), False
 
-    def block(self, aligned):
+    def block(self, start=None):
         """What else it is given: units of one element, one of them at a time."""
         return Block(width=1, lanes=1)
 
-    def programs(self, aligned):
+    def programs(self, start=None):
         """How many programs a launch has."""
         return self.number
 
@@ -151,5 +151,5 @@ def reshard_local(shards):
     peers = torch.tensor([shard.data_ptr() for shard in shards])
     outputs = [torch.empty(5, 2, dtype=torch.float32) for _ in shards]
     for position, out in enumerate(outputs):
-        pull[(2,)](peers, out, position, Tiles().block(True))
+        pull[(2,)](peers, out, position, Tiles().block())
     return outputs

@@ -64,26 +64,31 @@ def ruff_finds_nothing(folder: Path) -> None:
         assert run.returncode == 0, run.stdout[-3000:]
 
 
-# Shards one element past a multiple of 16 bytes, then results there: the kernel without hints.
+# Shards so many bytes past a multiple of 16, then results there: narrower units, without hints.
 SHIFTED = """
-import math, sys
+import itertools, math, sys
 from pathlib import Path
 import torch
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.verify.load import load
 
 def shifted(shape, dtype):
-    memory = torch.empty(math.prod(shape) + 16, dtype=dtype)
-    start = next(k for k in range(1, 16) if memory[k:].data_ptr() % 16)
+    memory = torch.empty(math.prod(shape) + 32, dtype=dtype)
+    start = next(k for k in range(32) if memory[k:].data_ptr() % 16 == nbytes)
     return memory[start : start + math.prod(shape)].view(shape)
 
 for path in sys.argv[1:]:
     m = load(Path(path))
-    own, launches = m._HOST, []
+    own, launches, units = m._HOST, [], []
     puller = own.processes.puller
     own.processes.puller = lambda *given: (launches.append(given), puller(*given))[1]
+    view = own.units
+    own.units = lambda out, block: (units.append(block.width), view(out, block))[1]
     sources, targets = sorted(m.SOURCE_IDS), sorted(m.TARGET_IDS)
-    for move_inputs, move_outputs in ((True, False), (False, True)):
+    shifts = sorted({own.itemsize, 8})
+    for nbytes, (move_inputs, move_outputs) in itertools.product(
+        shifts, ((True, False), (False, True))
+    ):
         shards = []
         for device in sources:
             held = torch.randint(0, 2, m.source_shape(device)).to(own.dtype)
@@ -100,14 +105,15 @@ for path in sys.argv[1:]:
             expected.append(mine)
         if move_outputs:
             out = [shifted(o.shape, o.dtype) for o in out]
-        launches.clear()
+        launches.clear(), units.clear()
         with quick_launches():
             got = m.reshard_local(shards, out=out)
         assert all(a is b for a, b in zip(got, out))
         assert all(torch.equal(a, b) for a, b in zip(got, expected))
         assert len(launches) == len(out)
+        assert set(units) == {min(own.tiles.width, nbytes // own.itemsize)}
     addresses = shards[0].data_ptr(), out[0].data_ptr()
-    print(own.tiles.block(True)[:2], all(address % 16 == 0 for address in addresses))
+    print(own.tiles.block()[:2], len(shifts), all(address % 16 == 0 for address in addresses))
 """
 
 
@@ -124,15 +130,16 @@ def test_shards_that_lie_anywhere(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == [
-        "(4, 2) False",
-        "(8, 2) False",
-        "(1, 4) False",
-        "(1, 1) False",
+        "(4, 2) 2 False",
+        "(8, 2) 2 False",
+        "(1, 4) 2 False",
+        "(1, 1) 2 False",
     ]
 
 
-def assembly(module: ModuleType, aligned: bool = True) -> str:
-    """The kernel for sm_90, as the module launches it."""
+def assembly(module: ModuleType, start: int | None = None) -> str:
+    """The kernel for sm_90, as the module launches it for shards that begin at multiples of so many
+    elements, by default of 16 bytes."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -141,16 +148,17 @@ def assembly(module: ModuleType, aligned: bool = True) -> str:
 
     made, own = module.pull_kernel, module._HOST
     names, given = made.arg_names, launch.types(module)
-    if not aligned:
-        given["out"] = f"*i{8 * own.itemsize}"
-    values = {"BLOCK": own.tiles.block(aligned)}
+    block = own.tiles.block(start)
+    if start is not None:
+        given["out"] = f"*i{8 * own.itemsize * block.width}"
+    values = {"BLOCK": block}
     pointers = [k for k, name in enumerate(names) if given.get(name, "").startswith("*")]
     compiled = triton.compile(
         ASTSource(
             fn=made,
             signature={name: given.get(name, "constexpr") for name in names},
             constexprs={(names.index(name),): value for name, value in values.items()},
-            attrs={(k,): [["tt.divisibility", 16]] for k in pointers} if aligned else {},
+            attrs={(k,): [["tt.divisibility", 16]] for k in pointers} if start is None else {},
         ),
         target=GPUTarget("cuda", 90, 32),
     )
@@ -176,8 +184,11 @@ def test_sixteen_bytes_where_they_are_proven(name: str, tmp_path: Path) -> None:
         wide = [size == 16 for size in found]
         assert {"lines": all(wide), "mixed": any(wide), "units": not any(wide)}[FORMS[name]], found
     assert resources.divisions(text)[0] == 0
-    unhinted = assembly(module, aligned=False)
-    assert {size for found in widths(unhinted) for size in found} == {module._HOST.itemsize}
+    tiles = module._HOST.tiles
+    for start in (start for start in (1, 2, 4) if start < tiles.width * tiles.lanes):
+        unhinted = assembly(module, start)
+        unit = module._HOST.itemsize * min(start, tiles.width)
+        assert {size for found in widths(unhinted) for size in found} == {unit}
 
 
 def test_offsets_of_large_shards_have_64_bits(tmp_path: Path) -> None:

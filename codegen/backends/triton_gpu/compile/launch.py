@@ -52,7 +52,7 @@ def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
 
 def constants(module: ModuleType, phase: int = 0) -> dict[str, Any]:
     """Return the other argument, which is compiled in, with the value that the module passes."""
-    return {"BLOCK": module._HOST.phases[phase].tiles.block(True)}
+    return {"BLOCK": module._HOST.phases[phase].tiles.block()}
 
 
 def launch_json(
@@ -97,7 +97,7 @@ def _launches(module: ModuleType, phase: int) -> list[dict[str, Any]]:
         {
             "device": device_id,
             **dict(zip(given, host.places(device_id), strict=True)),
-            "grid": [host.tiles.programs(True), 1, 1],
+            "grid": [host.tiles.programs(), 1, 1],
         }
         for device_id in sorted(module.TARGET_IDS)
         if math.prod(host.target_shape(device_id))

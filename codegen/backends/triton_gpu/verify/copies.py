@@ -52,7 +52,7 @@ def _check_device(host: Any, receiver: int, first: int) -> None:
     """Check the copies of a device; `first`: how many of its programs copy first blocks."""
     device, hidden = host.exchange.target.ids[receiver], len(host.exchange.hidden)
     found: dict[Any, list[Box]] = {piece: [] for piece in host.exchange.incoming(receiver)}
-    later = host.tiles.programs(True) - first  # how far those of the last blocks are from these
+    later = host.tiles.programs() - first  # how far those of the last blocks are from these
     for program in range(first if found else 0):
         copies, last = (trace(host, device, number) for number in (program, program + later))
         if last != tuple(copy._replace(block=later // first) for copy in copies):
@@ -103,7 +103,7 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
 def _allowed(tiles: Any, copy: RowCopy) -> bool:
     """Return whether a kernel's rows are no more and no longer than the largest that it is launched
     for, and begin and end at multiples of what is moved: 16 bytes, or units where ends are too."""
-    block = tiles.block(True)
+    block = tiles.block()
     ends = copy.by == "copy_some_lines"
     unit = block.width * (1 if ends else block.lanes)
     steps = [copy.read_row, copy.write_row] if copy.rows > 1 else []

@@ -46,7 +46,7 @@ def trace(host: Any, device: int, program: int) -> tuple[RowCopy, ...]:
     names["rows_at"] = lambda **given: (_SourceRows(given), _WRITE, _INSIDE)
     try:
         run = FunctionType(kernel.__code__, {**kernel.__globals__, **names})
-        run(None, 0, *host.places(device), host.tiles.block(True))
+        run(None, 0, *host.places(device), host.tiles.block())
     except (
         ArithmeticError,
         AttributeError,
