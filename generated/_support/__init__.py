@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "f0c554e3d19f1082",
-    "pallas_tpu": "416b5360e4c3635c",
-    "triton_gpu": "2c1c505574c06ee7",
+    "jax_xla": "28371e0fedd5d7b2",
+    "pallas_tpu": "84b0bfda7022c884",
+    "triton_gpu": "f2efc5217f4eea16",
 }
 
 

@@ -47,7 +47,7 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul, without_padding
 from .._support.jax_meshes import Sharded
 
-require("jax_xla", "f0c554e3d19f1082", __name__)
+require("jax_xla", "28371e0fedd5d7b2", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
