@@ -1,6 +1,7 @@
 """Bundles by name: `load(name, backend)` imports the module of one."""
 
 import importlib
+import pathlib
 
 # The folder of each reshard and group.
 MODULES = {
@@ -52,4 +53,8 @@ def load(name, backend):
     """
     if name not in MODULES:
         raise KeyError(f"{name}: none of {', '.join(MODULES)}")
+    folder = pathlib.Path(__file__).parent / MODULES[name]
+    found = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    if backend not in found:
+        raise ImportError(f"{name} has no module {backend}: one of {', '.join(found) or 'none'}")
     return importlib.import_module(f".{MODULES[name]}.{backend}", __name__)

@@ -153,6 +153,12 @@ def _short(value: object) -> str:
     return shown if len(shown) <= LONGEST_VALUE else shown[: LONGEST_VALUE - 1] + "…"
 
 
+def install(extra: str) -> str:
+    """Return how to install an extra: from a checkout, since an index may have another package of
+    this name."""
+    return f"pip install -e '.[{extra}]' in the checkout of shardwright"
+
+
 def one_of(choices: Iterable[str]) -> str:
     """Return `one of a, b, c` for the `expected` line; the choice itself if there is one."""
     listed = tuple(choices)

@@ -197,6 +197,9 @@ def faults(rank: int, case: dict) -> dict:
     result = module.reshard(shard)
     bad = wrong["shape"] if rank == 2 else shard
     found["later"] = said(lambda: module.reshard(bad, check=True))
+    found["unheard"] = said(lambda: module.reshard(wrong["shape"]))
+    two = load(case["two"])
+    found["larger"] = said(lambda: two.reshard(torch.zeros(2)))
     found["memory"] = said(lambda: out_of_memory(module, shard))
     return {"device": device, "result": bits(result), "said": found}
 

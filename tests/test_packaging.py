@@ -78,8 +78,8 @@ def test_the_wheel_works_where_only_it_and_its_dependencies_are(
         [shardwright, "verify", out / "all_to_all_3"], capture_output=True, text=True
     )
     assert result.returncode == 2
-    assert "pip install 'shardwright[gpu]'" in result.stderr
-    assert "pip install 'shardwright[tpu]'" in result.stderr
+    assert "pip install -e '.[gpu]' in the checkout of shardwright" in result.stderr
+    assert "pip install -e '.[tpu]' in the checkout of shardwright" in result.stderr
 
 
 def test_the_tree_serves_where_only_a_wheel_is_installed() -> None:

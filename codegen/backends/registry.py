@@ -6,11 +6,12 @@ of what runs modules only, load nothing that plans or renders.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from shardwright.ir.errors import unknown
+from shardwright.ir.errors import unknown, wrong_type
 
 if TYPE_CHECKING:
     from shardwright.codegen.backends.base import Backend
@@ -55,3 +56,16 @@ def check_name(name: str) -> None:
     """Raise InputError for what is no backend's name."""
     if name not in NAMES:
         raise unknown("no such backend", str(name), NAMES, "backends")
+
+
+def listed(given: object) -> tuple[str, ...]:
+    """Return names of backends from a sequence of them. Raises InputError for what is none, a text
+    too."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        names = [name.strip() for name in given.split(",")] if isinstance(given, str) else [""]
+        meant = tuple(names) if set(names) <= set(NAMES) else (NAMES[1],)
+        raise wrong_type(given, tuple, str(meant).replace("'", '"'), "backends")
+    names = list(given)
+    for name in names:
+        check_name(name)
+    return tuple(names)

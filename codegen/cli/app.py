@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from shardwright.codegen.cli.audit import AuditCommand
 from shardwright.codegen.cli.check import CheckCommand
 from shardwright.codegen.cli.compile import CompileCommand
 from shardwright.codegen.cli.demo import demo
@@ -37,7 +38,7 @@ class Commands(TyperGroup):
             raise typer.Exit(2) from None
 
 
-def _carry_out(command: Flags | None, **_: object) -> None:
+def _carry_out(command: Flags | AuditCommand | None, **_: object) -> None:
     """Run a command that is its flags; the other ones are functions, and have run."""
     if command is not None:
         command.run()
@@ -74,6 +75,7 @@ app.command("show")(ShowCommand)
 app.command("verify")(VerifyCommand)
 app.command("compile")(CompileCommand)
 app.command("check")(CheckCommand)
+app.command("audit")(AuditCommand)
 app.command(hidden=True)(demo)
 
 

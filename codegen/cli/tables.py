@@ -1,7 +1,8 @@
-"""Tables on standard output."""
+"""Tables on standard output, as wide as the terminal is, or as COLUMNS says."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
 
 # Where nobody says how wide the paper is, as in a log.
 LOG_WIDTH = 120
+WIDE = 120
+"""Columns from which on tables say more."""
 
 _COLOURS = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
@@ -18,7 +21,14 @@ def console() -> Console:
     from rich.console import Console
 
     standard = Console()
-    return standard if standard.is_terminal else Console(width=LOG_WIDTH)
+    if standard.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
+        return standard
+    return Console(width=LOG_WIDTH)
+
+
+def is_wide() -> bool:
+    """Return whether there is room for columns that are good to know."""
+    return console().width >= WIDE
 
 
 def shown(verdict: str) -> str:

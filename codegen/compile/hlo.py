@@ -1,32 +1,51 @@
-"""What a compiled TPU program does, read from its HLO text.
+"""What a compiled program does, read from its HLO text: VMEM of its kernels, and its collectives.
 
-Sizes are those of arrays in memory: padded to the tiles of their layout, as they travel.
+Sizes are those of arrays in memory: on a TPU padded to the tiles of their layout, as they travel.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.planner.network.hlo import COLLECTIVES, RAGGED, received_of
+import numpy as np
 
-_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%(\S+) = (.+?) ([a-z][\w-]*)\((.*)$", re.MULTILINE)
-_ARRAY = re.compile(r"\b([a-z]+\d*\w*)\[([\d,]*)\](?:\{([\d,]*)(?::T((?:\([\d,]+\))+))?[^}]*\})?")
+from shardwright.codegen.compile.hlo_calls import Often, executions
+from shardwright.codegen.compile.hlo_text import HloArray, HloInstruction, HloModule
+from shardwright.codegen.planner.network.hlo import COLLECTIVES, RAGGED, ends, received_by
+from shardwright.ir.arrays import Integers
+
 _KERNEL = re.compile(r'custom_call_target="tpu_custom_call"')
 _SCOPED = re.compile(r'"used_scoped_memory_configs":\[([^]]*)\]')
 _VMEM = re.compile(r'"memory_space":"1","offset":"\d+","size":"(\d+)"')
-_BITS = {"pred": 8, "bf16": 16}
+_PAIRS = "_xla_send_recv_source_target_pairs"
+_SCATTER = "all-reduce-scatter"
 
 
 @dataclass(frozen=True)
-class _Instruction:
-    """One line: what it gives as text, what it does, and the text of operands and attributes."""
+class HloCollective:
+    """One collective: what it does, the instruction that says so, where it is in the program.
 
-    result: str
-    operation: str
-    rest: str
+    `arrays` are what it gives a device, `members` who takes part (`ends`), by position among the
+    program's devices, and `often` how many times one run of the program carries it out.
+    """
+
+    op: str
+    instruction: HloInstruction
+    place: HloInstruction
+    arrays: tuple[HloArray, ...]
+    members: list[list[int]]
+    often: Often
+
+    def received(self, devices: int, *, padded: bool = True) -> Integers:
+        """Return bytes that each device receives, all times together: with the padding of arrays in
+        memory, which travels, or of elements alone. Of a ragged all-to-all they are the most."""
+        sizes = (each.padded_bytes if padded else each.nbytes for each in self.arrays)
+        counted = "all-to-all" if self.op == RAGGED else self.op
+        known = max((devices, *(1 + max(group) for group in self.members if group)))
+        each = received_by(counted, self.members, sum(sizes), known)
+        return np.array(each, dtype=np.int64) * self.often.times
 
 
 def vmem_bytes(text: str) -> int | None:
@@ -41,59 +60,97 @@ def vmem_bytes(text: str) -> int | None:
 
 def received_bytes(text: str, devices: int) -> int | None:
     """Return bytes that the program's collectives bring to the busiest of its devices; None where
-    one is a ragged all-to-all, whose text does not say.
-
-    Collectives of one channel that are alike are parts of one, and count once; but permutes, which
-    say what they are by their pairs. JAX puts all that a program asks for into one channel, so that
-    others of that channel count each. What is in the body of a loop counts once.
-    """
-    by_name = {
-        name: _Instruction(result, operation, rest)
-        for name, result, operation, rest in _INSTRUCTION.findall(text)
-    }
-    received = [0] * devices
-    counted = set()
-    for start, result in _collectives(by_name):
-        op = start.operation.removesuffix("-start")
-        if op == RAGGED:
+    one is a ragged all-to-all, whose text does not say. Loops count as often as they turn."""
+    received = np.zeros(devices, dtype=np.int64)
+    for collective in collectives_of(HloModule(text), devices):
+        if collective.op == RAGGED:
             return None
-        channel = _found(r"channel_id=(\d+)", start.rest) or start.rest
-        kind = op, channel, result, _found(r"(replica_groups=.*?), \w+=", start.rest)
-        if op != "collective-permute" and kind in counted:
-            continue
-        counted.add(kind)
-        size = sum(_array_bytes(*found) for found in _ARRAY.findall(result))
-        moved = received_of(op, start.rest, size, devices)
-        received = [total + more for total, more in zip(received, moved, strict=True)]
-    return max(received)
+        received += collective.received(devices)
+    return int(received.max())
 
 
-def _collectives(by_name: dict[str, _Instruction]) -> Iterator[tuple[_Instruction, str]]:
-    """Yield each collective, and the text of what it gives. One in two parts gives it in the
-    second."""
-    for instruction in by_name.values():
-        kind = instruction.operation
-        if kind in COLLECTIVES:
-            yield instruction, instruction.result
-        elif kind.removesuffix("-done") in COLLECTIVES:
-            start = by_name.get(_found(r"^%([^\s,)]+)", instruction.rest) or "")
-            if start is not None:
-                yield start, instruction.result
+def collectives_of(module: HloModule, devices: int) -> tuple[HloCollective, ...]:
+    """Return what the program's devices do together, in the order of its text.
+
+    Each instruction counts, whatever its channel: JAX gives all collectives of a `shard_map` one.
+    What a TPU compiler cuts into several fusions has a chain of its own, and counts where it
+    starts; an all-reduce that a fusion keeps a part of is a reduce-scatter. Raises ValueError for
+    groups in a notation that is not known.
+    """
+    often = executions(module)
+    done = {
+        operand: each
+        for each in module.instructions()
+        if each.op.endswith("-done")
+        for operand in each.operands
+    }
+    found = []
+    for each in _once_a_chain(module, module.instructions()):
+        op, place = each.op.removesuffix("-start"), each
+        arrays = _given(each, done.get(each.name))
+        if op == "recv":
+            op = "collective-permute"
+        if op == "all-reduce" and (fusion := _scattering(module, each)) is not None:
+            op, place, arrays = "reduce-scatter", fusion, fusion.arrays
+        members = ends(op, each.rest.replace(_PAIRS, "source_target_pairs"), devices)
+        times = often.get(each.computation)
+        if times is not None:
+            found.append(HloCollective(op, each, place, arrays, members, times))
+    return tuple(found)
 
 
-def _array_bytes(dtype: str, shape: str, order: str, tiles: str) -> int:
-    """Return bytes of an array in memory; `order` is minor to major, `tiles` is `(8,128)(2,1)`."""
-    extents = [int(extent) for extent in shape.split(",") if extent]
-    if order:
-        extents = [extents[int(axis)] for axis in reversed(order.split(","))]
-    tile = [int(size) for size in (_found(r"^\(([\d,]+)\)", tiles) or "").split(",") if size]
-    for back, size in enumerate(reversed(tile), 1):
-        if back <= len(extents):
-            extents[-back] = -(-extents[-back] // size) * size
-    bits = _BITS.get(dtype) or int(_found(r"(\d+)", dtype) or 0)
-    return math.prod(extents) * bits // 8
+def _is_collective(each: HloInstruction) -> bool:
+    return each.op.removesuffix("-start") in COLLECTIVES or (
+        each.op == "recv" and _PAIRS in each.rest
+    )
 
 
-def _found(pattern: str, text: str) -> str | None:
-    match = re.search(pattern, text)
-    return None if match is None else match[1]
+def _once_a_chain(
+    module: HloModule, instructions: Iterable[HloInstruction]
+) -> Iterator[HloInstruction]:
+    """Yield collectives; of those that are parts of one, the part that starts it, else the
+    first."""
+    found = [each for each in instructions if _is_collective(each)]
+    starts = {
+        name for name, body in module.computations.items() if any(map(_starts, body.values()))
+    }
+    chains: dict[tuple[str | None, ...], HloInstruction] = {}
+    for each in found:
+        key = _chain(each)
+        if key is not None and (key not in chains or each.computation in starts):
+            chains.setdefault(key, each)
+            if chains[key].computation not in starts:
+                chains[key] = each
+    for each in found:
+        key = _chain(each)
+        if key is None or chains[key] is each or each.computation in starts:
+            yield each
+
+
+def _chain(each: HloInstruction) -> tuple[str | None, ...] | None:
+    chain = each.text("chain_id")
+    return None if chain is None else (chain, each.op, each.text("channel_id"))
+
+
+def _starts(each: HloInstruction) -> bool:
+    return 'custom_call_target="AsyncCollectiveStart"' in each.rest
+
+
+def _given(each: HloInstruction, done: HloInstruction | None) -> tuple[HloArray, ...]:
+    """Return what a collective gives. One in two parts gives it in the second; where that is not
+    there, the first one's tuple has operands before results, but of an all-reduce."""
+    if each.op == "recv":
+        return each.arrays[:1]
+    if each.op in COLLECTIVES:
+        return each.arrays
+    if done is not None:
+        return done.arrays
+    count = len(each.operands)
+    return each.arrays if each.op == "all-reduce-start" else each.arrays[count : 2 * count]
+
+
+def _scattering(module: HloModule, each: HloInstruction) -> HloInstruction | None:
+    """Return the fusion that keeps a part of an all-reduce, if it is one."""
+    callers = module.callers.get(each.computation, [])
+    named = each.computation.startswith(_SCATTER) and len(callers) == 1
+    return callers[0] if named and callers[0].op == "fusion" else None

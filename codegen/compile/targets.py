@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.toolchain import Compiler
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, install, one_of
 
 
 @dataclass(frozen=True)
@@ -78,5 +78,5 @@ def require(targets: Iterable[Target], saving: bool) -> None:
                 f"{' and '.join(absent)} {verb} not installed",
                 argument="targets",
                 got=", ".join(wanted),
-                expected=f"pip install 'shardwright[{compiler.extra}]'",
+                expected=install(compiler.extra),
             )

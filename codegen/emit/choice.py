@@ -14,7 +14,7 @@ from shardwright.codegen.planner import plan as plan_of
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.spec.description import Description
-from shardwright.ir.errors import InputError, check_type, wrong_type
+from shardwright.ir.errors import InputError, check_type
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan
@@ -125,11 +125,7 @@ def executed_by(backends: Iterable[str], reshard: Reshard) -> tuple[str, ...]:
 def checked(given: object) -> tuple[str, ...]:
     """Return the backends in the order of the registry, whatever order they are named in."""
     known = registry.NAMES
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise wrong_type(given, tuple, f'("{known[1]}",)', "backends")
-    backends = tuple(given)
-    for backend in backends:
-        registry.check_name(backend)
+    backends = registry.listed(given)
     if not backends or len(set(backends)) < len(backends):
         raise InputError(
             "each backend is named once",

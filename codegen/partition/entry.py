@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, install, one_of
 
 MODES = ("as_shardy",)
 EDGES = ("allow", "gather")
@@ -49,7 +49,7 @@ def partition(
         raise InputError(
             "a function is partitioned with jax, which is not installed",
             got="no module named jax",
-            expected="pip install 'shardwright[jax]'",
+            expected=install("jax"),
         )
     from shardwright.codegen.partition.tracing import traced
 

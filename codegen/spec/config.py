@@ -289,6 +289,11 @@ def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
     underscores for what stands in no identifier: `layer0_wq` for `layer0.wq`."""
     given = origin.fields()
     name = given.get("name")
+    if name is None:
+        rule = "a tensor of a group has a name, by which it is given and taken"
+        raise origin.located(
+            InputError(rule, argument="name", expected='name = "layer0.wq" in its table')
+        )
     if isinstance(name, str):
         given["name"] = re.sub(r"\W", "_", name)
     return _described(origin, given, meshes), origin
@@ -300,19 +305,31 @@ def _origins(said: Iterable[tuple[Operation | Group, Origin]]) -> dict[str, Orig
     for one, origin in said:
         folder = one.name.casefold()  # as file systems have it that ignore case
         if folder in found:
-            raise origin.located(_not_distinct(one.name, found[folder][0]))
+            other, before = found[folder]
+            raise origin.located(_not_distinct(one.name, other, _in_two_groups(origin, before)))
         found[folder] = one.name, origin
     return dict(found.values())
 
 
-def _not_distinct(name: str, other: str) -> InputError:
+def _in_two_groups(*origins: Origin) -> bool:
+    """Return whether things are said among the tensors of groups, of which each has one."""
+    groups = [each.tables[1] for each in origins if len(each.tables) > 1]
+    said = all("tensors" in group.values for group in groups)
+    return len(groups) == len(origins) and said and groups[0] != groups[-1]
+
+
+def _not_distinct(name: str, other: str, in_two: bool) -> InputError:
     same = name == other
+    expected = "a name of its own for each"
+    if not same:
+        expected += ", for file systems that ignore case too"
+    elif in_two:
+        expected += ", or, for the same tensors in two groups, a config and an `out` for each group"
     return InputError(
         "two operations of one name" if same else "two operations whose names differ only in case",
         argument="name",
         got=name if same else f"{name} beside {other}",
-        expected="a name of its own for each"
-        + ("" if same else ", for file systems that ignore case too"),
+        expected=expected,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardwright.ir.axes import AxisRef, contains
-from shardwright.ir.errors import InputError
+from shardwright.ir.errors import InputError, install
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import Sharding
 
@@ -100,5 +100,5 @@ def _imported(module: str, package: str, extra: str) -> Any:
         raise InputError(
             f"this conversion needs {package}, which is not installed",
             got=f"no module named {package}",
-            expected=f"pip install 'shardwright[{extra}]'",
+            expected=install(extra),
         ) from None

@@ -12,6 +12,7 @@ from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.report import Progress, Report
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
+from shardwright.ir.errors import install
 
 AnyCase = Case | GroupCase | MatmulCase
 
@@ -26,7 +27,7 @@ def missing(backend: str) -> str:
     if not absent:
         return ""
     verb = "is" if len(absent) == 1 else "are"
-    return f"{', '.join(absent)} {verb} not installed: pip install 'shardwright[{needs.extra}]'"
+    return f"{', '.join(absent)} {verb} not installed: {install(needs.extra)}"
 
 
 class Runner:

@@ -95,8 +95,8 @@ def verify_bundles(
 
 
 def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[Job]:
-    for backend in backends or ():
-        registry.check_name(backend)
+    if backends is not None:
+        registry.listed(backends)
     every = tuple(paths)
     jobs: list[Job] = [
         _job(description, backend, root)

@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "5b71402265065ee5",
-    "pallas_tpu": "a8b704ae21817d55",
-    "triton_gpu": "48b68b3deab95695",
+    "jax_xla": "c21bf1dfd82ea0d9",
+    "pallas_tpu": "6b5b60ce1c774017",
+    "triton_gpu": "1ff019e81b70c455",
 }
 
 

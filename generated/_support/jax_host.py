@@ -9,7 +9,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .jax_meshes import Padding, apart, bits_of, expect, mapped
+from .jax_meshes import Padding, apart, bits_of, expect, mapped, not_mapped
 from .jax_operation import reshard_p, reverse_of
 from .jax_program import self_check
 
@@ -61,6 +61,11 @@ class ArrayReshard:
         static = {"interpret": interpret, "collective_id": collective_id}
         x = self.constrained(x, source)
         return reshard_p.bind(x, host=self, source=source, target=target, **static)
+
+    def unlike(self, mesh, target_mesh):
+        """Return what is wrong with the axes of meshes; "" if nothing is."""
+        other = "" if target_mesh is None else self.target.unlike(target_mesh)
+        return self.source.unlike(mesh) or other
 
     def settings(self, devices, interpret, collective_id):
         """Return the collective id of a program for devices, by rank. Raises ValueError for devices
@@ -116,8 +121,11 @@ class OneOrder(ArrayReshard):
         ValueError for a wrong shape, dtype or mesh, TypeError for what is none, and
         NotImplementedError where there is no derivative.
         """
+        not_mapped("reshard")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
         source, target = self.meshes(mesh, target_mesh)
+        if fault := self.unlike(mesh, target_mesh):
+            raise ValueError(fault)
         context = jax.sharding.get_abstract_mesh()
         if (
             isinstance(x, jax.core.Tracer)
@@ -137,7 +145,8 @@ class OneOrder(ArrayReshard):
         source = self.source.mesh(mesh)
         target = self.target.mesh(mesh if target_mesh is None else target_mesh)
         if list(target.devices.flat) != list(source.devices.flat):
-            raise ValueError("target_mesh: expected the devices of mesh, in the same order")
+            both = f"{_ids(target)}, expected {_ids(source)}, the devices of mesh in the same order"
+            raise ValueError(f"target_mesh: got devices {both}")
         return source, target
 
     def constrained(self, x, source):
@@ -189,6 +198,10 @@ class OneOrder(ArrayReshard):
         return OneOrder.lowered.trace(self, x, interpret=interpret, **static).jaxpr.effects
 
 
+def _ids(mesh):
+    return [device.id for device in mesh.devices.flat]
+
+
 @functools.cache
 def _compiled(host, batch, target, **static):
     # XLA chooses the sharding of a program's result where it is not told.
@@ -208,8 +221,11 @@ class TwoOrders(ArrayReshard):
         target's order, where it has them all. Raises TypeError where a jit around it is compiled.
         Under `jax.vmap` and differentiated outside jit only.
         """
+        not_mapped("reshard")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
         source, target = self.meshes(mesh, target_mesh)
+        if fault := self.unlike(mesh, target_mesh):
+            raise ValueError(fault)
         return self.bind(x, source, target, interpret, collective_id)
 
     def eager(self, x, source, target, interpret, collective_id):
@@ -285,11 +301,16 @@ class TwoOrders(ArrayReshard):
 
     def devices_by_rank(self, source, target):
         """Return the devices of both meshes by logical id; an id in both must be one device."""
-        by_id = dict(zip(self.source.ids, source.devices.flat, strict=True))
+        by_id: dict = dict(zip(self.source.ids, source.devices.flat, strict=True))
         for device_id, device in zip(self.target.ids, target.devices.flat, strict=True):
             if by_id.setdefault(device_id, device) != device:
                 raise ValueError(
                     f"logical id {device_id}: got {by_id[device_id]} in the source mesh and "
                     f"{device} in the target mesh, expected one device"
                 )
+        ids: dict = {}
+        for device_id, device in by_id.items():
+            if ids.setdefault(device, device_id) != device_id:
+                both = f"{device} as logical ids {ids[device]} and {device_id}"
+                raise ValueError(f"target_mesh: got {both}, expected a device for each")
         return [by_id[device_id] for device_id in sorted(by_id)]

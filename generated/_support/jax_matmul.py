@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 from .boxes import extents
-from .jax_meshes import Padding, apart, expect, mapped
+from .jax_meshes import Padding, apart, expect, mapped, not_mapped
 from .jax_operation import host_beside
 from .xla_program import at
 
@@ -67,9 +67,12 @@ class ArrayMatmul:
         Where emitted with gradients it has a derivative backward: the cotangents of `a` and `b` are
         matmuls too, of the modules beside. Else NotImplementedError where it is differentiated.
         """
+        not_mapped("matmul")
         expect(a, self.lhs.padded, self.dtypes[0], "lhs")
         expect(b, self.rhs.padded, self.dtypes[0], "rhs")
         meshes = tuple(side.mesh(mesh) for side in self.sides)
+        if fault := self.lhs.unlike(mesh):
+            raise ValueError(fault)
         if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
             return _product(self, meshes, a, b)
         with apart(a):

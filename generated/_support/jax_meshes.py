@@ -95,6 +95,15 @@ class Sharded:
             return mesh
         return Mesh(mesh.devices.reshape(sizes), names)
 
+    def unlike(self, mesh):
+        """Return what is wrong with a mesh whose axes are others, or in another order; "" where
+        they are these, whatever they are called, or parts of these."""
+        given, wanted = self.mesh(mesh) and _whole(mesh.shape.items()), _whole(self.axes)
+        swapped = [*given] != [*wanted] and {*given} == {*wanted}
+        if swapped or [*given.values()] != [*wanted.values()]:
+            return f"{self.name} mesh: got axes {given}, expected {wanted}"
+        return ""
+
     def mesh_of(self, devices):
         """Return the mesh of devices by position."""
         names, sizes = zip(*self.axes, strict=True)
@@ -113,6 +122,25 @@ class Sharded:
     def batched(self, count):
         """Return the spec of an array with so many dimensions more, split by no axis."""
         return P(*[None] * count, *self.spec)
+
+
+def _whole(axes):
+    """Return the sizes of axes whose parts may stand alone, as `x:(1)2`, but of those of one."""
+    sizes: dict = {}
+    for name, size in axes:
+        whole = name.partition(":")[0]
+        sizes[whole] = sizes.get(whole, 1) * size
+    return {name: size for name, size in sizes.items() if size > 1}
+
+
+def not_mapped(what):
+    """Raise ValueError inside a shard_map, where arrays are shards."""
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    if manual:
+        raise ValueError(
+            f"{what} inside a shard_map over {', '.join(manual)}: it takes global arrays, and maps "
+            "over shards itself; call it outside, before or after the shard_map"
+        )
 
 
 def apart(x):

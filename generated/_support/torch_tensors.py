@@ -21,7 +21,7 @@ def check(tensor, shape, dtype, what):
         got = f"got {tuple(tensor.shape)} of {tensor.dtype}"
         raise ValueError(f"{what}: {got}, expected {shape} of {dtype}")
     if not tensor.is_contiguous():
-        raise ValueError(f"{what}: expected a contiguous tensor")
+        raise ValueError(f"{what}: expected a contiguous tensor, as .contiguous() makes it")
     if tensor.is_neg():
         raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
 

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from .groups import moves_of, order_of
-from .jax_meshes import apart, bits_of, expect, mapped
+from .jax_meshes import apart, bits_of, expect, mapped, not_mapped
 from .jax_operation import refuse_derivative
 from .jax_program import FEW, digits, filled, judge, meshes_here, proved, watched
 from .xla_program import Round, boxes_of
@@ -126,11 +126,15 @@ class Group:
         Raises ValueError for a wrong array, which it names, and for a wrong mesh, TypeError for
         what is none, and NotImplementedError where there is no derivative.
         """
+        not_mapped("reshard")
         given, give_back = self._ordered(arrays, "arrays")
         for name, host, x in zip(self.names, self.hosts, given, strict=True):
             expect(x, host.source.padded, host.dtype, f"{name}: source array, as pad makes it")
         called = interpret, self.collective_id if collective_id is None else collective_id
         source, target = self.kinds[0].meshes(mesh, target_mesh)
+        faults = [kind.unlike(mesh, target_mesh) for kind in self.kinds]
+        if all(faults):  # tensors may be on meshes of other axes
+            raise ValueError(faults[0])
         return give_back(self.moved(given, source, target, called))
 
     def _ordered(self, tree, what):

@@ -23,6 +23,8 @@ from .triton_listed import Listed, entries_of
 BARRIER_MS = 600_000
 # So many calls of a group are remembered, each with other tensors.
 MOST_CALLS = 64
+# What is wrong in a later call is not agreed upon.
+WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
 
 
 class Processes:
@@ -133,7 +135,7 @@ class Processes:
             by = self._agree(group, fault, home, transport, wants_gradient)
             self._of(group)[transport] = home.type, by
         elif fault:
-            raise ValueError(fault)
+            raise ValueError(f"{fault}; {WAIT}")
         device_id = self.exchange.ranks[dist.get_rank(group)]
         if outs is None:
             outs = [move.empty(device_id, home) for move in self.moves]
@@ -146,7 +148,9 @@ class Processes:
             raise ValueError(fault)
         ranks = self.exchange.ranks
         if dist.get_world_size(group) != len(ranks):
-            raise ValueError(f"group of {dist.get_world_size(group)} ranks, expected {len(ranks)}")
+            got = f"group of {dist.get_world_size(group)} ranks, expected {len(ranks)}"
+            more = f", as group=dist.new_group(range({len(ranks)})) has"
+            raise ValueError(got + more * (dist.get_world_size(group) > len(ranks)))
         if transport not in (None, "symmetric", "exchange"):
             raise ValueError(f"transport {transport!r}: expected 'symmetric', 'exchange' or None")
         rank = ranks[dist.get_rank(group)], group, wants_gradient

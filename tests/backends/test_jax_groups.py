@@ -167,7 +167,8 @@ ValueError: arrays: a.wz is none of them
 ValueError: arrays: a_wo is missing
 ValueError: a_wq: source array, as pad makes it: got (60,) of float32, expected (64, 48) of bfloat16
 TypeError: a_wq: source array, as pad makes it: got int, expected an array of (64, 48) of bfloat16
-ValueError: target_mesh: expected the devices of mesh, in the same order
+ValueError: target_mesh: got devices [1, 2, 3, 4, 5, 6, 7, 8], expected \
+[0, 1, 2, 3, 4, 5, 6, 7], the devices of mesh in the same order
 """
 
 

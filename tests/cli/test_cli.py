@@ -200,7 +200,7 @@ def test_verify_tells_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_verify_that_ran_nothing_is_no_success(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    missing = "needs torch: pip install 'shardwright[gpu]'"
+    missing = "needs torch: pip install -e '.[gpu]' in the checkout of shardwright"
     result = reported(monkeypatch, tmp_path, Report("a", "triton_gpu", 6, "skipped", missing))
     assert result.code == 2
     assert result.err == (

@@ -398,13 +398,13 @@ def test_a_compiler_that_is_not_installed(root: Path, monkeypatch: pytest.Monkey
         2,
         "",
         "error: --for: libtpu is not installed\ngot: v5e:2x4, v6e:2x2\n"
-        "expected: pip install 'shardwright[tpu]'\n",
+        "expected: pip install -e '.[tpu]' in the checkout of shardwright\n",
     )
     monkeypatch.setattr(targets, "find_spec", lambda name: None)
     result = run(root, "--for", "sm_90")
     assert result.err == (
         "error: --for: triton and torch are not installed\ngot: sm_90\n"
-        "expected: pip install 'shardwright[gpu]'\n"
+        "expected: pip install -e '.[gpu]' in the checkout of shardwright\n"
     )
 
 

@@ -374,7 +374,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         """
         this conversion needs jax, which is not installed
         got: no module named jax
-        expected: pip install 'shardwright[jax]'
+        expected: pip install -e '.[jax]' in the checkout of shardwright
         """
     )
 

@@ -318,8 +318,15 @@ def test_a_module_that_hangs_is_given_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "detail"),
     [
-        ("pallas_tpu", "jax is not installed: pip install 'shardwright[tpu]'"),
-        ("triton_gpu", "triton, torch are not installed: pip install 'shardwright[gpu]'"),
+        (
+            "pallas_tpu",
+            "jax is not installed: pip install -e '.[tpu]' in the checkout of shardwright",
+        ),
+        (
+            "triton_gpu",
+            "triton, torch are not installed: "
+            "pip install -e '.[gpu]' in the checkout of shardwright",
+        ),
     ],
 )
 def test_what_is_not_installed_is_named(

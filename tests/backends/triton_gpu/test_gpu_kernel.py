@@ -322,9 +322,9 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
         "expected (16, 64) of torch.bfloat16",
         "source shard of device 3: got (16, 64) of torch.float32, "
         "expected (16, 64) of torch.bfloat16",
-        "source shard of device 3: expected a contiguous tensor",
+        "source shard of device 3: expected a contiguous tensor, as .contiguous() makes it",
         "out of device 5: got (64, 16) of torch.bfloat16, expected (64, 32) of torch.bfloat16",
-        "out of device 5: expected a contiguous tensor",
+        "out of device 5: expected a contiguous tensor, as .contiguous() makes it",
         "out of device 5: got a tensor on meta, expected one on cpu",
         "source shards on ['cpu', 'meta'], expected all on GPUs or all on the CPU",
         "out of device 5: shares memory with a source shard, which others still read",

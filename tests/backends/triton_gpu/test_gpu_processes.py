@@ -28,6 +28,7 @@ pytest.importorskip("triton")
 
 FOUR = make({"x": 2, "y": 2}, (6, 8), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
 OTHER = make({"x": 2, "y": 2}, (6, 8), '[{"x"}, {"y"}]', '[{}, {"x"}]')
+TWO = make({"x": 2}, (4,), '[{"x"}]', "[{}]")
 SHARED = make({"x": 2, "y": 2}, (6, 31), '[{"x"}, {}]', '[{"y"}, {}]')
 ELSEWHERE = make({"x": 3}, (7, 20), '[{"x"}, {}]', '[{}, {"t"}]', Mesh({"t": 2}, [3, 1]))
 
@@ -89,13 +90,15 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
     case = {"task": "faults", "module": written(FOUR, tmp_path), "shards": given}
     case["other"] = written(OTHER, tmp_path, "other")
     case["plain"] = written(FOUR, tmp_path, "plain", gradient=False)
+    case["two"] = written(TWO, tmp_path, "two")
     ranks = [lines[0] for lines in run_group(4, [case], tmp_path)]
     shape, part = "expected (3, 4) of torch.float32", "x[3:6, 0:4] of a whole x"
     plans = [f"plan {plan_hash(plan(r))} ({r.source} -> {r.target})" for r in (FOUR, OTHER)]
     expected = {
         "shape": f"rank 2: source shard of device 2, {part}: got (3, 1) of torch.float32, {shape}",
         "dtype": f"rank 2: source shard of device 2: got (3, 4) of torch.float64, {shape}",
-        "order": "rank 2: source shard of device 2: expected a contiguous tensor",
+        "order": "rank 2: source shard of device 2: expected a contiguous tensor, "
+        "as .contiguous() makes it",
         "negated": "rank 2: source shard of device 2: got a lazily negated view, "
         "expected its resolve_neg()",
         "none": "rank 2: source shard of device 2: got None, expected a tensor",
@@ -111,6 +114,7 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
         "this in torch.no_grad()",
         "some gradients": "ranks differ: rank 0 has tensors on cpu, rank 2 has tensors on cpu "
         "that require a gradient",
+        "larger": "rank 0: group of 4 ranks, expected 2, as group=dist.new_group(range(2)) has",
         "later": f"rank 2: source shard of device 2, {part}: got (3, 1) of torch.float32, {shape}",
     }
     for rank in ranks:
@@ -119,6 +123,12 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
         assert small == (
             "ValueError: rank 0: group of 2 ranks, expected 4" if rank["device"] < 2 else None
         )
+        unheard = said.pop("unheard")
+        assert unheard.endswith(
+            f"{shape}; other ranks may wait for this one until they time out, but not with "
+            "check=True on all"
+        )
+        assert unheard.startswith(f"ValueError: source shard of device {rank['device']}")
         memory = said.pop("memory")
         assert memory == f"OutOfMemoryError: rank {rank['device']} of 4, {plans[0]}: full"
         assert said == {name: f"ValueError: {text}" for name, text in expected.items()}

@@ -1,0 +1,214 @@
+"""Audit a compiled program from its HLO text: each collective with its bytes beside the least."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+import numpy as np
+
+from shardwright.codegen.audit.findings import HloFinding, Key, findings
+from shardwright.codegen.audit.report import AuditFinding, AuditReport, AuditRow
+from shardwright.codegen.audit.reshards import axes_of, faults_of, moved_along, permute_faults_of
+from shardwright.codegen.compile.hlo import HloCollective, collectives_of
+from shardwright.codegen.compile.hlo_text import HloInstruction, HloModule
+from shardwright.codegen.planner.network.hlo import RAGGED, ends
+from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
+
+PERMUTE = "collective-permute"
+HLO = "what compiled.as_text() gives, or XLA_FLAGS=--xla_dump_to=DIR writes after optimizations"
+
+
+def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
+    """Return what a program's devices move, and what of that is in vain.
+
+    `text` is the HLO of a program after partitioning. `mesh` gives names to groups of devices: the
+    program's devices are its, in its order. Raises InputError for a text that is no such HLO, and a
+    mesh of another size.
+    """
+    module = HloModule(text)
+    _check(module, text)
+    try:
+        devices = _devices(module, mesh)
+        found = collectives_of(module, devices)
+    except ValueError as error:
+        raise InputError("the groups of a collective cannot be read", got=str(error)) from None
+    _check_mesh(mesh, devices)
+    # Where groups are wrong, who has what cannot be followed.
+    sound = not any(_fault(each, devices) for each in found)
+    vain = findings(module, found, devices, mesh) if sound else ()
+    saved = _savings(vain, found, devices)
+    rows = tuple(_row(module, each, devices, mesh, saved) for each in found)
+    received, padded = (
+        int(sum((each.received(devices, padded=flag)[:devices] for each in found),
+                np.zeros(devices, dtype=np.int64)).max())
+        for flag in (False, True)
+    )  # fmt: skip
+    said = tuple(_said(module, each, found, number) for number, each in enumerate(vain, 1))
+    said = tuple(sorted(said, key=lambda each: (-each.saved, -each.received)))
+    least = received - sum(each.saved for each in said)
+    name = re.match(r"HloModule ([\w.\-<>]+)", text)
+    return AuditReport(
+        name[1] if name else "the program", devices, "" if mesh is None else str(mesh),
+        rows, said, received, padded, least, _notes(found, text),
+    )  # fmt: skip
+
+
+def _check(module: HloModule, text: str) -> None:
+    if not any(True for _ in module.instructions()):
+        is_mlir = re.search(r"^\s*(module @|func\.func|#loc|%\w+ = stablehlo)", text, re.MULTILINE)
+        hint = "; compiled.as_text(), not lowered.as_text()?" if is_mlir else ""
+        raise InputError(
+            f"the text is not HLO{hint}",
+            got=(text.strip().splitlines() or ["an empty file"])[0],
+            expected=HLO,
+        )
+    if 'custom_call_target="Sharding"' in text or "xla.sdy.FuncResultSharding" in text:
+        raise InputError(
+            "the program is not partitioned yet: its collectives are not there",
+            got="custom calls that state shardings",
+            expected=HLO,
+        )
+
+
+def _devices(module: HloModule, mesh: Mesh | None) -> int:
+    """Return how many devices a program is for."""
+    if module.devices is not None:
+        return module.devices
+    if mesh is not None:
+        return mesh.size
+    members = [
+        member
+        for each in module.instructions()
+        if "replica_groups=" in each.rest or "source_target_pairs=" in each.rest
+        for group in ends(_kind(each), each.rest, 1)
+        for member in group
+    ]
+    return 1 + max(members, default=0)
+
+
+def _kind(each: HloInstruction) -> str:
+    return PERMUTE if "source_target_pairs=" in each.rest else each.op
+
+
+def _check_mesh(mesh: Mesh | None, devices: int) -> None:
+    if mesh is not None and mesh.size != devices:
+        raise InputError(
+            "the mesh must have as many devices as the program",
+            argument="--mesh",
+            got=f"{mesh.size} devices",
+            expected=f"{devices}, as x={devices}",
+        )
+
+
+def _fault(each: HloCollective, devices: int) -> str:
+    faults = permute_faults_of if each.op == PERMUTE else faults_of
+    return faults(each.members, devices)
+
+
+def _savings(
+    vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], devices: int
+) -> dict[Key, int]:
+    """Return what each collective need not bring in one run, where that is known."""
+    brought = {_key(each): int(each.received(devices, padded=False).max()) for each in found}
+    often = {_key(each): each.often.times for each in found}
+    saved = dict.fromkeys(brought, 0)
+    for each in vain:
+        left = 0 if each.least is None else (each.moved - each.least) * often[each.collectives[0]]
+        for key in each.collectives:
+            here = min(left, brought[key] - saved[key])
+            saved[key] += here
+            left -= here
+    return saved
+
+
+def _key(each: HloCollective) -> Key:
+    return each.instruction.computation, each.instruction.name
+
+
+def _row(
+    module: HloModule,
+    each: HloCollective,
+    devices: int,
+    mesh: Mesh | None,
+    saved: dict[Key, int],
+) -> AuditRow:
+    received, padded = (int(each.received(devices, padded=flag).max()) for flag in (False, True))
+    arrays = [f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in each.arrays]
+    more = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
+    return AuditRow(
+        each.op,
+        _line(module, each),
+        _name(each),
+        _over(each, mesh),
+        (arrays[0] if arrays else "") + more,
+        each.often.times,
+        each.often.exact,
+        received,
+        padded,
+        received - saved.get(_key(each), 0),
+        _fault(each, devices),
+    )
+
+
+def _line(module: HloModule, each: HloCollective) -> str:
+    return module.line(each.place) or module.line(each.instruction)
+
+
+def _name(each: HloCollective) -> str:
+    named = each.place.text("op_name") or each.instruction.text("op_name")
+    return named or each.instruction.name
+
+
+def _over(each: HloCollective, mesh: Mesh | None) -> str:
+    """Return who takes part, as axes of the mesh where these say it."""
+    count = len(each.members)
+    if each.op == PERMUTE:
+        axes = None if mesh is None else moved_along(each.members, mesh)
+        return axes or f"{count} pairs"
+    axes = None if mesh is None else axes_of(each.members, mesh)
+    if axes is not None:
+        return axes or "nobody"
+    size = max(map(len, each.members), default=0)
+    counted = f"{count} x {size} devices" if count > 1 else f"{size} devices"
+    return counted if mesh is None else f"{counted}, no axes"
+
+
+def _said(
+    module: HloModule, each: HloFinding, found: tuple[HloCollective, ...], number: int
+) -> AuditFinding:
+    place = {_key(one): at for at, one in enumerate(found)}
+    rows = tuple(place[key] for key in each.collectives)
+    first = found[rows[0]]
+    line = _line(module, first) or module.line(each.kept)
+    times = first.often.times
+    stem = re.sub(r"\W", "_", PurePath(line.rpartition(":")[0]).stem)
+    name = f"{stem}_{line.rpartition(':')[2]}" if line else "line"
+    name = name if name.isidentifier() and number == 1 else f"reshard_{number}_{name}"
+    least = None if each.least is None else each.least * times
+    return AuditFinding(
+        each.kind,
+        line,
+        _name(first),
+        rows,
+        each.parts,
+        each.moved * times,
+        least,
+        each.reshard,
+        name,
+    )
+
+
+def _notes(found: tuple[HloCollective, ...], text: str) -> tuple[str, ...]:
+    notes = []
+    if not all(each.often.exact for each in found):
+        notes.append(
+            "how often a loop turns is not in the text: it counts once, bytes are at least these"
+        )
+    kernels = text.count('custom_call_target="tpu_custom_call"')
+    if kernels:
+        notes.append(f"{kernels} Pallas kernels: what they send themselves is not in the text")
+    if any(each.op == RAGGED for each in found):
+        notes.append("a ragged all-to-all brings at most these bytes")
+    return tuple(notes)

@@ -1,0 +1,190 @@
+"""What a program moves in vain: values that every device gathers, or sums, to keep a part.
+
+rematerialization  all of it is gathered on every device, which then keeps a part
+computed whole     all is gathered and computed with on every device, which keeps a part of
+                   what comes out
+sum of which a part is kept   an all-reduce that could be a reduce-scatter
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from shardwright.codegen.audit.alike import Classes, alike
+from shardwright.codegen.audit.moves import Elements, Trace, trace
+from shardwright.codegen.audit.reshards import reshard_between
+from shardwright.codegen.audit.tiling import HloTiling, sliced_tiling, source_tiling
+from shardwright.codegen.audit.values import HloValues
+from shardwright.codegen.compile.hlo import HloCollective
+from shardwright.codegen.compile.hlo_text import HloInstruction, HloModule
+from shardwright.codegen.planner.direct import plan_direct
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.reshard import Reshard
+
+Kind = Literal["rematerialization", "computed whole", "sum of which a part is kept"]
+_GATHERS = ("all-gather", "all-gather-start")
+Key = tuple[str, str]
+"""A computation and the name of an instruction in it."""
+_MOST_SEEN = 2000
+"""Instructions looked at behind a value, to find what it was computed from."""
+
+
+@dataclass(frozen=True)
+class HloFinding:
+    """What is moved in vain: the collectives by computation and name, who keeps one of how many
+    parts, and the bytes that the busiest device receives each time, and would have to at least;
+    None where that is not known.
+
+    `reshard` is what is wanted instead, where axes say it.
+    """
+
+    kind: Kind
+    collectives: tuple[Key, ...]
+    kept: HloInstruction
+    parts: int
+    moved: int
+    least: int | None
+    reshard: Reshard | None = None
+
+
+def findings(
+    module: HloModule,
+    collectives: Iterable[HloCollective],
+    devices: int,
+    mesh: Mesh | None,
+) -> tuple[HloFinding, ...]:
+    """Return what a program moves in vain, one for each value that begins it."""
+    values = HloValues(module, devices)
+    known = {_key(each.instruction): each for each in collectives}
+    seeker = _Seeker(values, known, alike(module, devices), mesh)
+    found: dict[Key, HloFinding] = {}
+    for each in module.instructions():
+        if each.op != "dynamic-slice" or not each.arrays or not each.arrays[0].shape:
+            continue
+        after = sliced_tiling(values, each)
+        whole = values.operand(each)
+        if after is not None and whole is not None:
+            begun, made = seeker.finding(each, whole, after)
+            if made is not None:
+                found.setdefault(begun, made)
+    return tuple(found.values())
+
+
+class _Seeker(NamedTuple):
+    values: HloValues
+    known: Mapping[Key, HloCollective]
+    classes: Mapping[Key, Classes]
+    mesh: Mesh | None
+
+    def finding(
+        self, kept: HloInstruction, whole: HloInstruction, after: HloTiling
+    ) -> tuple[Key, HloFinding | None]:
+        """Return what is wrong with keeping a part of a value, if anything is, and the value that
+        it begins with."""
+        values, way = self.values, trace(self.values, whole, _first(self.values, whole))
+        gathers = [each for each in way.passed if each.op in _GATHERS]
+        if gathers:
+            needless = all(_only_kept(values, each) for each in gathers)
+            return _key(gathers[-1]), self._whole(way, kept, whole, after) if needless else None
+        begun = way.source
+        reduced = values.operand(begun) if begun.op == "get-tuple-element" else begun
+        if reduced is not None and reduced.op == "all-reduce":
+            return _key(begun), self._summed(begun, reduced, kept, math.prod(after.counts))
+        return _key(whole), self._computed(kept, whole, math.prod(after.counts))
+
+    def _whole(
+        self, way: Trace, kept: HloInstruction, whole: HloInstruction, after: HloTiling
+    ) -> HloFinding | None:
+        before = source_tiling(self.values, whole)
+        reshard, least = None, None
+        if before is not None:
+            reshard = reshard_between(before, after, whole.arrays[0], self.mesh)
+        if reshard is not None:
+            least = plan_direct(reshard).traffic.bound_received_max
+        keys = tuple(key for key in map(_key, way.passed) if key in self.known)
+        moved = sum(self._bytes(key) for key in keys)
+        parts = math.prod(after.counts)
+        return HloFinding("rematerialization", keys, kept, parts, moved, least, reshard)
+
+    def _summed(
+        self, begun: HloInstruction, reduced: HloInstruction, kept: HloInstruction, parts: int
+    ) -> HloFinding | None:
+        """Return what a reduce-scatter would bring, where every device of a group keeps a part."""
+        collective = self.known.get(_key(reduced))
+        if (
+            collective is None
+            or collective.op != "all-reduce"
+            or not _only_kept(self.values, begun)
+        ):
+            return None
+        if {len(group) for group in collective.members} != {parts}:
+            return None
+        least = kept.arrays[0].nbytes * (parts - 1)
+        kind: Kind = "sum of which a part is kept"
+        return HloFinding(kind, (_key(reduced),), kept, parts, 2 * least, least)
+
+    def _computed(
+        self, kept: HloInstruction, whole: HloInstruction, parts: int
+    ) -> HloFinding | None:
+        if {*self.classes[_key(whole)]} != {0}:
+            return None
+        keys = tuple(key for key in map(_key, _behind(self.values, whole)) if key in self.known)
+        moved = sum(self._bytes(key) for key in keys)
+        return HloFinding("computed whole", keys, kept, parts, moved, None) if keys else None
+
+    def _bytes(self, key: Key) -> int:
+        """Return what the busiest device receives in one collective, once."""
+        each = self.known[key]
+        received = each.received(self.values.devices, padded=False)
+        return int(received.max()) // max(1, each.often.times)
+
+
+def _first(values: HloValues, each: HloInstruction) -> Elements:
+    """Return the first element of a value on every device."""
+    rank = len(each.arrays[0].shape)
+    return Elements(np.arange(values.devices), np.zeros((values.devices, rank), dtype=np.int64))
+
+
+def _only_kept(values: HloValues, each: HloInstruction) -> bool:
+    """Return whether all that becomes of a value is that devices keep their parts of it."""
+    waiting, seen = [each], set()
+    while waiting:
+        here = waiting.pop()
+        for user in values.users(here):
+            if user.op == "dynamic-slice" and sliced_tiling(values, user) is not None:
+                continue
+            rank = len(user.arrays[0].shape) if len(user.arrays) == 1 else None
+            if rank is None or (values.operand(user) is None):
+                return False
+            step = trace(values, user, _first(values, user))
+            if user not in step.passed:
+                return False
+            if _key(user) not in seen:
+                seen.add(_key(user))
+                waiting.append(user)
+    return True
+
+
+def _behind(values: HloValues, whole: HloInstruction) -> Iterator[HloInstruction]:
+    """Yield the gathers that a value is computed from, nearest first."""
+    waiting, seen = [whole], {_key(whole)}
+    while waiting and len(seen) < _MOST_SEEN:
+        each = waiting.pop(0)
+        if each.op in _GATHERS:
+            yield each
+        if each.op in (*_GATHERS, "all-reduce"):  # what is summed is not computed everywhere
+            continue
+        for number in range(len(each.operands)):
+            made = values.operand(each, number)
+            if made is not None and _key(made) not in seen:
+                seen.add(_key(made))
+                waiting.append(made)
+
+
+def _key(each: HloInstruction) -> Key:
+    return each.computation, each.name

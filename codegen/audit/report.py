@@ -1,0 +1,102 @@
+"""What an audit says: a row for each collective, and what is moved in vain."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shardwright.ir.reshard import Reshard
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """One collective of a program.
+
+    `over` has the axes of the mesh, or how many groups of how many devices. `received` is what the
+    busiest device receives in one run of the program, `padded` the same with the padding of arrays
+    in memory, `least` what it would have to. `exact` is false where a loop's turns are not known:
+    it counts once for each. `fault` says what is wrong with its groups.
+    """
+
+    op: str
+    line: str
+    name: str
+    over: str
+    array: str
+    times: int
+    exact: bool
+    received: int
+    padded: int
+    least: int
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class AuditFinding:
+    """What is moved in vain, in words; `least` None where it is not known."""
+
+    kind: str
+    line: str
+    name: str
+    rows: tuple[int, ...]
+    parts: int
+    received: int
+    least: int | None
+    reshard: Reshard | None
+    reshard_name: str = ""
+
+    @property
+    def saved(self) -> int:
+        """Bytes that need not be received, as far as it is known."""
+        return 0 if self.least is None else self.received - self.least
+
+    def toml(self) -> str:
+        """Return the reshard as a table of a config; an empty text where there is none."""
+        if self.reshard is None:
+            return ""
+        source, target = self.reshard.source, self.reshard.target
+        ids = source.mesh.is_iota
+        mesh = ",".join(f"{name}={size}" for name, size in source.mesh.axes)
+        lines = (
+            f"# {self.line or self.name}: {self.received:,} bytes received now",
+            "[[reshard]]",
+            f'name = "{self.reshard_name}"',
+            f"mesh = '{mesh if ids else source.mesh}'",
+            f"shape = {list(self.reshard.shape)}",
+            f'dtype = "{self.reshard.dtype}"',
+            f"source = '{source}'",
+            f"target = '{target}'",
+        )
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What an audit found in a program for so many devices.
+
+    `received`, `padded` and `least` are those of the busiest device, of all collectives together.
+    """
+
+    module: str
+    devices: int
+    mesh: str
+    rows: tuple[AuditRow, ...]
+    findings: tuple[AuditFinding, ...]
+    received: int
+    padded: int
+    least: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def faults(self) -> tuple[AuditRow, ...]:
+        """The collectives whose groups are wrong."""
+        return tuple(row for row in self.rows if row.fault)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON has it."""
+        plain = asdict(self)
+        for said, finding in zip(plain["findings"], self.findings, strict=True):
+            said.pop("reshard"), said.pop("reshard_name")
+            said["saved"] = finding.saved
+            said["toml"] = finding.toml() or None
+        return plain

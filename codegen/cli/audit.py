@@ -1,0 +1,178 @@
+"""`shardwright audit`: what a compiled program of the user's own moves, beside the least."""
+
+import json as json_text
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardwright.codegen.cli.tables import console, is_wide
+from shardwright.ir.errors import InputError
+
+if TYPE_CHECKING:
+    from shardwright.codegen.audit.report import AuditFinding, AuditReport, AuditRow
+
+_KINDS = {
+    "rematerialization": "every device gathers all of it and keeps one part of {parts} (XLA's "
+    "involuntary full rematerialization)",
+    "computed whole": "every device gathers all of it, computes with all of it, and keeps one part "
+    "of {parts} of what comes out",
+    "sum of which a part is kept": "every device receives the whole sum and keeps one part of "
+    "{parts}: a reduce-scatter brings half",
+}
+_SHOWN = 40
+"""Most rows of the table; more are in `--json`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditCommand:
+    """Show what a compiled JAX program moves between devices, beside the least.
+
+    FILE is its HLO after partitioning: what compiled.as_text() gives, or what XLA writes with
+    XLA_FLAGS=--xla_dump_to=DIR. Every collective counts, as often as its loop turns. Exit code 1
+    where groups of devices are wrong.
+
+    Example: shardwright audit step.hlo --mesh data=2,model=4
+    """
+
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="HLO text of a program.")]
+    mesh: Annotated[
+        str | None,
+        typer.Option(help="Axes that name groups of devices: data=2,model=4.", show_default=False),
+    ] = None
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")] = False
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write the reshards that are wanted instead as a config for `emit`.",
+            show_default=False,
+        ),
+    ] = None
+
+    def run(self) -> None:
+        """Print the audit."""
+        from shardwright.codegen.audit.audit import audit
+        from shardwright.codegen.emit.write import write_file
+        from shardwright.ir.given import mesh_of
+
+        mesh = None if self.mesh is None else mesh_of(self.mesh, "--mesh")
+        text = _text(self.file)
+        try:
+            report = audit(text, mesh)
+        except InputError as error:
+            raise error.named(error.argument or "FILE") from None
+        tables = "\n".join(filter(None, (each.toml() for each in report.findings)))
+        if self.output is not None:
+            _check_folder(self.output)
+            write_file(self.output, tables)
+        if self.json:
+            print(json_text.dumps(report.to_dict(), indent=1))
+        else:
+            _print(report)
+        if report.faults:
+            raise typer.Exit(1)
+
+
+def _text(path: Path) -> str:
+    if path.is_dir():
+        found = sorted(each.name for each in path.glob("*after_optimizations.txt"))
+        raise InputError(
+            "a file is wanted, and this is a folder",
+            argument="FILE",
+            got=str(path),
+            expected=str(path / found[-1]) if found else "one HLO text",
+        )
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            "the file cannot be read",
+            argument="FILE",
+            got=f"{path}: {getattr(error, 'strerror', None) or 'no text'}",
+            expected="the text that compiled.as_text() gives",
+        ) from None
+
+
+def _check_folder(path: Path) -> None:
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(
+            "cannot be written",
+            argument="--output",
+            got=str(path),
+            expected="a file in a folder that exists",
+        )
+
+
+def _print(report: "AuditReport") -> None:
+    count = "1 collective" if len(report.rows) == 1 else f"{len(report.rows)} collectives"
+    print(
+        f"{report.module}: {report.devices} devices, {count}; the busiest device receives "
+        f"{report.received:,} bytes, {report.least:,} at least"
+    )
+    if report.padded != report.received:
+        print(f"with the padding of arrays in memory {report.padded:,} bytes")
+    _print_rows(report.rows)
+    for note in report.notes:
+        print(f"note: {note}")
+    for row in report.faults:
+        print(f"wrong groups: {row.line or row.name} {row.op}: {row.fault}")
+    for number, finding in enumerate(report.findings, 1):
+        print(f"\n{number}. {_said(finding)}")
+    worst = next((each for each in report.findings if each.reshard is not None), None)
+    if worst is not None:
+        print(f"\nwhat {_short(worst.line) or worst.name} wants, for `shardwright emit FILE`:\n")
+        print(worst.toml(), end="")
+
+
+def _said(finding: "AuditFinding") -> str:
+    """Return a finding as a sentence."""
+    what = _KINDS[finding.kind].format(parts=finding.parts)
+    said = f"{finding.line or '?'} ({finding.name}): {what}; {finding.received:,} bytes received"
+    if finding.least is None:
+        return said
+    return f"{said}, {finding.least:,} suffice: {finding.saved:,} saved"
+
+
+def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
+    """Print collectives, those that are alike in one row, most to be saved first."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    wide = is_wide()
+    table = Table("line", "collective", "over", *(["array", "of"] if wide else []))
+    for heading in ("times", "bytes", "least"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    alike: dict[AuditRow, list[AuditRow]] = {}
+    for row in rows:
+        like = replace(row, times=0, received=0, padded=0, least=0)
+        alike.setdefault(replace(like, array="", name="") if not wide else like, []).append(row)
+    listed = sorted(alike.items(), key=lambda each: _order(each[1]))
+    for row, same in listed[:_SHOWN]:
+        texts = [
+            _short(row.line) or "?",
+            row.op,
+            row.over,
+            *([row.array, row.name] if wide else []),
+        ]
+        counts = (sum(getattr(each, of) for each in same) for of in ("times", "received", "least"))
+        times, received, least = (f"{count:,}" for count in counts)
+        table.add_row(*map(escape, texts), times if row.exact else f"{times}+", received, least)
+    if rows:
+        console().print(table)
+    if len(listed) > _SHOWN:
+        print(f"{len(listed) - _SHOWN} more rows; --json has all")
+
+
+def _order(rows: "list[AuditRow]") -> tuple[int, int]:
+    """Return what sorts rows: most to be saved first, then most that is received."""
+    received = sum(row.received for row in rows)
+    return sum(row.least for row in rows) - received, -received
+
+
+def _short(line: str) -> str:
+    """Return the last part of a path with its line."""
+    return line.rpartition("/")[2]
