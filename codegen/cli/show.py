@@ -7,7 +7,12 @@ from typing import Annotated
 import typer
 
 from shardwright.codegen.cli.flags import Flags
-from shardwright.codegen.cli.plan import planned_matmul, planned_of, print_matmul
+from shardwright.codegen.cli.plan import (
+    planned_as_emitted,
+    planned_matmul,
+    planned_of,
+    print_matmul,
+)
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.errors import InputError
@@ -22,6 +27,14 @@ class ShowCommand(Flags):
     are propagated and shown as f32[16@d,32@t] beside the lines they come from.
     """
 
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a page to explore the plan that emit takes, with devices, tiles, steps and "
+            "bytes; it loads nothing.",
+        ),
+    ] = None
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the picture to this file as SVG.")
     ] = None
@@ -34,7 +47,7 @@ class ShowCommand(Flags):
             print(_program(self.file), end="")
             return
         group = self.group
-        if group is not None and self.svg is None:
+        if group is not None and self.svg is None and self.html is None:
             for folder, (description, count) in self.kinds(group).items():
                 print(f"{folder}, {count} of the tensors of {group.name}")
                 self._print(description)
@@ -44,12 +57,22 @@ class ShowCommand(Flags):
         if isinstance(asked, MatmulDescription):
             self._print_matmul(asked)
             return
-        description = asked
         if self.svg is not None:
-            _write(self.svg, shown.svg(planned_of(self, description)))
-            print(f"{self.svg}: written")
-            return
-        self._print(description)
+            _write(self.svg, shown.svg(planned_of(self, asked)), "--svg")
+        if self.html is not None:
+            _write(self.html, self._page(asked), "--html")
+        if self.svg is None and self.html is None:
+            self._print(asked)
+
+    def _page(self, description: Description) -> str:
+        """Return the explorer of the plan that `emit` takes."""
+        from shardwright.codegen.show.explorer import explorer
+
+        try:
+            planned = planned_as_emitted(description)
+            return explorer(planned, description.name, description.topology)
+        except InputError as error:
+            raise self.located(error, description.name) from None
 
     def _print(self, description: Description) -> None:
         from shardwright.codegen import show as shown
@@ -62,9 +85,11 @@ class ShowCommand(Flags):
         print(shown.pictures(planned))
 
     def _print_matmul(self, description: MatmulDescription) -> None:
-        if self.svg is not None:
-            rule = "a picture as SVG is of a reshard"
-            raise InputError(rule, argument="--svg", got=description.name, expected="no --svg")
+        for given, option in ((self.svg, "--svg"), (self.html, "--html")):
+            if given is not None:
+                rule = "a picture or a page is of a reshard"
+                expected = f"no {option}"
+                raise InputError(rule, argument=option, got=description.name, expected=expected)
         print_matmul(planned_matmul(self, description))
 
 
@@ -91,13 +116,14 @@ def _program(path: Path) -> str:
         raise error.named(str(path)) from None
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, option: str) -> None:
+    """Write what an option asks for, and say so."""
     from shardwright.codegen.emit.write import write_file
 
     if not path.parent.is_dir():
         raise InputError(
             "cannot be written: no such folder",
-            argument="--svg",
+            argument=option,
             got=str(path),
             expected="a file in a folder that exists and can be written",
         )
@@ -106,7 +132,8 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}",
-            argument="--svg",
+            argument=option,
             got=str(path),
             expected="a file in a folder that exists and can be written",
         ) from None
+    print(f"{path}: written")
