@@ -1,7 +1,7 @@
 """A reshard of a DTensor: placements in, a module out, DTensors through it.
 
 Rows split over the first dimension of a 2 x 2 mesh and columns over the second swap places. The
-module moves the bytes that devices lack and no others; `redistribute` is beside it for comparison.
+module moves only the bytes that devices lack. The result is compared with that of `redistribute`.
 Four processes, on a CPU over gloo; on GPUs say "cuda" for the mesh:
 
     torchrun --nproc-per-node 4 examples/torch_reshard.py

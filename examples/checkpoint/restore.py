@@ -1,6 +1,6 @@
 """A checkpoint group: all tensors of a checkpoint from one mesh to another in one jitted call.
 
-The config beside this file lists the tensors and says how they were saved and how they are wanted.
+The config in this folder lists the tensors, their shardings when saved, and those wanted now.
 Arrays go in as the tree that they form and come back as the same tree. Runs on eight devices of a
 CPU, after the group is emitted:
 

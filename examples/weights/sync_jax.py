@@ -60,7 +60,7 @@ def nested(shardings: dict[str, NamedSharding]) -> dict[str, object]:
 
 
 def placed(x: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """Return an array of all processes, of which each gives the shards of its devices."""
+    """Return an array over all processes; each process gives the shards of its own devices."""
     return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
 
