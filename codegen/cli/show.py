@@ -1,8 +1,9 @@
 """`shardwright show`: the derivation and the pictures."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +15,13 @@ from shardwright.codegen.cli.plan import (
     print_matmul,
 )
 from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.errors import InputError
+from shardwright.ir.matmul import SIDES
+
+if TYPE_CHECKING:
+    from shardwright.ir.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +37,8 @@ class ShowCommand(Flags):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a page to explore the plan that emit takes, with devices, tiles, steps and "
-            "bytes; it loads nothing.",
+            help="Write a page to explore the plan that emit takes: devices, tiles, steps, bytes. "
+            "It loads nothing.",
         ),
     ] = None
     svg: Annotated[
@@ -47,30 +53,40 @@ class ShowCommand(Flags):
             print(_program(self.file), end="")
             return
         group = self.group
-        if group is not None and self.svg is None and self.html is None:
-            for folder, (description, count) in self.kinds(group).items():
-                print(f"{folder}, {count} of the tensors of {group.name}")
-                self._print(description)
-                print()
+        if group is not None and self.svg is None:
+            self._show_group(group)
             return
         asked = self.one_operation()
         if isinstance(asked, MatmulDescription):
-            self._print_matmul(asked)
+            self._show_matmul(asked)
             return
         if self.svg is not None:
             _write(self.svg, shown.svg(planned_of(self, asked)), "--svg")
         if self.html is not None:
-            _write(self.html, self._page(asked), "--html")
+            _write_page(self.html, {asked.name: self._planned(asked)}, asked.name, asked.topology)
         if self.svg is None and self.html is None:
             self._print(asked)
 
-    def _page(self, description: Description) -> str:
-        """Return the explorer of the plan that `emit` takes."""
-        from shardwright.codegen.show.explorer import explorer
+    def _show_group(self, group: Group) -> None:
+        """Print each kind of reshard of a group, or write the page of all kinds."""
+        kinds = self.kinds(group)
+        if self.html is None:
+            for folder, (description, count) in kinds.items():
+                print(f"{folder}, {count} of the tensors of {group.name}")
+                self._print(description)
+                print()
+            return
+        plans = {
+            f"{folder}, {count} of {len(group.members)} tensors": self._planned(description)
+            for folder, (description, count) in kinds.items()
+        }
+        first, _ = next(iter(kinds.values()))
+        _write_page(self.html, plans, group.name, first.topology)
 
+    def _planned(self, description: Description) -> "Plan":
+        """Return the plan that `emit` takes."""
         try:
-            planned = planned_as_emitted(description)
-            return explorer(planned, description.name, description.topology)
+            return planned_as_emitted(description)
         except InputError as error:
             raise self.located(error, description.name) from None
 
@@ -84,13 +100,33 @@ class ShowCommand(Flags):
         print()
         print(shown.pictures(planned))
 
-    def _print_matmul(self, description: MatmulDescription) -> None:
-        for given, option in ((self.svg, "--svg"), (self.html, "--html")):
-            if given is not None:
-                rule = "a picture or a page is of a reshard"
-                expected = f"no {option}"
-                raise InputError(rule, argument=option, got=description.name, expected=expected)
-        print_matmul(planned_matmul(self, description))
+    def _show_matmul(self, description: MatmulDescription) -> None:
+        """Print the plan of a matmul, or write the page of its movements."""
+        if self.svg is not None:
+            raise InputError(
+                "a picture as SVG is of a reshard",
+                argument="--svg",
+                got=description.name,
+                expected="no --svg",
+            )
+        planned = planned_matmul(self, description)
+        if self.html is None:
+            print_matmul(planned)
+            return
+        plans = {f"{description.name}: {side}": planned.chosen.move(side) for side in SIDES}
+        _write_page(self.html, plans, description.name, description.topology)
+
+
+def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: str | None) -> None:
+    """Write the explorer of some plans."""
+    from shardwright.codegen.show.explorer import explorer, explorer_of
+
+    if len(plans) == 1:
+        (plan,) = plans.values()
+        text = explorer(plan, name, topology)
+    else:
+        text = explorer_of(plans, name, f"{len(plans)} plans", topology)
+    _write(path, text, "--html")
 
 
 def _program(path: Path) -> str:

@@ -7,7 +7,7 @@ each device holds before and after a step, and the bytes on each link of the top
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
 from shardwright.ir.steps import ReduceStep, Step
 
 MOST_TRANSFERS = 20_000
-"""Transfers of a plan above which its page states closed forms; they take some 3 MB."""
+"""Transfers that a page lists in all, some 3 MB; plans beyond them are stated in closed form."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,31 @@ def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> 
 
     `topology`: also show the bytes on its links. Raises InputError for one that lacks devices.
     """
-    data = json.dumps(explored(plan, topology)).replace("<", "\\u003c")
-    return render("explorer/page.html.jinja", ExplorerText(name, _plain(title(plan)), data))
+    return explorer_of({name: plan}, name, title(plan), topology)
 
 
-def explored(plan: Plan, topology: str | None = None) -> dict[str, Any]:
-    """Return what the page knows; under "plan" the object of `plan --json`."""
-    listed = plan.devices <= ENUMERATED_DEVICES and _transfers(plan) <= MOST_TRANSFERS
+def explorer_of(
+    plans: Mapping[str, Plan], name: str, heading: str, topology: str | None = None
+) -> str:
+    """Return the page of several plans, of which one is chosen at a time; `plans`: by the text that
+    it is chosen by. Raises InputError as `explorer` does."""
+    data = json.dumps(explored(plans, topology)).replace("<", "\\u003c")
+    text = ExplorerText(_plain(name), _plain(heading), data)
+    return render("explorer/page.html.jinja", text)
+
+
+def explored(plans: Mapping[str, Plan], topology: str | None = None) -> list[dict[str, Any]]:
+    """Return what the page knows of each plan; under "plan" the object of `plan --json`."""
+    left, found = MOST_TRANSFERS, []
+    for name, plan in plans.items():
+        count = _transfers(plan) if plan.devices <= ENUMERATED_DEVICES else left + 1
+        listed = count <= left
+        left -= count if listed else 0
+        found.append({"name": name, **_explored(plan, topology, listed=listed)})
+    return found
+
+
+def _explored(plan: Plan, topology: str | None, *, listed: bool) -> dict[str, Any]:
     return {
         "plan": plan.to_dict(transfers=listed),
         "itemsize": DTYPES[plan.reshard.dtype],

@@ -33,6 +33,12 @@ VOID = {"meta", "link", "img", "br", "input", "hr"}
 LOADS = ("src", "href", "action", "data", "poster", "srcset")
 
 
+def of(plan: Plan, topology: str | None = None) -> dict[str, Any]:
+    """What the page of one plan knows."""
+    (found,) = explored({"reshard": plan}, topology)
+    return found
+
+
 class Page(HTMLParser):
     """What a page consists of: elements that are closed in order, ids, what would be loaded."""
 
@@ -80,8 +86,8 @@ def test_the_page_is_whole_and_loads_nothing(plan: Plan) -> None:
 @pytest.mark.parametrize("plan", [TRANSPOSE, STEPS], ids=["exchange", "steps"])
 def test_its_json_is_the_plans(plan: Plan) -> None:
     data = json.loads(Page(explorer(plan)).data)
-    assert data["plan"] == json.loads(plan.to_json())
-    assert data == json.loads(json.dumps(explored(plan)))
+    assert data == json.loads(json.dumps(explored({"reshard": plan})))
+    assert data[0]["plan"] == json.loads(plan.to_json())
 
 
 def test_markup_in_a_name_stays_text() -> None:
@@ -89,14 +95,14 @@ def test_markup_in_a_name_stays_text() -> None:
     reshard = sw.Reshard((4,), "int8", mesh.sharding('[{"</script><b>"}]'), mesh.sharding("[{}]"))
     page = Page(explorer(sw.plan(reshard)))
     assert page.tags["b"] == 0
-    assert json.loads(page.data)["steps"][0]["before"]["axes"] == [["</script><b>", 2]]
+    assert json.loads(page.data)[0]["steps"][0]["before"]["axes"] == [["</script><b>", 2]]
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_devices_hold_is_what_the_oracle_says(seed: int) -> None:
     """The ranges before the first step and after the last, at random."""
     reshard = random_reshard(seed)
-    made = explored(sw.plan(reshard))["steps"]
+    made = of(sw.plan(reshard))["steps"]
     if not made:
         return
     case = Case.of(reshard, "explored", "jax_xla", Path("none"))
@@ -109,7 +115,7 @@ def test_what_devices_hold_is_what_the_oracle_says(seed: int) -> None:
 
 def test_links_carry_what_transfers_bring() -> None:
     """At a switch: out of each device what it sends, into each what it receives."""
-    (carried,) = explored(TRANSPOSE, "switch")["links"]["steps"]
+    (carried,) = of(TRANSPOSE, "switch")["links"]["steps"]
     wanted: Counter[str] = Counter()
     moved = TRANSPOSE.transfers()  # type: ignore[union-attr]
     for sender, receiver, elements in zip(
@@ -148,7 +154,7 @@ def test_many_transfers_are_closed_forms() -> None:
     plan = sw.plan(sw.Reshard((256, 256), "int8", mesh.sharding('[{"x"}, {}]'),
                               mesh.sharding('[{}, {"x"}]')))  # fmt: skip
     assert len(plan.transfers()) > MOST_TRANSFERS  # type: ignore[union-attr]
-    (step,) = explored(plan, "switch")["plan"]["steps"]
+    (step,) = of(plan, "switch")["plan"]["steps"]
     assert step["transfers"] is None
     assert step["closed_forms"]
     assert len(explorer(plan)) < 100_000
@@ -156,11 +162,16 @@ def test_many_transfers_are_closed_forms() -> None:
 
 def ran(plan: Plan, program: str, folder: Path, topology: str | None = None) -> Any:
     """What a program prints as JSON that uses the page, in node with a stand-in for a browser."""
+    (folder / "page.html").write_text(explorer(plan, "reshard", topology))
+    return in_node(folder / "page.html", program)
+
+
+def in_node(page: Path, program: str) -> Any:
+    """The same, of a page that is written."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs node to run the page's script")
-    (folder / "page.html").write_text(explorer(plan, "reshard", topology))
-    words = [node, TESTS / "show" / "page_stub.js", folder / "page.html"]
+    words = [node, TESTS / "show" / "page_stub.js", page]
     done = subprocess.run(words, input=program, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -242,7 +253,7 @@ def test_steps_are_gone_through(tmp_path: Path) -> None:
 
 
 MODEL = """
-    const data = JSON.parse(at("data").textContent);
+    const [data] = JSON.parse(at("data").textContent);
     const found = data.plan.steps.map((_, step) => ({
         traffic: [...traffic(data, step)], pairs: pairsOf(data, step).map(([, , bytes]) => bytes),
         tiles: tilesOf(data, step).length,
@@ -261,7 +272,7 @@ def test_its_sums_are_the_plans(seed: int, tmp_path: Path) -> None:
         tiles = set()
         for phase in step.phases():
             moved = phase.transfers
-            itemsize = explored(plan)["itemsize"]
+            itemsize = of(plan)["itemsize"]
             for sender, receiver, elements, box in zip(
                 moved.sender, moved.receiver, moved.elements, moved.tensor.tolist(), strict=True
             ):
@@ -306,14 +317,67 @@ def test_the_command(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").read_text() == explorer(TRANSPOSE)
 
 
-@pytest.mark.parametrize("option", ["--html", "--svg"])
-def test_a_matmul_has_no_page(option: str, tmp_path: Path) -> None:
-    (tmp_path / "shardwright.toml").write_text(
-        '[[matmul]]\nname = "up"\nmesh = "x=2"\ndtype = "f32"\nout = "P()"\n'
-        'lhs = {shape = [4, 4], sharding = "P()"}\nrhs = {shape = [4, 4], sharding = "P()"}\n'
-    )
-    words = ["show", str(tmp_path / "shardwright.toml"), option, str(tmp_path / "page")]
+CONFIG = """
+[mesh]
+four = "x=4"
+two = '<["y"=2], device_ids=[4, 5]>'
+[[matmul]]
+name = "up"
+mesh = "four"
+dtype = "f32"
+lhs = {shape = [8, 4], sharding = "P('x')"}
+rhs = {shape = [4, 8], sharding = "P('x')"}
+out = "P('x')"
+[[group]]
+name = "weights"
+mesh = "four"
+target_mesh = "two"
+dtype = "f32"
+tensors = [
+  {name = "a", shape = [8, 4], source = "P('x')", target = "P('y')"},
+  {name = "b", shape = [8, 4], source = "P('x')", target = "P('y')"},
+  {name = "c", shape = [8], source = "P('x')", target = "P()"},
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "plans"),
+    [
+        ("weights", ["a, 2 of 3 tensors", "c, 1 of 3 tensors"]),
+        ("up", ["up: lhs", "up: rhs", "up: out"]),
+    ],
+)
+def test_several_plans(name: str, plans: list[str], tmp_path: Path) -> None:
+    """Of a group its kinds, of a matmul what it moves: one is shown at a time."""
+    (tmp_path / "shardwright.toml").write_text(CONFIG)
+    page = tmp_path / "page.html"
+    words = ["show", str(tmp_path / "shardwright.toml"), name, "--html", str(page)]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stdout) == (0, f"{page}: written\n")
+    data = json.loads(Page(page.read_text()).data)
+    assert [each["name"] for each in data] == plans
+    program = """
+        const [choice] = all(at("choice"), (each) => each.tagName === "SELECT");
+        const shown = () => [said("figures"), said("step-text"), said("meshes")];
+        const texts = choice.firstChild ? choice.children.map((option) => {
+            choice.value = option.attributes.value;
+            choice.fire("change");
+            return shown();
+        }) : [];
+        console.log(JSON.stringify(texts));
+    """
+    texts = in_node(page, SAY + program)
+    for each, (figures, step, _) in zip(data, texts, strict=True):
+        assert f"{each['plan']['bytes']['received_max']} bytes" in figures
+        count = len(each["plan"]["steps"])
+        assert step.startswith(f"step 1 of {count}" if count else "no steps")
+
+
+def test_a_matmul_has_no_picture(tmp_path: Path) -> None:
+    (tmp_path / "shardwright.toml").write_text(CONFIG)
+    words = ["show", str(tmp_path / "shardwright.toml"), "up", "--svg", str(tmp_path / "page")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
-    assert f"{option}: a picture or a page is of a reshard" in done.stderr
+    assert "--svg: a picture as SVG is of a reshard" in done.stderr
     assert not (tmp_path / "page").exists()
