@@ -68,30 +68,49 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def carried_out(page: str, folder: Path) -> int:
+    """Do what a page says, and count the blocks that ran."""
+    printed: set[str] = set()
+    ran = 0
+    for block in blocks(page):
+        match block.language:
+            case "toml":
+                (folder / block.title).write_text(block.text)
+            case "sh":
+                commands = block.text.replace("\\\n", " ").splitlines()
+                lines = (run(shlex.split(line), folder).splitlines() for line in commands)
+                printed = {squeezed(line) for each in lines for line in each}
+                ran += 1
+            case "python":
+                (folder / "program.py").write_text(block.text)
+                run([sys.executable, "program.py"], folder)
+                ran += 1
+            case "text":
+                assert {squeezed(line) for line in block.text.splitlines()} <= printed
+    return ran
+
+
 @pytest.mark.parametrize("name", PARTS)
 def test_what_is_shown_runs(name: str, tmp_path: Path) -> None:
     """Blocks in order: files are written, commands and programs run, and each line of text that
     stands after a command is a line that it printed."""
     for package in needed(PARTS[name]):
         pytest.importorskip(package)
-    printed: list[str] = []
-    ran = 0
-    for block in blocks(PARTS[name]):
-        match block.language:
-            case "toml":
-                (tmp_path / block.title).write_text(block.text)
-            case "sh":
-                commands = block.text.replace("\\\n", " ").splitlines()
-                lines = (run(shlex.split(line), tmp_path).splitlines() for line in commands)
-                printed = [squeezed(line) for each in lines for line in each]
-                ran += 1
-            case "python":
-                (tmp_path / "program.py").write_text(block.text)
-                run([sys.executable, "program.py"], tmp_path)
-                ran += 1
-            case "text":
-                assert {squeezed(line) for line in block.text.splitlines()} <= {*printed}
-    assert ran > 0
+    assert carried_out(PARTS[name], tmp_path) > 0
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "```sh\nshardwright --version\n```\n\n```text\nshardwright 9.9.9\n```\n",
+        "```python\nassert 1 + 1 == 3\n```\n",
+        "```sh\nshardwright nosuch\n```\n",
+    ],
+    ids=["text", "python", "command"],
+)
+def test_what_is_wrong_on_a_page_is_found(page: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        carried_out(page, tmp_path)
 
 
 def test_there_are_ten_recipes() -> None:

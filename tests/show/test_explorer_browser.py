@@ -1,6 +1,6 @@
 """The explorer in a real browser: Chromium of the system, driven by Playwright.
 
-Skipped where one of them is not installed; `test_explorer.py` runs the script without a browser."""
+Skipped where one is missing; `test_explorer_script.py` runs the script without a browser."""
 
 from __future__ import annotations
 
