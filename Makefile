@@ -21,7 +21,7 @@ GOLDEN_TESTS := tests/emit/test_emission.py tests/emit/test_kernel_goldens.py
 GPU := tests/backends/triton_gpu
 GPU_TESTS := $(GPU)/test_gpu_kernel.py $(GPU)/test_gpu_groups.py $(GPU)/test_gpu_assembly.py
 
-.PHONY: demo test gpu-test sweep fuzz check exhaustive golden style bench clean
+.PHONY: demo test gpu-test sweep fuzz check exhaustive golden style docs bench clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
@@ -67,6 +67,10 @@ style: $(STAMP)  ## lint and formatting
 golden: $(STAMP)  ## write generated/ and the golden texts again; review the diff
 	$(BIN)/shardwright emit
 	$(BIN)/python -m pytest -n 0 $(GOLDEN_TESTS) --update-golden
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(STAMP)  ## the pages of docs/ as a site in build/docs; a warning or a broken link fails
+	$(BIN)/mkdocs build
 
 bench: $(STAMP)  ## what is measured, as tables
 	$(BIN)/python -m bench

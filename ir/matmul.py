@@ -59,12 +59,12 @@ class Matmul:
         *,
         mesh: object = None,
     ) -> None:
-        """Take what people have (`ir/given.py`, `ir/dtypes.py`), and keep its canonical form.
+        """Read the arguments and keep them in canonical form.
 
-        Operands may be given as pairs (shape, sharding). `mesh` is for shardings without a mesh of
-        their own; those of rhs and out are by default on that of lhs. `out_dtype` is by default
-        `dtype`. Raises InputError for operands that cannot be multiplied, an element type that has
-        no sums, and tensors on several meshes.
+        `lhs`, `rhs`: pairs (shape, sharding). `out`: the sharding of the result. `mesh` is for
+        shardings that have no mesh of their own; those of rhs and out are by default on the mesh of
+        lhs. `out_dtype` is by default `dtype`. Raises InputError for operands that cannot be
+        multiplied, an element type that has no sums, and tensors on several meshes.
         """
         self._set(dtype=dtype_of(dtype))
         own = None if mesh is None else mesh_of(mesh, "mesh")

@@ -18,12 +18,12 @@ SPLITS = ("flat", "nested")  # how extents that do not divide are cut; `layout` 
 class Reshard:
     """A tensor's shape and element type, its source and its target sharding.
 
-    Of axes that are unreduced in the source only, the target has the terms reduced; along those
-    that are so in the target only, the device of coordinate 0 has the value, and every other one
-    what changes nothing under the operator. `transposed`: the reshard moves cotangents, back from
-    where another one put its results. Then a target has its every term from the term at its
-    coordinates along what stays, a copy for each, and of axes that are unreduced in the source only
-    the terms of coordinate 0 are read.
+    Terms along axes that are unreduced in the source alone are reduced. Along axes that are
+    unreduced in the target alone, the device of coordinate 0 gets the value, and every other device
+    the operator's neutral element. `transposed`: the reshard moves cotangents back from where
+    another one put its results. Then each term of the target is a copy of the source's term at the
+    same coordinates, and along axes that are unreduced in the source alone only the terms of
+    coordinate 0 are read.
     """
 
     shape: tuple[int, ...]  # extents of at least 1, at most eight
@@ -49,11 +49,13 @@ class Reshard:
         mesh: object = None,
         target_mesh: object = None,
     ) -> None:
-        """Take what people have (`ir/given.py`, `ir/dtypes.py`), and keep its canonical form.
+        """Read the arguments and keep them in canonical form.
 
-        `mesh` and `target_mesh` are for shardings without a mesh of their own: texts,
-        PartitionSpecs, placements. The target's is by default the source's. A split is by default
-        `nested` where placements of torch's are cut so, else `flat`.
+        `shape`: extents. `dtype`: a name, or a dtype of numpy, JAX or torch. `source`, `target`: a
+        Sharding, a NamedSharding, a PartitionSpec, placements, or a text. `mesh` and `target_mesh`
+        are for shardings that have no mesh of their own; the target's mesh is by default the
+        source's. `source_split`, `target_split`: "nested" or "flat", by default nested for torch's
+        placements where that makes a difference, else flat. Raises InputError for anything else.
         """
         extents = shape_of(shape)
         own = None if mesh is None else mesh_of(mesh, "mesh")

@@ -21,6 +21,8 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from shardwright.codegen.call.entry import reshard
     from shardwright.codegen.emit.check import Problem, check

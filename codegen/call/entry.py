@@ -12,19 +12,19 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
     """Return `x` with another sharding, moved by a module that is emitted for it once.
 
     `x`: a `jax.Array`, in a jit or not, with a NamedSharding as `target`; or a DTensor, with
-    placements, or a pair of a DeviceMesh and placements. `source`: how an array is sharded that a
-    jit traces, a NamedSharding or a PartitionSpec on the target's mesh. It is needed where the
-    type of the array does not tell, as it does of Explicit axes alone; what is sharded otherwise is
-    first made so.
+    placements, or a pair of a DeviceMesh and placements. `source`: the sharding of an array that a
+    jit traces, as a NamedSharding or a PartitionSpec on the target's mesh. It is needed unless all
+    axes of the array's mesh are Explicit, because only then its type says how it is sharded. An
+    array with another sharding is first given this one.
 
     The first call for a shape, dtype and pair of shardings plans, emits the module with its
     gradient into the folder `SHARDWRIGHT_CACHE` (by default `shardwright` among the user's caches)
     and compiles it; later calls are the module's own. Where XLA's own reshard, or torch's, is as
-    good, that is what is called. What is chosen, why, and the seconds of the first call go to the
+    good, it is called instead. The choice, its reason, and the seconds of the first call go to the
     log `shardwright`, level INFO.
 
-    Raises InputError for what is no array or sharding of these, for shardings on other devices
-    than a traced program's, and for a folder that cannot be written.
+    Raises InputError for other arrays and shardings, for shardings on other devices than a traced
+    program's, and for a folder that cannot be written.
     """
     if is_a(x, JAX_ARRAY):
         from shardwright.codegen.call.arrays import reshard_array

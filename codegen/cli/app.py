@@ -6,12 +6,12 @@ import errno
 import io
 import os
 import sys
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from shardwright import __version__
 from shardwright.codegen.cli.audit import AuditCommand
 from shardwright.codegen.cli.check import CheckCommand
 from shardwright.codegen.cli.compile import CompileCommand
@@ -56,7 +56,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"shardwright {version('shardwright')}")
+        print(f"shardwright {__version__}")
         raise typer.Exit
 
 

@@ -8,6 +8,7 @@ import typer
 
 from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
+from shardwright.codegen.cli.supported import note_versions
 from shardwright.codegen.cli.tables import console, ratio, shown
 from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode, compile_bundles
 from shardwright.ir.errors import InputError
@@ -65,6 +66,7 @@ class CompileCommand(FolderFlags):
                 expected="at least one module that is for one of the targets",
             )
         _print(reports)
+        note_versions(report.backend for report in reports)
         if any(report.verdict == "failed" for report in reports):
             raise typer.Exit(1)
 

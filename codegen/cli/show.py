@@ -1,16 +1,27 @@
 """`shardwright show`: the derivation and the pictures."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shardwright.codegen.cli.flags import Flags
-from shardwright.codegen.cli.plan import planned_matmul, planned_of, print_matmul
+from shardwright.codegen.cli.plan import (
+    planned_as_emitted,
+    planned_matmul,
+    planned_of,
+    print_matmul,
+)
 from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.errors import InputError
+from shardwright.ir.matmul import SIDES
+
+if TYPE_CHECKING:
+    from shardwright.ir.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +33,14 @@ class ShowCommand(Flags):
     are propagated and shown as f32[16@d,32@t] beside the lines they come from.
     """
 
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a page to explore the plan that emit takes: devices, tiles, steps, bytes. "
+            "It loads nothing.",
+        ),
+    ] = None
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the picture to this file as SVG.")
     ] = None
@@ -35,21 +54,41 @@ class ShowCommand(Flags):
             return
         group = self.group
         if group is not None and self.svg is None:
-            for folder, (description, count) in self.kinds(group).items():
+            self._show_group(group)
+            return
+        asked = self.one_operation()
+        if isinstance(asked, MatmulDescription):
+            self._show_matmul(asked)
+            return
+        if self.svg is not None:
+            _write(self.svg, shown.svg(planned_of(self, asked)), "--svg")
+        if self.html is not None:
+            _write_page(self.html, {asked.name: self._planned(asked)}, asked.name, asked.topology)
+        if self.svg is None and self.html is None:
+            self._print(asked)
+
+    def _show_group(self, group: Group) -> None:
+        """Print each kind of reshard of a group, or write the page of all kinds."""
+        kinds = self.kinds(group)
+        if self.html is None:
+            for folder, (description, count) in kinds.items():
                 print(f"{folder}, {count} of the tensors of {group.name}")
                 self._print(description)
                 print()
             return
-        asked = self.one_operation()
-        if isinstance(asked, MatmulDescription):
-            self._print_matmul(asked)
-            return
-        description = asked
-        if self.svg is not None:
-            _write(self.svg, shown.svg(planned_of(self, description)))
-            print(f"{self.svg}: written")
-            return
-        self._print(description)
+        plans = {
+            f"{folder}, {count} of {len(group.members)} tensors": self._planned(description)
+            for folder, (description, count) in kinds.items()
+        }
+        first, _ = next(iter(kinds.values()))
+        _write_page(self.html, plans, group.name, first.topology)
+
+    def _planned(self, description: Description) -> "Plan":
+        """Return the plan that `emit` takes."""
+        try:
+            return planned_as_emitted(description)
+        except InputError as error:
+            raise self.located(error, description.name) from None
 
     def _print(self, description: Description) -> None:
         from shardwright.codegen import show as shown
@@ -61,11 +100,33 @@ class ShowCommand(Flags):
         print()
         print(shown.pictures(planned))
 
-    def _print_matmul(self, description: MatmulDescription) -> None:
+    def _show_matmul(self, description: MatmulDescription) -> None:
+        """Print the plan of a matmul, or write the page of its movements."""
         if self.svg is not None:
-            rule = "a picture as SVG is of a reshard"
-            raise InputError(rule, argument="--svg", got=description.name, expected="no --svg")
-        print_matmul(planned_matmul(self, description))
+            raise InputError(
+                "a picture as SVG is of a reshard",
+                argument="--svg",
+                got=description.name,
+                expected="no --svg",
+            )
+        planned = planned_matmul(self, description)
+        if self.html is None:
+            print_matmul(planned)
+            return
+        plans = {f"{description.name}: {side}": planned.chosen.move(side) for side in SIDES}
+        _write_page(self.html, plans, description.name, description.topology)
+
+
+def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: str | None) -> None:
+    """Write the explorer of some plans."""
+    from shardwright.codegen.show.explorer import explorer, explorer_of
+
+    if len(plans) == 1:
+        (plan,) = plans.values()
+        text = explorer(plan, name, topology)
+    else:
+        text = explorer_of(plans, name, f"{len(plans)} plans", topology)
+    _write(path, text, "--html")
 
 
 def _program(path: Path) -> str:
@@ -91,13 +152,14 @@ def _program(path: Path) -> str:
         raise error.named(str(path)) from None
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, option: str) -> None:
+    """Write what an option asks for, and say so."""
     from shardwright.codegen.emit.write import write_file
 
     if not path.parent.is_dir():
         raise InputError(
             "cannot be written: no such folder",
-            argument="--svg",
+            argument=option,
             got=str(path),
             expected="a file in a folder that exists and can be written",
         )
@@ -106,7 +168,8 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}",
-            argument="--svg",
+            argument=option,
             got=str(path),
             expected="a file in a folder that exists and can be written",
         ) from None
+    print(f"{path}: written")

@@ -8,6 +8,7 @@ import typer
 
 from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
+from shardwright.codegen.cli.supported import note_versions
 from shardwright.codegen.cli.tables import console, shown
 from shardwright.codegen.spec.description import split_backends
 from shardwright.ir.errors import InputError
@@ -33,6 +34,7 @@ class VerifyCommand(FolderFlags):
         except InputError as error:
             raise error.named("--backends") if error.argument == "backends" else error from None
         _print(reports)
+        note_versions(report.backend for report in reports)
         if any(report.verdict == "failed" for report in reports):
             raise typer.Exit(1)
         if not any(report.verdict == "ok" for report in reports):

@@ -1,0 +1,152 @@
+"""The explorer: a plan as one page that loads nothing, to look at device by device, step by step.
+
+The page has the object of `plan --json` in it, and what follows from it: which range of the tensor
+each device holds before and after a step, and the bytes on each link of the topology.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen.emit.docstring import title
+from shardwright.codegen.emit.templates import render
+from shardwright.codegen.planner.network.links import Flows
+from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.show.link_names import link_names
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.layout import Layout
+from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
+from shardwright.ir.steps import ReduceStep, Step
+
+MOST_TRANSFERS = 20_000
+"""Transfers that a page lists in all, some 3 MB; plans beyond them are stated in closed form."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a page draws at most: devices of a mesh, tiles, rows of a list, devices of the table of
+    bytes from each to each."""
+
+    devices: int = ENUMERATED_DEVICES
+    tiles: int = 600
+    rows: int = 60
+    matrix: int = 20
+
+
+@dataclass(frozen=True)
+class ExplorerText:
+    """What the template prints: `data` is JSON in which no markup can begin."""
+
+    name: str
+    title: str
+    data: str
+
+
+def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> str:
+    """Return the page of a plan as HTML; the same text for the same input.
+
+    `topology`: also show the bytes on its links. Raises InputError for one that lacks devices.
+    """
+    return explorer_of({name: plan}, name, title(plan), topology)
+
+
+def explorer_of(
+    plans: Mapping[str, Plan], name: str, heading: str, topology: str | None = None
+) -> str:
+    """Return the page of several plans, of which one is chosen at a time; `plans`: by the text that
+    it is chosen by. Raises InputError as `explorer` does."""
+    data = json.dumps(explored(plans, topology)).replace("<", "\\u003c")
+    text = ExplorerText(_plain(name), _plain(heading), data)
+    return render("explorer/page.html.jinja", text)
+
+
+def explored(plans: Mapping[str, Plan], topology: str | None = None) -> list[dict[str, Any]]:
+    """Return what the page knows of each plan; under "plan" the object of `plan --json`."""
+    left, found = MOST_TRANSFERS, []
+    for name, plan in plans.items():
+        count = _transfers(plan) if plan.devices <= ENUMERATED_DEVICES else left + 1
+        listed = count <= left
+        left -= count if listed else 0
+        found.append({"name": name, **_explored(plan, topology, listed=listed)})
+    return found
+
+
+def _explored(plan: Plan, topology: str | None, *, listed: bool) -> dict[str, Any]:
+    return {
+        "plan": plan.to_dict(transfers=listed),
+        "itemsize": DTYPES[plan.reshard.dtype],
+        "steps": [_sides(step) for step in plan.listed()],
+        "links": _links(plan, topology) if listed and topology is not None else None,
+        "limits": asdict(Limits()),
+    }
+
+
+def _transfers(plan: Plan) -> int:
+    return sum(len(phase.transfers) for step in plan.listed() for phase in step.phases())
+
+
+def _sides(step: Step) -> dict[str, Any]:
+    """Return what devices hold before and after a step."""
+    if isinstance(step, ReduceStep):
+        before, after = step.reduction.before, step.reduction.after
+    else:
+        before, after = step.exchange.source, step.exchange.target
+    return {"before": _side(before), "after": _side(after)}
+
+
+def _side(layout: Layout) -> dict[str, Any]:
+    """Return a mesh, and the range of the tensor that the device at each position holds; none
+    where there are more devices than are drawn."""
+    mesh = layout.mesh
+    drawn = mesh.size <= Limits().devices
+    return {
+        "axes": [list(axis) for axis in mesh.axes],
+        "device_ids": list(mesh.device_ids) if drawn else [],
+        "devices": mesh.size,
+        "shards": _shards(layout) if drawn else [],
+    }
+
+
+def _shards(layout: Layout) -> list[list[list[int]]]:
+    position = np.arange(layout.mesh.size, dtype=np.int64)
+    ranges = []
+    for dim in layout.dims[layout.hidden :]:
+        index = dim.index(position) + 0 * position
+        low, high = (ends[index] for ends in dim.intervals)
+        ranges.append(np.stack([low, high], axis=1))
+    shape = (position.size, 0, 2)
+    found: list[list[list[int]]] = (
+        np.stack(ranges, axis=1) if ranges else np.empty(shape, np.int64)
+    ).tolist()
+    return found
+
+
+def _links(plan: Plan, topology: str) -> dict[str, Any]:
+    """Return the bytes of each link that carries any in each step, the busiest first."""
+    network = network_of(plan.reshard, topology)
+    names = link_names(network.topology, network.devices)
+    itemsize = DTYPES[plan.reshard.dtype]
+    steps = []
+    for step in plan.listed():
+        carried = network.total(_flows(step, itemsize)).nbytes
+        busy = [(names[link], float(carried[link])) for link in np.flatnonzero(carried)]
+        steps.append(sorted(busy, key=lambda each: (-each[1], each[0])))
+    return {"topology": topology, "steps": steps}
+
+
+def _flows(step: Step, itemsize: int) -> Iterator[Flows]:
+    for phase in step.phases():
+        moved = phase.transfers
+        apart = moved.sender != moved.receiver
+        nbytes = moved.elements[apart].astype(np.float64) * itemsize
+        yield Flows(moved.sender[apart], moved.receiver[apart], nbytes)
+
+
+def _plain(text: str) -> str:
+    """Return text in which no markup can begin."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
