@@ -52,7 +52,7 @@ def described() -> sw.Reshard:
 
 def run(*words: str | Path) -> SimpleNamespace:
     """Run a command; `out` and `err` are what it prints."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner().invoke(app, [str(word) for word in words], prog_name="shardwright")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return SimpleNamespace(code=result.exit_code, out=result.stdout, err=result.stderr)

@@ -25,6 +25,8 @@ class CompileCommand(FolderFlags):
     Runs here, without an accelerator. For a TPU with `jax_enable_x64` off and on; figures are those
     with it off, unless elements have 64 bits. What flags describe is emitted for it. Exit code 1 if
     a module does not compile.
+
+    Example: shardwright compile generated --for v5e:2x4 --for h100
     """
 
     targets: Annotated[
@@ -49,6 +51,13 @@ class CompileCommand(FolderFlags):
     def beside(self) -> tuple[str, ...]:
         """The fields that pick some of the bundles on disk."""
         return ("name",)
+
+    @property
+    def kept(self) -> str:
+        """What there is after the command is interrupted."""
+        if self.save is None:
+            return "nothing was changed"
+        return f"what was compiled until then is in {self.save}"
 
     def run(self) -> None:
         """Print what each module takes on each target."""

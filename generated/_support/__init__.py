@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "28371e0fedd5d7b2",
-    "pallas_tpu": "84b0bfda7022c884",
+    "pallas_tpu": "95c4c589caffc3a0",
     "triton_gpu": "f2efc5217f4eea16",
 }
 

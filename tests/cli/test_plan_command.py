@@ -87,8 +87,7 @@ def test_json_says_what_is_predicted() -> None:
             {"topology": "v5e:2x2"},
             """
             error: --topology: the topology has fewer devices than the meshes name
-            got: torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,\
-memory=8.19e+11: devices 0 to 3
+            got: v5e:2x2: devices 0 to 3
             expected: a topology of at least 6 devices, for device 5
             """,
         ),
