@@ -8,8 +8,11 @@ from types import SimpleNamespace
 from typer.testing import CliRunner
 
 import shardwright as sw
-from shardwright.codegen.cli import app
+from shardwright.codegen.cli import app, progress
 from shardwright.codegen.spec.description import describe
+
+# However busy the machine is, a command prints nothing but what it says in the end.
+progress.PATIENCE = 600.0
 
 TRANSPOSE = {
     "--mesh": "x=2,y=3",

@@ -57,6 +57,8 @@ class ShowCommand(Flags):
         from shardwright.codegen import show as shown
 
         planned = planned_of(self, description)
+        print(shown.summary(planned))
+        print()
         print(shown.derivation(planned.reshard))
         print()
         print(shown.tile_table(planned))
