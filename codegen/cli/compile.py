@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 # Columns that are left out where there is little room.
-_TPU_LEFT_OUT, _XLA_LEFT_OUT, _GPU_LEFT_OUT = (1, 2), (0, 1), (0, 3, 4)
+_TPU_LEFT_OUT, _XLA_LEFT_OUT, _GPU_LEFT_OUT = (1, 2), (0, 1), (0, 3, 4, 6)
 _FLAGS = {"targets": "--for", "save": "--save"}
 
 
