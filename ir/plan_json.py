@@ -43,12 +43,17 @@ def _short_side(reshard: Reshard, sharding: Sharding, split: str) -> str | dict[
     return str(sharding) if ends == {(sharding.mesh, split)} else side(sharding, split)
 
 
+LISTED_IDS = 512
+"""Above this many devices, ids 0, 1, 2, … are not listed."""
+
+
 def side(sharding: Sharding, split: str) -> dict[str, Any]:
     """Return a sharding with its mesh and its split."""
     mesh = sharding.mesh
+    in_order = mesh.is_iota and mesh.size > LISTED_IDS
     return {
         "mesh": str(mesh),
-        "device_ids": list(mesh.device_ids),
+        "device_ids": None if in_order else list(mesh.device_ids),
         "sharding": str(sharding),
         "split": split,
     }

@@ -8,8 +8,11 @@ from types import SimpleNamespace
 from typer.testing import CliRunner
 
 import shardwright as sw
-from shardwright.codegen.cli import app
+from shardwright.codegen.cli import app, progress
 from shardwright.codegen.spec.description import describe
+
+# However busy the machine is, a command prints nothing but what it says in the end.
+progress.PATIENCE = 600.0
 
 TRANSPOSE = {
     "--mesh": "x=2,y=3",
@@ -52,7 +55,7 @@ def described() -> sw.Reshard:
 
 def run(*words: str | Path) -> SimpleNamespace:
     """Run a command; `out` and `err` are what it prints."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner().invoke(app, [str(word) for word in words], prog_name="shardwright")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return SimpleNamespace(code=result.exit_code, out=result.stdout, err=result.stderr)

@@ -81,6 +81,8 @@ def main() -> None:
         "no backend": lambda: generated.load("grid", "triton_gpu"),
         "no name": lambda: generated.load("grit", "jax_xla"),
     }
+    kernel = generated.load("kernel", "pallas_tpu")
+    calls["no tpu"] = lambda: kernel.reshard(kernel.pad(jnp.arange(36.0).reshape(6, 6)), right)
     print(json.dumps({name: said(call) for name, call in calls.items()}))
 
 

@@ -6,7 +6,7 @@ Nothing here knows of planning or rendering, since worker processes read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 Variables = Mapping[str, str | None]
@@ -33,8 +33,9 @@ class Compiler:
     `kind` is what its `targets` are, `example` one of them, and `looks_so` tells what was meant for
     one. `packages` and `saving` are what it imports, and what saving its results imports besides,
     both installed by `extra`. `environment`: what must be set before, given a folder for caches.
-    `is_xla`: it is XLA's, which takes portable modules, with 64-bit types and without, compiles its
-    own reshard to compare with, and says what a program moves.
+    `chips`: the target of chips that have names of their own. `is_xla`: it is XLA's, which takes
+    portable modules, with 64-bit types and without, compiles its own reshard to compare with, and
+    says what a program moves.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Compiler:
     extra: str
     environment: Callable[[Path], Variables]
     is_xla: bool
+    chips: Mapping[str, str] = field(default_factory=dict)
 
 
 def host_devices(count: int, given: Mapping[str, str]) -> dict[str, str]:

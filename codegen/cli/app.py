@@ -19,12 +19,15 @@ from shardwright.codegen.cli.demo import demo
 from shardwright.codegen.cli.emit import EmitCommand
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.plan import PlanCommand
+from shardwright.codegen.cli.progress import be_quiet
 from shardwright.codegen.cli.show import ShowCommand
 from shardwright.codegen.cli.verify import VerifyCommand
 from shardwright.ir.errors import InputError
 
 # What a write fails with where there is no room; bundles have a message of their own.
 FULL = (errno.ENOSPC, errno.EDQUOT)
+# What shells give a program that Ctrl-C ended.
+INTERRUPTED = 130
 
 
 class Commands(TyperGroup):
@@ -40,14 +43,21 @@ class Commands(TyperGroup):
 
 def _carry_out(command: Flags | AuditCommand | None, **_: object) -> None:
     """Run a command that is its flags; the other ones are functions, and have run."""
-    if command is not None:
+    if command is None:
+        return
+    be_quiet(command.quiet)
+    try:
         command.run()
+    except KeyboardInterrupt:
+        print(f"stopped: {command.kept}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        be_quiet(False)
 
 
 app = typer.Typer(
     cls=Commands,
     result_callback=_carry_out,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -53,6 +53,18 @@ class AuditCommand:
         ),
     ] = None
 
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Say nothing where groups are right.", show_default=False
+        ),
+    ] = False
+
+    @property
+    def kept(self) -> str:
+        """What there is after the command is interrupted."""
+        return "nothing was changed"
+
     def run(self) -> None:
         """Print the audit."""
         from shardwright.codegen.audit.audit import audit
@@ -71,7 +83,7 @@ class AuditCommand:
             write_file(self.output, tables)
         if self.json:
             print(json_text.dumps(report.to_dict(), indent=1))
-        else:
+        elif report.faults or not self.quiet:
             _print(report)
         if report.faults:
             raise typer.Exit(1)

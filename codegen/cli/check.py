@@ -20,6 +20,8 @@ class CheckCommand(FolderFlags):
 
     Exit code 1 if anything differs: a table that was edited or added and not emitted, a bundle
     whose table is gone, a file that is not as it would be emitted now.
+
+    Example: shardwright check generated
     """
 
     output: Annotated[
@@ -49,7 +51,8 @@ class CheckCommand(FolderFlags):
             print(problem)
         if problems:
             raise typer.Exit(1)
-        print(f"{', '.join(where)}: as it would be emitted now")
+        if not self.quiet:
+            print(f"{', '.join(where)}: as it would be emitted now")
 
     def _found(self, progress: "Progress") -> "Iterator[tuple[Path, tuple[Problem, ...]]]":
         """Yield what is wrong, by where it was looked for."""

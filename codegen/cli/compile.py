@@ -9,13 +9,15 @@ import typer
 from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.supported import note_versions
-from shardwright.codegen.cli.tables import console, ratio, shown
+from shardwright.codegen.cli.tables import console, is_wide, ratio, shown
 from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode, compile_bundles
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+# Columns that are left out where there is little room.
+_TPU_LEFT_OUT, _XLA_LEFT_OUT, _GPU_LEFT_OUT = (1, 2), (0, 1), (0, 3, 4, 6)
 _FLAGS = {"targets": "--for", "save": "--save"}
 
 
@@ -26,6 +28,8 @@ class CompileCommand(FolderFlags):
     Runs here, without an accelerator. For a TPU with `jax_enable_x64` off and on; figures are those
     with it off, unless elements have 64 bits. What flags describe is emitted for it. Exit code 1 if
     a module does not compile.
+
+    Example: shardwright compile generated --for v5e:2x4 --for h100
     """
 
     targets: Annotated[
@@ -50,6 +54,13 @@ class CompileCommand(FolderFlags):
     def beside(self) -> tuple[str, ...]:
         """The fields that pick some of the bundles on disk."""
         return ("name",)
+
+    @property
+    def kept(self) -> str:
+        """What there is after the command is interrupted."""
+        if self.save is None:
+            return "nothing was changed"
+        return f"what was compiled until then is in {self.save}"
 
     def run(self) -> None:
         """Print what each module takes on each target."""
@@ -120,18 +131,25 @@ def _row(report: CompileReport) -> tuple[str, str, str]:
 
 
 def _tpu(reports: list[CompileReport]) -> "Table":
-    """Return what the module takes a device, and beside it what XLA's own reshard takes."""
-    table = _table(("s", "code", "temp", "VMEM", "wire"))
+    """Return what the module takes a device, and beside it what XLA's own reshard takes; where
+    there is little room, without what matters least."""
+    table = _table(_roomy(("s", "code", "temp", "VMEM", "wire"), _TPU_LEFT_OUT))
     table.caption = (
         "Bytes of a device, K is 1024; wire: what the busiest receives, padding and what it "
         "forwards too, over the least possible."
     )
     if compared := any(report.xla is not None for report in reports):
-        for column in ("XLA\ns", "XLA\ncode", "XLA\nwire"):
+        for column in _roomy(("XLA\ns", "XLA\ncode", "XLA\nwire"), _XLA_LEFT_OUT):
             table.add_column(column, justify="right")
     for report in reports:
-        table.add_row(*_row(report), *_ours(report), *(_xla(report) if compared else ()))
+        xla = _roomy(_xla(report), _XLA_LEFT_OUT) if compared else ()
+        table.add_row(*_row(report), *_roomy(_ours(report), _TPU_LEFT_OUT), *xla)
     return table
+
+
+def _roomy(cells: tuple[str, ...], left_out: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the cells that there is room for; `left_out`: the places of the others."""
+    return tuple(cell for at, cell in enumerate(cells) if is_wide() or at not in left_out)
 
 
 def _ours(report: CompileReport) -> tuple[str, ...]:
@@ -181,8 +199,9 @@ def _size(size: int | None) -> str:
 
 def _gpu(reports: list[CompileReport]) -> "Table":
     """Return what the one binary for all devices uses; registers and stack are a thread's."""
-    columns = ("seconds", "registers", "stack B", "shared B", "binary B")
-    table = _table((*columns, "16 B loads", "stores", "divisions"))
+    columns: tuple[str, ...] = ("seconds", "registers", "stack B", "shared B", "binary B")
+    columns = (*columns, "16 B loads", "stores", "divisions")
+    table = _table(_roomy(columns, _GPU_LEFT_OUT))
     table.caption = (
         "One binary serves all devices: positions are arguments. The stack takes spilled "
         "registers. Divisions: of integers, in loops and in all."
@@ -196,5 +215,5 @@ def _gpu(reports: list[CompileReport]) -> "Table":
             wide = f"{code.wide_loads} of {code.loads}", f"{code.wide_stores} of {code.stores}"
             divided = f"{code.looped_divisions}, {code.divisions}"
             cells = (f"{code.seconds:.2f}", *used, *sizes, *wide, divided)
-        table.add_row(*_row(report), *cells)
+        table.add_row(*_row(report), *_roomy(cells, _GPU_LEFT_OUT))
     return table

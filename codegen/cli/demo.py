@@ -10,7 +10,7 @@ import typer
 from shardwright.codegen.backends import registry
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console, ratio, shown
-from shardwright.codegen.cli.verify import verified
+from shardwright.codegen.cli.verify import details, verified
 from shardwright.codegen.spec.config import load_toml
 from shardwright.ir.errors import InputError, one_of
 
@@ -106,5 +106,5 @@ def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...]) -> None:
             "\n".join(shown(report.verdict) for report in mine),
         )
     console().print(table)
-    for line in (f"{r.name} {r.backend}: {r.detail}" for r in reports if r.detail):
-        console().print(line, markup=False)
+    for line in details(reports):
+        console().print(line, markup=False, soft_wrap=True)

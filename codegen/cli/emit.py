@@ -30,6 +30,9 @@ class EmitCommand(Flags):
     """Write the bundles of reshards.
 
     A bundle is a Pallas TPU module, a Triton GPU module, the plan and a review page.
+
+    Example: shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype f32 --source "P('x', 'y')" --target
+    "P('y', 'x')" --name transpose -o kernels
     """
 
     output: Annotated[
@@ -42,6 +45,14 @@ class EmitCommand(Flags):
             show_default=False,
         ),
     ] = None
+
+    @property
+    def kept(self) -> str:
+        """What there is after the command is interrupted."""
+        return (
+            "bundles are put in place when all are made, so that none is half there; `shardwright "
+            "emit` again does the rest"
+        )
 
     def run(self) -> None:
         """Emit, write, and say what became of every folder."""
@@ -58,6 +69,8 @@ class EmitCommand(Flags):
                 show(done, len(described), description.name)
             grouped = [(group, _group_files(self, group, plans)) for group in chosen.groups]
             changed = self._written(root, bundles, grouped)
+        if self.quiet:
+            return
         said = dict.fromkeys(chosen.modules().values())
         removed = sorted({path.parent.name for path in changed if path.parent != root})
         for name in dict.fromkeys((SUPPORT, *said, *removed)):

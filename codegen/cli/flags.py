@@ -41,6 +41,16 @@ FLAGS = Path("flags")
 """What stands for the file of a reshard that flags describe."""
 
 
+def completed_names(incomplete: str) -> list[str]:
+    """Return the names of the config that a shell may complete a word to."""
+    try:
+        path = find_config()
+        names = () if path is None else read_config(path).names()
+    except InputError:  # which is for the command to say
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Flags(ABC):
     """A file and names in it, or the texts of flags; None for a flag that is not given."""
@@ -53,6 +63,7 @@ class Flags(ABC):
             f"(default: {FILE} here or above), and names of reshards or groups in it "
             "(default: all).",
             show_default=False,
+            autocompletion=completed_names,
         ),
     ] = None
     name: Annotated[
@@ -85,11 +96,16 @@ class Flags(ABC):
     backends: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(registry.NAMES)}, with commas between (default: the first two)."
+            help=f"{', '.join(registry.NAMES)}, with commas between (default: the first two).",
+            autocompletion=lambda: list(registry.NAMES),
         ),
     ] = None
     strategy: Annotated[
-        str | None, typer.Option(help="How to move it: auto (default), direct or basis.")
+        str | None,
+        typer.Option(
+            help="How to move it: auto (default), direct or basis.",
+            autocompletion=lambda: ["auto", "direct", "basis"],
+        ),
     ] = None
     topology: Annotated[
         str | None,
@@ -125,6 +141,21 @@ class Flags(ABC):
             "follows from the rest)."
         ),
     ] = None
+
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="No progress, and nothing about what went well.",
+            show_default=False,
+        ),
+    ] = False
+
+    @property
+    def kept(self) -> str:
+        """What there is after the command is interrupted."""
+        return "nothing was changed"
 
     @abstractmethod
     def run(self) -> None:

@@ -31,7 +31,11 @@ PROVEN = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCommand(Flags):
-    """Show what moves, and the least that any plan moves."""
+    """Show what moves, and the least that any plan moves.
+
+    Example: shardwright plan --mesh x=2,y=3 --shape 6x6 --dtype f32 --source "P('x', 'y')" --target
+    "P('y', 'x')"
+    """
 
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")] = False
     transfers: Annotated[
@@ -96,7 +100,12 @@ class PlanCommand(Flags):
         """Print the plan of a matmul."""
         for given, option in ((self.compare, "--compare"), (self.relabel, "--relabel")):
             if given:
-                raise InputError("an option of reshards", argument=option, got=description.name)
+                raise InputError(
+                    "an option of reshards",
+                    argument=option,
+                    got=f"the matmul {description.name}",
+                    expected=f"no {option}",
+                )
         planned = planned_matmul(self, description)
         if self.json:
             sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))

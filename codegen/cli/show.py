@@ -31,6 +31,8 @@ class ShowCommand(Flags):
     The derivation gives the layout maps, their inverse, the ranges of a tile, its peers and the
     period of the cuts. A FILE that ends in .program is the text form of a program: its shardings
     are propagated and shown as f32[16@d,32@t] beside the lines they come from.
+
+    Example: shardwright show --mesh x=4 --shape 8 --dtype f32 --source "P('x')" --target "P(None)"
     """
 
     html: Annotated[
@@ -94,6 +96,8 @@ class ShowCommand(Flags):
         from shardwright.codegen import show as shown
 
         planned = planned_of(self, description)
+        print(shown.summary(planned))
+        print()
         print(shown.derivation(planned.reshard))
         print()
         print(shown.tile_table(planned))
@@ -142,7 +146,7 @@ def _program(path: Path) -> str:
         raise InputError(
             "the file cannot be read as the text of a program",
             argument="FILE",
-            got=f"{path}: {error}",
+            got=f"{path}: {getattr(error, 'strerror', None) or 'no text'}",
             expected="the text that str(sw.partition(…)) gives",
         ) from None
     try:

@@ -23,6 +23,8 @@ class VerifyCommand(FolderFlags):
 
     Runs here, without an accelerator; `--backends` says which modules. What flags describe is
     emitted for it. Exit code 1 if a module fails, 2 if none could be run.
+
+    Example: shardwright verify generated --backends jax_xla
     """
 
     def run(self) -> None:
@@ -33,7 +35,8 @@ class VerifyCommand(FolderFlags):
                 reports = verified(folders, chosen)
         except InputError as error:
             raise error.named("--backends") if error.argument == "backends" else error from None
-        _print(reports)
+        said = [each for each in reports if each.verdict != "ok" or not self.quiet]
+        _print(tuple(said))
         note_versions(report.backend for report in reports)
         if any(report.verdict == "failed" for report in reports):
             raise typer.Exit(1)
@@ -66,8 +69,22 @@ def _print(reports: "tuple[Report, ...]") -> None:
     table.add_column("devices", justify="right")
     table.add_column("verdict")
     table.add_column("seconds", justify="right")
-    table.add_column("detail", overflow="fold")
     for report in reports:
-        row = (report.name, report.backend, str(report.devices), shown(report.verdict))
-        table.add_row(*row, f"{report.seconds:.1f}", escape(report.detail))
-    console().print(table)
+        row = (escape(report.name), report.backend, str(report.devices), shown(report.verdict))
+        table.add_row(*row, f"{report.seconds:.1f}")
+    if reports:
+        console().print(table)
+    for line in details(reports):
+        print(line)
+
+
+def details(reports: "tuple[Report, ...]") -> list[str]:
+    """Return what reports say besides their verdicts, a line for each bundle whose modules say the
+    same; what modules that are right all have in common is said once, at the end."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        if report.detail:
+            said.setdefault((report.name, report.detail), []).append(report.backend)
+    lines = [f"{name} {', '.join(who)}: {detail}" for (name, detail), who in said.items()]
+    legend = ["twin: a smaller tensor of the same form, run in place of one too large for here"]
+    return lines + legend * any("twin" in line for line in lines)

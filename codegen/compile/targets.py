@@ -55,8 +55,10 @@ def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
 def _target(name: str) -> Target:
     every = compilers()
     for backend, compiler in every.items():
-        if name in compiler.targets:
-            return Target(name, backend)
+        # A topology of GPUs, as h100:2x8, is compiled for the GPU.
+        architecture = compiler.chips.get(name.partition(":")[0].lower(), name)
+        if architecture in compiler.targets:
+            return Target(architecture, backend)
     meant = [each for each in every.values() if each.looks_so(name)] or list(every.values())
     raise InputError(
         f"no such {' or '.join(each.kind for each in meant)}",

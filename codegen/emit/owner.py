@@ -56,7 +56,7 @@ def check_owner(
                 raise InputError(
                     "a config says what is in this folder",
                     argument="output",
-                    got=f"{one.name}, which {owner} does not say so",
+                    got=f"{one.name}, otherwise than {owner} says",
                     expected=f"a table in {owner}, or another folder",
                 )
 

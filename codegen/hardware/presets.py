@@ -269,6 +269,6 @@ def check_devices(topology: Topology, devices: int) -> None:
         raise InputError(
             "the topology has fewer devices than the meshes name",
             argument="topology",
-            got=f"{topology}: devices 0 to {topology.size - 1}",
+            got=f"{name_of(topology)}: devices 0 to {topology.size - 1}",
             expected=f"a topology of at least {devices} devices, for device {devices - 1}",
         )

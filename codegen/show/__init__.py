@@ -2,7 +2,8 @@
 
 from shardwright.codegen.show.derivation import derivation
 from shardwright.codegen.show.pictures import pictures
+from shardwright.codegen.show.summary import summary
 from shardwright.codegen.show.svg import svg
 from shardwright.codegen.show.tables import tile_table
 
-__all__ = ["derivation", "pictures", "svg", "tile_table"]
+__all__ = ["derivation", "pictures", "summary", "svg", "tile_table"]

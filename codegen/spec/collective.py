@@ -8,8 +8,9 @@ from shardwright.codegen.spec.description import FIELDS, Description, describe
 from shardwright.codegen.spec.description import SHARED as SHARED_BY_RESHARDS
 from shardwright.ir import collectives
 from shardwright.ir.errors import InputError, unknown
+from shardwright.ir.given import sharding_of
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.text.parse import parse_mesh, parse_shape, parse_sharding
+from shardwright.ir.text.parse import parse_mesh, parse_shape
 
 KINDS: dict[str, tuple[Callable[..., Reshard], tuple[str, ...]]] = {
     "all_gather": (collectives.all_gather, ("dim", "tiled")),
@@ -108,5 +109,5 @@ def _sides(given: Mapping[str, object]) -> tuple[object, ...]:
     if not isinstance(axes, list) or not all(isinstance(axis, str) for axis in axes):
         raise InputError("axes are a list of names", argument="axes", got=axes, expected='["x"]')
     mesh = parse_mesh(str(given["mesh"]), "mesh")
-    source = parse_sharding(str(given["source"]), mesh, "source", len(extents))
+    source = sharding_of(str(given["source"]), mesh, tuple(extents), "source", only=True).sharding
     return tuple(extents), given["dtype"], source, tuple(axes)

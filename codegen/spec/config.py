@@ -291,9 +291,8 @@ def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
     name = given.get("name")
     if name is None:
         rule = "a tensor of a group has a name, by which it is given and taken"
-        raise origin.located(
-            InputError(rule, argument="name", expected='name = "layer0.wq" in its table')
-        )
+        error = InputError(rule, argument="name", expected='name = "layer0.wq" in its table')
+        raise origin.tables[0].located(error)
     if isinstance(name, str):
         given["name"] = re.sub(r"\W", "_", name)
     return _described(origin, given, meshes), origin

@@ -50,7 +50,10 @@ class Group:
         if len(set(names)) < len(names):
             twice = next(member for member in names if names.count(member) > 1)
             raise InputError(
-                "a member stands once in a group", argument="members", got=f"{twice} twice"
+                "a member stands once in a group",
+                argument="members",
+                got=f"{twice} twice",
+                expected="each name once",
             )
         return Group(name, tuple(names), read_id(given.get("collective_id"), GROUP_IDS))
 

@@ -169,6 +169,10 @@ class PallasProgram(Program):
 
         `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
         """
+        if devices[0].platform != "tpu":
+            got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
+            more = "interpret=True tries it slowly, and modules of backend jax_xla run anywhere"
+            raise ValueError(f"{got}; {more}")
         if not is_v5e(devices):
             return
         sender, receiver = self.pairs()

@@ -24,8 +24,10 @@ MOST_DIGITS = 18  # of a number: fits 64 bits, far above any mesh or tensor
 LEXEME = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[#@]?\w+(\.\w+)*|.', re.DOTALL)
 
 # What `expected` calls the terminals that are patterns; the others are called by their text.
+QUOTES = {"'", '"'}
+NAMED = "an axis name in quotes"
 WORDS = {
-    "STRING": "an axis name in quotes",
+    "STRING": NAMED,
     "NAME": "an axis as x=2",
     "INT": "an integer",
     "ID_LIST": "a list of device ids in brackets",
@@ -77,11 +79,12 @@ class Located:
             return _parsed(self.text, start)
         except UnexpectedInput as error:
             span = self._offending(error)
+            got, expected = self.text[slice(*span)], _expected(error, start)
+            rule = f"the text is not {what}"
+            if got.isidentifier() and expected and NAMED in expected and not QUOTES & {*self.text}:
+                rule += "; a shell takes quotes away that stand in no others"
             raise self.error(
-                f"the text is not {what}",
-                span,
-                got=self.text[slice(*span)] or "the end of the text",
-                expected=_expected(error, start),
+                rule, span, got=got or "the end of the text", expected=expected
             ) from None
 
     def error(

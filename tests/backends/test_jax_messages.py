@@ -25,6 +25,14 @@ source = "P('x', 'y')"
 target = "P('y', 'x')"
 
 [[reshard]]
+name = "kernel"
+backends = ["pallas_tpu"]
+mesh = "x=2,y=3"
+shape = [6, 6]
+source = "P('x', 'y')"
+target = "P('y', 'x')"
+
+[[reshard]]
 name = "sub"
 mesh = "x=4,y=2"
 shape = [16]
@@ -81,8 +89,10 @@ SAID = {
     "group turned": MESH.format("{'x': 3, 'y': 2}", GRID),
     "mapped": INSIDE,
     "group mapped": INSIDE,
+    "no tpu": "ValueError: mesh: got devices of platform cpu, expected TPUs; interpret=True tries "
+    "it slowly, and modules of backend jax_xla run anywhere",
     "no backend": "ImportError: grid has no module triton_gpu: one of jax_xla",
-    "no name": "KeyError: 'grit: none of apart, grid, one, pair, square, sub, two'",
+    "no name": "KeyError: 'grit: none of apart, grid, kernel, one, pair, square, sub, two'",
 }
 
 

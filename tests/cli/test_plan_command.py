@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import described, flags, run
+from commands import described, flags, ok, run
 from strategies import exactly
 
 import shardwright as sw
@@ -87,8 +87,7 @@ def test_json_says_what_is_predicted() -> None:
             {"topology": "v5e:2x2"},
             """
             error: --topology: the topology has fewer devices than the meshes name
-            got: torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,\
-memory=8.19e+11: devices 0 to 3
+            got: v5e:2x2: devices 0 to 3
             expected: a topology of at least 6 devices, for device 5
             """,
         ),
@@ -334,6 +333,18 @@ def test_groups_of_collectives_in_hlo(text: str, expected: list[list[int]]) -> N
 def test_groups_that_are_not_understood_are_no_number() -> None:
     with pytest.raises(ValueError, match="unknown replica_groups"):
         received("%a = f32[4]{0} all-gather(%p), replica_groups=@other, dimensions={0}", 4)
+
+
+def test_ids_in_order_are_not_listed_on_large_meshes() -> None:
+    """Those of 65,536 devices are what the mesh says already; others are listed."""
+    sides = ("--source", '[{"x"}]', "--target", "[{}]")
+    words = ("--shape", "65536", "--dtype", "int8", *sides)
+    for size, listed in ((512, list(range(512))), (1024, None)):
+        printed = ok("plan", "--mesh", f"x={size}", *words, "--json")
+        assert json.loads(printed)["source"]["device_ids"] == listed
+    ids = list(range(1024, 0, -1))
+    printed = ok("plan", "--mesh", f'<["x"=1024], device_ids={ids}>', *words, "--json")
+    assert json.loads(printed)["source"]["device_ids"] == ids
 
 
 def test_a_comparison_is_a_table() -> None:

@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 from shardwright.codegen.backends.triton_gpu.backend import ARCHITECTURES
 from shardwright.codegen.backends.triton_gpu.compile import resources
 from shardwright.codegen.cli import app
+from shardwright.codegen.cli import compile as command
 from shardwright.codegen.compile import (
     CompileReport,
     GpuCode,
+    Outcome,
     TpuCode,
     compile_bundles,
     targets,
@@ -371,8 +373,8 @@ def test_the_command(root: Path) -> None:
             "expected: one of sm_80, sm_90, sm_100, gfx942, gfx950",
         ),
         (
-            "h100",
-            "no such TPU topology or GPU architecture\ngot: h100\n"
+            "h101",
+            "no such TPU topology or GPU architecture\ngot: h101\n"
             f"expected: one of {', '.join((*TOPOLOGIES, *ARCHITECTURES))}",
         ),
     ],
@@ -380,6 +382,30 @@ def test_the_command(root: Path) -> None:
 def test_an_unknown_target(root: Path, name: str, said: str) -> None:
     result = run(root, "--for", "sm_90", "--for", name)
     assert (result.code, result.out, result.err) == (2, "", f"error: --for: {said}\n")
+
+
+def test_gpus_by_their_names() -> None:
+    """As topologies call them, each architecture once."""
+    names = ("h100", "h100:2x8", "H200", "sm_90", "a100", "mi300x")
+    assert [each.name for each in targets.parse_targets(names)] == ["sm_90", "sm_80", "gfx942"]
+
+
+def test_tables_fit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """80 columns, and more is said at 120."""
+    tpu, gpu = TpuCode(1.0, 2.0, 12345678, 123456, 1 << 20, 99999), GpuCode(1.0, *range(10, 20))
+    reports = (
+        CompileReport("layer_weights", "v5e:2x4", "pallas_tpu", "ok", code=tpu,
+                      xla=Outcome(tpu), bound_bytes=100),
+        CompileReport("layer_weights", "gfx942", "triton_gpu", "failed", code=gpu),
+    )  # fmt: skip
+    said = {}
+    for columns in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        command._print(reports)
+        said[columns] = capsys.readouterr().out.splitlines()
+        assert max(map(len, said[columns])) <= columns
+        assert sum("layer_weights" in line for line in said[columns]) == 2
+    assert sum(line.count("┳") for line in said[80]) < sum(line.count("┳") for line in said[120])
 
 
 def test_no_target(root: Path) -> None:

@@ -208,7 +208,7 @@ def test_flags_beside_a_config(home: Path) -> None:
     assert ok("emit", "generated/manifest.json", "--name", "rows") == "generated/rows: unchanged\n"
     assert mistake("emit", *flags(name="rows")) == (
         "--output: a config says what is in this folder\n"
-        "got: rows, which shardwright.toml does not say so\n"
+        "got: rows, otherwise than shardwright.toml says\n"
         "expected: a table in shardwright.toml, or another folder"
     )
     assert mistake("emit", "rows", "--backends", "triton_gpu").startswith("--output: a config says")

@@ -16,6 +16,17 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 """NVIDIA's `sm_` names and AMD's `gfx` names."""
 
 
+CHIPS = {
+    "a100": "sm_80",
+    "h100": "sm_90",
+    "h200": "sm_90",
+    "b200": "sm_100",
+    "mi300x": "gfx942",
+    "mi355x": "gfx950",
+}
+"""Architectures of GPUs by their names, as topologies have them."""
+
+
 def _environment(caches: Path) -> Mapping[str, str | None]:
     """Return variables by which the compiler uses nothing that it compiled before, so that
     seconds are those of compiling."""
@@ -45,6 +56,7 @@ class TritonGpu(Backend):
         extra="gpu",
         environment=_environment,
         is_xla=False,
+        chips=CHIPS,
     )
     grouping = Grouping(
         host="torch_group",
