@@ -16,6 +16,7 @@ from bench import (
     gpu_copy,
     links,
     matmul_bytes,
+    matmul_time,
     one_call,
     propagation,
     search,
@@ -34,6 +35,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "bytes": bytes.main,
     "links": links.main,
     "matmul_bytes": matmul_bytes.main,
+    "matmul_time": matmul_time.main,
     "one_call": one_call.main,
     "search": search.main,
     "verdicts": verdicts.main,
@@ -41,7 +43,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "propagation": propagation.main,
     "xla_time": xla_time.main,
 }
-COUNTED = ("beside", "matmul_bytes", "tpu_compile", "verdicts", "xla_time")
+COUNTED = ("beside", "matmul_bytes", "matmul_time", "tpu_compile", "verdicts", "xla_time")
 
 
 def main(words: list[str]) -> None:
