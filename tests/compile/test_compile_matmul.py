@@ -6,7 +6,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.codegen.compile import CompileReport, TpuCode, compile_bundles
-from shardwright.codegen.compile.partitioned import program_collectives, received_in_all
+from shardwright.codegen.planner.network.partitioned import program_collectives, received_in_all
 
 SCATTERED = """\
 %add (a: f32[], b: f32[]) -> f32[] {
