@@ -17,6 +17,7 @@ from bench import (
     host_time,
     links,
     matmul_bytes,
+    matmul_time,
     one_call,
     propagation,
     search,
@@ -36,6 +37,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "bytes": bytes.main,
     "links": links.main,
     "matmul_bytes": matmul_bytes.main,
+    "matmul_time": matmul_time.main,
     "one_call": one_call.main,
     "search": search.main,
     "verdicts": verdicts.main,
@@ -43,7 +45,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "propagation": propagation.main,
     "xla_time": xla_time.main,
 }
-COUNTED = ("beside", "matmul_bytes", "tpu_compile", "verdicts", "xla_time")
+COUNTED = ("beside", "matmul_bytes", "matmul_time", "tpu_compile", "verdicts", "xla_time")
 
 
 def main(words: list[str]) -> None:

@@ -1,151 +1,254 @@
-"""Bytes that a sharded matmul brings to the busiest device: our modules beside `jax.jit`.
+"""Elements that a sharded matmul brings to the busiest device: ours beside `jax.jit`.
 
-Random triples of shardings of two matrices and their product, evenly split, in float32, three
-ratios of sizes. Both sides are compiled for CPU devices and read by their HLO, so that what counts
-is what each program truly moves (an all-reduce twice, as on a ring). XLA's partitioner on CPU emits
-no reduce-scatter; what it makes for TPU is not in this table.
+Triples of shardings of two matrices and their product, evenly split, in three ratios of sizes. All
+triples there are, but those that differ by names of axes of one size only; or a random part of
+them. XLA's side is read from what it compiles for CPU devices, in float32, and for v5e, ahead of
+time, in bfloat16, in which it moves float32 there too: so that elements are what compares. What
+counts is what each program truly moves, as `codegen/planner/network/partitioned.py` reads it: an
+all-reduce twice, as on a ring.
+
+Ours is what was planned without a topology. Of a random part the modules are compiled too, for
+both, and must move as much: "modules read" in the table.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from rich.console import Console
-from rich.table import Table
+from statistics import geometric_mean
+from typing import Any
 
 import shardwright as sw
-from shardwright.codegen.emit.support import support_files
+from bench.matmuls import shardings, write_modules
+from bench.peers import versions
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.planner.xla import received
 
 COUNT = 60
 """Matmuls of each mesh."""
 
+READ = 40
+"""Matmuls of each mesh whose modules are compiled."""
+
 MESHES = ({"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2})
 SIZES = ((64, 256, 512), (512, 256, 64), (128, 1024, 128))
-LINE = "from bench.matmul_bytes import compiled; compiled()"
+TOPOLOGY = "v5e:2x4"
+PLATFORMS = {"cpu": "float32", "v5e": "bfloat16"}
+LINE = "from bench.matmul_bytes import serve; serve()"
+HEADINGS = ("mesh", "matmuls", "beside", "geometric mean", "least", "worst",
+            "less / equal / more")  # fmt: skip
+
+Triple = tuple[str, str, str]
+"""The shardings of lhs, rhs and the result."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes into the busiest device: what we planned, what our module and what jit's program do."""
+    """Elements into the busiest device: what we planned, what jit's programs do for CPU and v5e."""
 
     planned: int
-    ours: int
-    jit: int
+    cpu: int
+    v5e: int
+
+    @property
+    def least(self) -> int:
+        """The less of both peers."""
+        return min(self.cpu, self.v5e)
 
 
-def shardings(axes: tuple[str, ...]) -> list[str]:
-    """Return all shardings of a matrix over axes, each at a dimension, in every order, or at
-    none."""
-    found = set()
-    for count in range(len(axes) + 1):
-        for chosen in itertools.permutations(axes, count):
-            for cut in range(count + 1):
-                parts = (chosen[:cut], chosen[cut:])
-                dims = ("{" + ", ".join(f'"{axis}"' for axis in part) + "}" for part in parts)
-                found.add(f"[{', '.join(dims)}]")
-    return sorted(found)
+def triples(axes: dict[str, int]) -> list[Triple]:
+    """Return all triples of shardings, of those that differ by names of axes of one size the first
+    one, in an order drawn once for all."""
+    texts = shardings(tuple(axes))
+    found = [each for each in itertools.product(texts, repeat=3) if each == first(axes, each)]
+    random.Random(0).shuffle(found)
+    return found
 
 
-def drawn(axes: dict[str, int], count: int, seed: int = 0) -> Iterator[sw.Matmul]:
-    """Yield random matmuls on a mesh."""
-    rng, texts = random.Random(seed), shardings(tuple(axes))
-    for number in range(count):
-        i, j, k = SIZES[number % len(SIZES)]
-        lhs, rhs, out = (rng.choice(texts) for _ in range(3))
-        yield sw.Matmul("float32", ((i, j), lhs), ((j, k), rhs), out, mesh=axes)
+def first(axes: dict[str, int], triple: Triple) -> Triple:
+    """Return the first, as text, of the triples that differ by names of axes of one size only."""
+    renamed = []
+    for names in itertools.permutations(axes):
+        if all(axes[old] == axes[new] for old, new in zip(axes, names, strict=True)):
+            table = str.maketrans(dict(zip(axes, names, strict=True)))
+            lhs, rhs, out = (text.translate(table) for text in triple)
+            renamed.append((lhs, rhs, out))
+    return min(renamed)
 
 
-def compiled() -> None:
-    """Read the path of a module a line; print bytes of its program, and of jit's."""
-    import jax
-    import jax.numpy as jnp
-
-    from shardwright.codegen.verify.load import load
-
-    for line in sys.stdin:
-        module = load(Path(line.strip()))
-        mesh = module._LHS.mesh_of(jax.devices()[: len(module.IDS)])
-        sides = zip((module.LHS_SHAPE, module.RHS_SHAPE), (module._LHS, module._RHS), strict=True)
-        given = [jax.ShapeDtypeStruct(s, "float32", sharding=side.on(mesh)) for s, side in sides]
-        out = module.out_sharding(mesh)
-
-        def ours(a: jax.Array, b: jax.Array, module=module, mesh=mesh) -> jax.Array:  # type: ignore[no-untyped-def]
-            return module.matmul(a, b, mesh)
-
-        figures = []
-        for function in (ours, jnp.matmul):
-            text = jax.jit(function, out_shardings=out).lower(*given).compile().as_text()
-            figures.append(max(received(text, len(module.IDS))[0]))
-        print(json.dumps(figures), flush=True)
+def matmul_of(axes: dict[str, int], triple: Triple, dtype: str = "float32") -> sw.Matmul:
+    """Return the matmul of a triple; its sizes are told by its text."""
+    i, j, k = SIZES[sum(map(ord, "".join(triple))) % len(SIZES)]
+    lhs, rhs, out = triple
+    return sw.Matmul(dtype, ((i, j), lhs), ((j, k), rhs), out, mesh=axes)
 
 
-def measured(matmuls: list[sw.Matmul], root: Path) -> list[Moved]:
-    """Return what each matmul moves."""
-    (root / "_support").mkdir(parents=True)
-    for file, text in support_files(["jax_xla"]).items():
-        (root / "_support" / file).write_text(text)
-    plans = [plan_matmul(matmul, listed=0) for matmul in matmuls]
-    paths = []
-    for number, plan in enumerate(plans):
-        path = root / f"m{number}" / "jax_xla.py"
-        path.parent.mkdir()
-        path.write_text(sw.emit(plan).modules("as measured")["jax_xla.py"])
-        paths.append(str(path))
+def measured(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
+    """Return what is planned for each triple, and what XLA moves."""
+    asked = [{"axes": axes, "triple": triple} for triple in given]
+    plans = (plan_matmul(matmul_of(axes, triple), listed=0) for triple in given)
+    planned = [plan.chosen.cost.received_max // 4 for plan in plans]
+    return [Moved(ours, *both) for ours, both in zip(planned, _served(asked), strict=True)]
+
+
+def read(axes: dict[str, int], given: Sequence[Triple]) -> list[tuple[int, int]]:
+    """Return what our modules of each triple move on both platforms."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [
+            write_modules(
+                [plan_matmul(matmul_of(axes, each, dtype), listed=0) for each in given],
+                Path(folder) / platform,
+            )
+            for platform, dtype in PLATFORMS.items()
+        ]
+        asked = [{"modules": list(map(str, both))} for both in zip(*paths, strict=True)]
+        return [(cpu, v5e) for cpu, v5e in _served(asked)]
+
+
+def _served(asked: list[dict[str, object]]) -> list[list[int]]:
+    """Return what a process with CPU devices and a TPU's compiler says."""
     flags = "--xla_force_host_platform_device_count=8"
+    told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     ran = subprocess.run(
         [sys.executable, "-c", LINE],
-        input="\n".join(paths),
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        input="\n".join(map(json.dumps, asked)),
+        env={**os.environ, **told, "XLA_FLAGS": flags},
         capture_output=True,
         text=True,
         check=False,
     )
     if ran.returncode:
         raise RuntimeError(ran.stderr[-2000:])
-    figures = map(json.loads, ran.stdout.splitlines())
-    return [
-        Moved(plan.chosen.cost.received_max, *each)
-        for plan, each in zip(plans, figures, strict=True)
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def serve() -> None:
+    """Read what to compile, a line each; print elements into the busiest device on CPU and v5e."""
+    import jax
+    from jax.experimental import topologies
+
+    described = topologies.get_topology_desc(platform="tpu", topology_name=TOPOLOGY)
+    devices = {"cpu": jax.devices(), "v5e": described.devices}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        of = functools.partial(_module if "modules" in asked else _jitted, asked)
+        print(json.dumps([of(name, devices[name]) for name in PLATFORMS]), flush=True)
+
+
+def _jitted(asked: dict[str, Any], platform: str, devices: Any) -> int:
+    """Return what jit's program of a triple moves."""
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    matmul = matmul_of(asked["axes"], tuple(asked["triple"]))
+    mesh = Mesh(np.array(devices).reshape(*asked["axes"].values()), tuple(asked["axes"]))
+    specs = (
+        PartitionSpec(
+            *(tuple(re.findall(r"\w+", dim)) or None for dim in re.findall("{.*?}", text))
+        )
+        for text in asked["triple"]
+    )
+    sides = [NamedSharding(mesh, spec) for spec in specs]
+    return _moved(jnp.matmul, (matmul.lhs.shape, matmul.rhs.shape), sides, platform)
+
+
+def _module(asked: dict[str, Any], platform: str, devices: Any) -> int:
+    """Return what our module of a triple moves."""
+    from shardwright.codegen.verify.load import load
+
+    module = load(Path(asked["modules"][list(PLATFORMS).index(platform)]))
+    mesh = module._LHS.mesh_of(devices)
+    sides = [side.on(mesh) for side in (module._LHS, module._RHS, module._OUT)]
+    shapes = module.LHS_SHAPE, module.RHS_SHAPE
+    return _moved(lambda a, b: module.matmul(a, b, mesh), shapes, sides, platform)
+
+
+def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: str) -> int:
+    """Return the elements that a function's program brings to the busiest device."""
+    import jax
+
+    from shardwright.codegen.planner.network.partitioned import received_in_all
+
+    dtype, (*operands, out) = jax.numpy.dtype(PLATFORMS[platform]), sides
+    given = [
+        jax.ShapeDtypeStruct(shape, dtype, sharding=side)
+        for shape, side in zip(shapes, operands, strict=True)
     ]
+    text = jax.jit(function, out_shardings=out).lower(*given).compile().as_text()
+    return max(received_in_all(text, out.mesh.size)) // dtype.itemsize
 
 
-def row(axes: dict[str, int], found: list[Moved]) -> tuple[str, ...]:
-    """Return the cells of a mesh."""
-    both = [each for each in found if each.ours and each.jit]
-    ratios = np.array([each.ours / each.jit for each in both] or [1.0])
-    less = sum(each.ours < each.jit for each in found)
-    more = sum(each.ours > each.jit for each in found)
-    beyond = sum(each.ours > each.planned for each in found)
-    return (
-        "x".join(map(str, axes.values())),
-        str(len(found)),
-        f"{np.exp(np.log(ratios).mean()):.3f}",
-        f"{ratios.max():.3f}",
-        f"{less} / {len(found) - less - more} / {more}",
-        str(beyond),
+def rows(axes: dict[str, int], found: list[Moved]) -> Iterator[str]:
+    """Yield the rows of a mesh: beside either peer, and beside the less of both."""
+    for name in ("cpu", "v5e", "least"):
+        peers = [getattr(each, name) for each in found]
+        pairs = [(each.planned, peer) for each, peer in zip(found, peers, strict=True)]
+        ratios = [ours / peer for ours, peer in pairs if ours and peer] or [1.0]
+        less, more = (sum(sign * a < sign * b for a, b in pairs) for sign in (1, -1))
+        cells = (
+            "x".join(map(str, axes.values())),
+            str(len(found)),
+            {"cpu": "jit on CPU", "v5e": "jit on v5e", "least": "the less of both"}[name],
+            f"{geometric_mean(ratios):.3f}",
+            f"{min(ratios):.3f}",
+            f"{max(ratios):.3f}",
+            f"{less} / {len(found) - less - more} / {more}",
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) -> str:
+    """Return the page: a table of what was measured, what was read."""
+    return "\n".join(
+        [
+            "# Elements that matmuls move beside `jax.jit`",
+            "",
+            f"{versions()} Elements into the busiest device, what we plan without a topology over "
+            "what XLA's program moves with the same shardings; means and extremes are of matmuls "
+            "of which both move something.",
+            "",
+            f"| {' | '.join(HEADINGS)} |",
+            "| --- " * len(HEADINGS) + "|",
+            *(row for axes, moved in found for row in rows(axes, moved)),
+            "",
+            *said,
+            "",
+        ]
     )
 
 
 def main(count: int = COUNT) -> None:
-    """Print the table; `count` matmuls of each mesh."""
-    table = Table(title="bytes into the busiest device, ours over jit's, HLO for CPU")
-    headings = ("mesh", "matmuls", "geometric mean", "worst", "less / equal / more", "beyond plan")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    """Print the page of so many random matmuls of each mesh, all of them where there are fewer."""
+    found, said = [], []
     for axes in MESHES:
-        with tempfile.TemporaryDirectory() as folder:
-            found = measured(list(drawn(axes, count)), Path(folder) / "generated")
-        table.add_row(*row(axes, found))
-    Console().print(table)
+        drawn = triples(axes)[:count]
+        found.append((axes, measured(axes, drawn)))
+        said.append(read_line(axes, drawn[:READ]))
+    print(text_of(found, said))
+
+
+def read_line(axes: dict[str, int], given: list[Triple]) -> str:
+    """Return a line of how many modules of triples move what was planned."""
+    modules, name = read(axes, given), "x".join(map(str, axes.values()))
+    planned = [plan_matmul(matmul_of(axes, each), listed=0).chosen.cost for each in given]
+    beyond = [
+        sum(
+            both[number] * 4 > cost.received_max
+            for both, cost in zip(modules, planned, strict=True)
+        )
+        for number in range(len(PLATFORMS))
+    ]
+    return (
+        f"Modules read, {name}: {len(modules)} compiled for CPU, of which {beyond[0]} move more "
+        f"than was planned, and for v5e, of which {beyond[1]} do."
+    )

@@ -14,7 +14,9 @@ if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={sys.argv[3]}"
 
+import itertools
 import json
+from collections.abc import Iterator
 
 import jax
 
@@ -27,34 +29,68 @@ from shardwright.codegen.verify.oracle.products import products
 from shardwright.codegen.verify.worker import brief
 from shardwright.codegen.workers.serve import own_stdout
 
+BATCH = 24
+"""Matmuls of one program: what a program takes to compile is little more than what one takes."""
+
 
 def main(rank: int, processes: int, port: int) -> None:
     """Answer every line."""
     answers = own_stdout()
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"localhost:{port}", num_processes=processes, process_id=rank)
-    for line in sys.stdin:
-        answers.write(f"{verdict(MatmulCase.from_data(json.loads(line)))}\n")
+    lines = iter(sys.stdin)
+    while batch := list(itertools.islice(lines, BATCH)):
+        for verdict in verdicts([MatmulCase.from_data(json.loads(line)) for line in batch]):
+            answers.write(f"{verdict}\n")
     jax.distributed.shutdown()
 
 
-def verdict(case: MatmulCase) -> str:
-    """What is wrong with a module of integers without unreduced axes, "ok" if nothing is."""
+def verdicts(cases: list[MatmulCase]) -> Iterator[str]:
+    """Yield what is wrong with modules of integers without unreduced axes, "ok" if nothing is."""
+    runs = [Run(case) for case in cases]
+    able = [run for run in runs if not run.fault]
     try:
-        module = load(case.module)
-        constants(module, case)
-        execution = MatmulExecution(module, case)
-        for product in products(
-            case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], 7
-        ):
-            a, b = execution.given(0, product.lhs, 5.0), execution.given(1, product.rhs, 3.0)
-            y = jax.block_until_ready(execution.function(a, b))
-            execution.shards(y, to_bits(product.result.astype(case.out_dtype)), case.placements[2])
-    except MismatchError as error:
-        return str(error)
-    except Exception as error:
-        return brief(error)
-    return "ok"
+        together = jax.jit(
+            lambda given: [
+                run.execution.function(*both) for run, both in zip(able, given, strict=True)
+            ]
+        )
+        results = jax.block_until_ready(together([run.given for run in able]))
+        for run, y in zip(able, results, strict=True):
+            run.compare(y)
+    except Exception as error:  # of one of them: none has an answer
+        yield from [brief(error)] * len(cases)
+        return
+    yield from (run.fault or "ok" for run in runs)
+
+
+class Run:
+    """A module with operands; `fault`: what is wrong with it."""
+
+    def __init__(self, case: MatmulCase) -> None:
+        self.case, self.fault = case, ""
+        try:
+            module = load(case.module)
+            constants(module, case)
+            self.execution = MatmulExecution(module, case)
+            self.product, *_ = products(
+                case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], 7
+            )
+            operands = (self.product.lhs, self.product.rhs)
+            self.given = [
+                self.execution.given(n, x, fill)
+                for n, (x, fill) in enumerate(zip(operands, (5.0, 3.0), strict=True))
+            ]
+        except Exception as error:
+            self.fault = brief(error)
+
+    def compare(self, y: jax.Array) -> None:
+        """Note where a result is wrong."""
+        wanted = to_bits(self.product.result.astype(self.case.out_dtype))
+        try:
+            self.execution.shards(y, wanted, self.case.placements[2])
+        except MismatchError as error:
+            self.fault = str(error)
 
 
 if __name__ == "__main__":

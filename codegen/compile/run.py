@@ -21,12 +21,15 @@ from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.group import backends_of
 from shardwright.codegen.emit.verdict import verdicts
 from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.planner.xla import XlaCollectives, in_words
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import read_manifest
+from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.paths import described, grouped
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
+from shardwright.ir.matmul import SIDES
 
 Outcomes = Mapping[What, Outcome]
 
@@ -137,7 +140,54 @@ class _GroupTask:
         )
 
 
-Task = _BundleTask | _GroupTask
+@dataclass(frozen=True)
+class _MatmulTask:
+    """One matmul for one TPU topology: what a report is about."""
+
+    root: Path
+    description: MatmulDescription
+    target: Target
+
+    @property
+    def name(self) -> str:
+        """The name of the bundle."""
+        return self.description.name
+
+    def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
+        """Return what to ask a worker: the module, and jit's own matmul where there is one."""
+        name, given = self.name, self.description.backends
+        (emitted,) = (backend for backend in self.target.takes if backend in given)
+        module = str(self.root / name / f"{emitted}.py")
+        files = None if save is None else str(save / name / self.target.stem)
+        asked = Job("matmul", self.target.backend, emitted, module, self.target.name, files)
+        matmul = self.description.matmul()
+        if not xla or any(matmul.sharding(side).unreduced for side in SIDES):
+            return (asked,)
+        return asked, replace(asked, what="xla_matmul", files=None)
+
+    def report(self, outcomes: Outcomes) -> CompileReport:
+        """Return the report, once the jobs are done. The bound is what the plan moves."""
+        outcome, target = outcomes["matmul"], self.target
+        verdict: Verdict = "ok" if outcome.code else "failed"
+        planned = plan_matmul(
+            self.description.matmul(),
+            self.description.topology,
+            loop=self.description.loop,
+            listed=0,
+        )
+        return CompileReport(
+            self.name,
+            target.name,
+            target.backend,
+            verdict,
+            outcome.error,
+            outcome.code,
+            outcomes.get("xla_matmul"),
+            planned.chosen.cost.received_max,
+        )
+
+
+Task = _BundleTask | _GroupTask | _MatmulTask
 
 
 def compiled(
@@ -175,8 +225,15 @@ def _tasks(paths: Iterable[str | Path], targets: Sequence[Target]) -> list[Task]
     bundles = [
         _BundleTask(root, description, target)
         for (root, _), description in described(every).items()
-        if isinstance(description, Description)  # plain JAX is compiled where it runs
+        if isinstance(description, Description)
         for target in targets
+    ]
+    matmuls = [
+        _MatmulTask(root, description, target)
+        for (root, _), description in described(every).items()
+        if isinstance(description, MatmulDescription)
+        for target in targets
+        if set(target.takes) & set(description.backends)
     ]
     groups = [
         _GroupTask(root, name, target)
@@ -184,7 +241,7 @@ def _tasks(paths: Iterable[str | Path], targets: Sequence[Target]) -> list[Task]
         for target in targets
         if target.backend in backends_of(group, read_manifest(root).members(group))
     ]
-    return [*bundles, *groups]
+    return [*bundles, *matmuls, *groups]
 
 
 def _check_folder(save: Path, tasks: Sequence[Task]) -> None:

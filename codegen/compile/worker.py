@@ -27,6 +27,13 @@ _PREAMBLE = re.compile(
     r"internal verification error.*Error details: |RET_CHECK failure \([^)]*\) )*"
 )
 
+_COMPILES = {
+    "xla": ("run", "compile_xla"),
+    "matmul": ("matmul", "compile_matmul"),
+    "xla_matmul": ("matmul", "compile_xla_matmul"),
+}
+"""What compiles a job that is not a module's: a module of the backend's compiler, its function."""
+
 
 def main(backend: str) -> None:
     """Serve jobs."""
@@ -34,11 +41,12 @@ def main(backend: str) -> None:
 
 
 def _compiling(backend: str) -> Answer:
-    compiler = importlib.import_module(f"shardwright.codegen.backends.{backend}.compile.run")
+    home = f"shardwright.codegen.backends.{backend}.compile"
 
     def answer(line: str) -> dict[str, object]:
         job = Job.from_json(line)
-        compiled = compiler.compile_xla if job.what == "xla" else compiler.compile_module
+        part, compiles = _COMPILES.get(job.what, ("run", "compile_module"))
+        compiled = getattr(importlib.import_module(f"{home}.{part}"), compiles)
         try:
             module = _module(job.module)
             _check_names(module, job)
@@ -55,7 +63,9 @@ def _compiling(backend: str) -> Answer:
 def _check_names(module: ModuleType, job: Job) -> None:
     """Raise InputError for a module without what its contract asks for."""
     contract = registry.contract(job.emitted)
-    names = contract.grouped if job.what == "group" else (*NAMES, *contract.compiled)
+    names = (*NAMES, *contract.compiled)
+    if job.what in ("group", "matmul", "xla_matmul"):
+        names = contract.grouped if job.what == "group" else contract.matmul
     lacking = [name for name in names if name not in vars(module)]
     if lacking:
         raise InputError(f"the module has no {', '.join(lacking)}")

@@ -2,6 +2,7 @@
 
     v5e:4x4  v5p:4x4x8  …             a slice of TPU chips; two devices a chip on v4, tpu7x
     h100  h200                        eight GPUs on NVSwitch; h100:4x8 is four such hosts
+    cpu:8                             so many devices that JAX makes of the processor of one host
     switch:8  torus:4x4  hierarchical:2x4   with `,key=value` for every figure that is another
 
 A TOML file has `topology` (one of the texts without figures) and the figures as keys.
@@ -12,7 +13,9 @@ and /h200, 900 GB/s a GPU, both ways. Between hosts: NVIDIA DGX H100 data sheet,
 latency"); the order of a small NCCL message within a host, and over InfiniBand
 (github.com/NVIDIA/nccl, src/graph/tuning.cc, `hwLat`: 0.6 to 1 on NVLink, 5 to 8 on the
 network). HBM: the same pages, 3.35 and 4.8 TB/s a GPU. They are presets, not measurements: state
-your own where you have them.
+your own where you have them. Devices of a processor share it, so that theirs are the times that it
+takes for a device's part, about those of `bench/matmul_time.py`: 8 GB/s through a collective along
+the first dimension of arrays, whose parts lie one after another.
 
 `ragged`: see TPU_RAGGED; `h100,ragged=0` is without. On GPUs of one host XLA's has been reported at
 2% of NVLink (openxla/xla #33386, B200), and near the network's bandwidth between hosts.
@@ -37,6 +40,9 @@ NETWORK_BANDWIDTH = 8 * 400e9 / 8  # of a host's eight adapters, one way
 NETWORK_LATENCY = 5e-6
 ICI_LATENCY = 1e-6
 GPUS = 8  # of a host
+CPU_BANDWIDTH = 8e9
+CPU_LATENCY = 3e-5
+CPU_COPIES = 5e9  # bytes a second that are put in another order
 # Rows of a ragged all-to-all take multiples of so many bytes. libtpu 0.0.42 pads them to tiles of
 # 128 words, as what it compiles for every generation says; XLA on GPUs keeps arrays dense.
 TPU_RAGGED = 512
@@ -65,7 +71,8 @@ _FIGURES = {
         "memory",
     ),
 }
-NAMES = (*_KINDS, *_CHIPS, *_GPUS)
+_CPU = "cpu"
+NAMES = (*_KINDS, *_CHIPS, *_GPUS, _CPU)
 
 
 # Devices that a plan is made for, and ids that it is priced with, at most.
@@ -96,9 +103,15 @@ def name_of(topology: Topology) -> str:
             names = [f"{chip.generation}:{sizes}" for chip in CHIPS]
         case Switch(size=size):
             names = [name if size == GPUS else f"{name}:{size}" for name in _GPUS]
+            names.append(f"{_CPU}:{size}")
         case _:
             names = [f"{name}:{topology.hosts}x{topology.host_size}" for name in _GPUS]
     return next((name for name in names if _is_named(name, topology)), said)
+
+
+def is_processor(topology: Topology) -> bool:
+    """Return whether devices share a processor, so that one waits while another works."""
+    return name_of(topology).startswith(f"{_CPU}:")
 
 
 def _is_named(name: str, topology: Topology) -> bool:
@@ -128,6 +141,8 @@ def _described(head: str, figures: Mapping[str, object]) -> Topology:
         base: Topology = _slice(name, dims)
     elif name in _GPUS:
         base = _hosts(name, dims)
+    elif name == _CPU:
+        base = _processor(dims)
     elif name in _KINDS:
         base = _GENERIC[name](dims)
     else:
@@ -157,6 +172,13 @@ def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
     if len(dims) == 1:
         return Switch(dims[0], NVLINK_BANDWIDTH, NVLINK_LATENCY, GPU_RAGGED, _GPUS[name])
     return replace(_hierarchical(dims), ragged=GPU_RAGGED, memory=_GPUS[name])
+
+
+def _processor(dims: tuple[int, ...]) -> Switch:
+    """Return devices that JAX makes of one processor."""
+    if len(dims) != 1:
+        _wrong("devices of a processor have one number", _said(_CPU, dims), f"{_CPU}:8")
+    return Switch(dims[0], CPU_BANDWIDTH, CPU_LATENCY)
 
 
 def _switch(dims: tuple[int, ...]) -> Switch:

@@ -3,8 +3,9 @@
 Peak rates of dense products as the vendors state them: TPUs docs.cloud.google.com/tpu/docs/{v4,
 v5e, v5p, v6e, tpu7x}, a chip's over its devices; GPUs the data sheets of
 nvidia.com/en-us/data-center/h100 and /h200 (SXM, without sparsity). float32 on TPU is multiplied
-in one pass of bfloat16, JAX's default precision there. Of types that no data sheet names, and of
-topologies that name no device, the rate is an assumption: OTHER.
+in one pass of bfloat16, JAX's default precision there. A processor's is that of its time, measured
+with XLA on two x86-64 cores. Of types that no data sheet names, and of topologies that name no
+device, the rate is an assumption: OTHER.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _PEAKS = {
     "tpu7x": (2307e12, 4614e12, 2307e12),
     "h100": (989e12, 1979e12, 67e12),
     "h200": (989e12, 1979e12, 67e12),
+    "cpu": (1e11, 1e11, 1e11),
 }
 
 

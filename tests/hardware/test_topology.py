@@ -13,7 +13,7 @@ import pytest
 from strategies import exactly, message
 
 from shardwright.codegen.hardware.chips import TOPOLOGIES, chip_of
-from shardwright.codegen.hardware.presets import check_devices, topology_of
+from shardwright.codegen.hardware.presets import check_devices, is_processor, name_of, topology_of
 from shardwright.codegen.hardware.topology import Hierarchical, Switch, Torus
 from shardwright.codegen.planner.network.links import Flows, Network
 
@@ -217,7 +217,7 @@ def test_what_is_no_topology(text: str, expected: str) -> None:
 
 
 def test_a_topology_that_nobody_knows() -> None:
-    names = "switch, torus, hierarchical, v4, v5e, v5p, v6e, tpu7x, h100, h200"
+    names = "switch, torus, hierarchical, v4, v5e, v5p, v6e, tpu7x, h100, h200, cpu"
     assert message(lambda: topology_of("ring:4")).splitlines() == [
         "topology: no such topology",
         "got: ring:4",
@@ -302,3 +302,13 @@ def test_a_mesh_in_another_order_is_said_by_its_device_ids() -> None:
     for along, distance in ((ids[:, 0], ids[:, 1]), 1), ((ids.ravel()[:4], ids.ravel()[4:]), 2):
         load = network.load(Flows(*along, np.ones(4)))
         assert load.nbytes.sum() == 4 * distance
+
+
+def test_devices_of_a_processor() -> None:
+    topology = topology_of("cpu:8")
+    assert name_of(topology) == name_of(topology_of(str(topology))) == "cpu:8"
+    assert is_processor(topology)
+    assert not is_processor(topology_of("switch:8"))
+    assert message(lambda: topology_of("cpu")) == (
+        "topology: devices of a processor have one number\ngot: cpu\nexpected: cpu:8"
+    )

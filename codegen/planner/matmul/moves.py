@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shardwright.codegen.hardware.presets import CPU_COPIES, is_processor
+from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.boxed import seconds_of as boxed_seconds
 from shardwright.codegen.planner.basis.plan import plan_basis
 from shardwright.codegen.planner.direct import plan_direct
@@ -16,6 +18,10 @@ from shardwright.ir.exchange import ids_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.reshard import Reshard
+from shardwright.ir.steps import Step
+
+_TURNS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 2, "exchange": 2}
+"""Copies of a shard around a collective along another dimension than the first."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ class Movements:
 
     def _planned(self, reshard: Reshard) -> Movement:
         made = plan_basis(reshard, self.network)
-        basis = Movement(made, made.traffic.received_max, made.prediction.seconds)
+        seconds = made.prediction.seconds + self._turning(made)
+        basis = Movement(made, made.traffic.received_max, seconds)
         if reshard.fate.reduced or reshard.fate.new:
             return basis
         if basis.received <= self.at_least(reshard) and len(made.steps) < 2:
@@ -67,12 +74,30 @@ class Movements:
     def _direct(self, plan: DirectPlan) -> Movement:
         ids, (step,) = ids_of(plan.reshard.source.mesh), plan.steps
         seconds = boxed_seconds(step, ids, self.network, plan.reshard.itemsize)
+        seconds += self._turning(plan)
         return Movement(plan, plan.traffic.received_max, seconds)
+
+    def _turning(self, plan: Plan) -> float:
+        """Return the seconds in which a processor copies what collectives take from, or give along,
+        other dimensions than the first (`Blocks.outermost`); other devices do so on the way."""
+        if not is_processor(self.network.topology):
+            return 0.0
+        return sum(map(_turned, plan.listed())) * plan.reshard.itemsize / CPU_COPIES
 
     def _key(self, movement: Movement) -> tuple[float, ...]:
         if self.by_bytes:
             return movement.received, movement.seconds
         return movement.seconds, movement.received
+
+
+def _turned(step: Step) -> int:
+    """Return the elements that a device puts in another order for a step, and after it."""
+    before, after = layouts_of(step)
+    pairs = zip(before.dims[before.hidden :], after.dims[after.hidden :], strict=True)
+    changed = [axis for axis, (old, new) in enumerate(pairs) if old != new]
+    if step.op not in _TURNS or not any(changed):
+        return 0
+    return _TURNS[step.op] * max(math.prod(each.local_shape) for each in (before, after))
 
 
 def bound_of(reshard: Reshard) -> int:

@@ -11,7 +11,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.hardware.presets import MOST_DEVICES, check_devices, topology_of
+from shardwright.codegen.hardware.presets import (
+    MOST_DEVICES,
+    check_devices,
+    is_processor,
+    topology_of,
+)
 from shardwright.codegen.hardware.rates import multiply_rate
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner.matmul.candidates import multiplications
@@ -125,6 +130,11 @@ class _Search:
     def by_bytes(self) -> bool:
         return self.movements.by_bytes
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether devices are known to move parts while they multiply."""
+        return not self.by_bytes and not is_processor(self.network.topology)
+
     def bounded(self) -> Iterator[_Bounded]:
         """Yield the candidates that exist, with bounds."""
         for each in multiplications(self.matmul):
@@ -158,7 +168,7 @@ class _Search:
         plain = self.priced(bounded)
         if self.loop in ("auto", "never"):
             yield plain
-        if self.loop == "never" or (self.loop == "auto" and self.by_bytes):
+        if self.loop == "never" or (self.loop == "auto" and not self.overlaps):
             return
         for each in looped(plain, self.network):
             is_wanted = self.loop != "auto" or each.cost.seconds < FASTER * plain.cost.seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import socket
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from cases import describe
-from matmuls import write_module
+from matmuls import matrix_shardings, write_module
 from places import TESTS
+from sweeps import swept
 
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
@@ -74,6 +76,8 @@ MATMULS = (
 )
 """All four cases, and loops."""
 
+SIZES = ((8, 8, 8), (4, 12, 8), (7, 13, 5), (2, 1, 3), (6, 6, 12))
+
 
 def test_matmuls_in_two_processes(tmp_path: Path) -> None:
     """Integers, bit by bit; evenly split and not."""
@@ -87,6 +91,29 @@ def test_matmuls_in_two_processes(tmp_path: Path) -> None:
         assert answers == ["ok"] * len(cases)
 
 
+@pytest.mark.parametrize("y", [2, 3])
+@pytest.mark.parametrize("part", swept(range(16), 16))
+def test_every_matmul_of_matrices_in_two_processes(y: int, part: int, tmp_path: Path) -> None:
+    """All shardings of two matrices and their product, of even and of uneven sizes."""
+    answers = said_of_matmuls(Mesh({"x": 2, "y": y}), part, 16, tmp_path)
+    assert len(answers[0]) > 80
+    assert answers == [["ok"] * len(answers[0])] * 2
+
+
+def said_of_matmuls(
+    mesh: Mesh, part: int, parts: int, folder: Path, processes: int = 2
+) -> list[list[str]]:
+    """What processes say of a part of all matmuls of matrices on a mesh."""
+    every = itertools.product(matrix_shardings(mesh.names), repeat=3)
+    cases = []
+    for number, (lhs, rhs, out) in itertools.islice(enumerate(every), part, None, parts):
+        i, j, k = SIZES[number % len(SIZES)]
+        matmul = Matmul("int32", ((i, j), lhs), ((j, k), rhs), out, mesh=mesh)
+        made = plan_matmul(matmul, listed=0)
+        cases.append(write_module(made, f"m{number}", folder / "generated"))
+    return answered(processes, cases, folder, TESTS / "matmul_rank.py", mesh.size)
+
+
 def written(reshard: Reshard, folder: Path) -> Case:
     """The modules of a reshard, on disk, as what is asked of the processes."""
     folder.mkdir()
@@ -98,12 +125,16 @@ def written(reshard: Reshard, folder: Path) -> Case:
 
 
 def answered(
-    processes: int, cases: Sequence[Case | MatmulCase], folder: Path, script: Path = RANK
+    processes: int,
+    cases: Sequence[Case | MatmulCase],
+    folder: Path,
+    script: Path = RANK,
+    devices: int = DEVICES,
 ) -> list[list[str]]:
-    """What every process says of every case."""
+    """What every process says of every case; devices are shared out evenly."""
     asked = folder / "cases.jsonl"
     asked.write_text("".join(f"{case.to_json()}\n" for case in cases))
-    words = [str(processes), str(DEVICES // processes), str(free_port())]
+    words = [str(processes), str(devices // processes), str(free_port())]
     logs = [folder / f"{rank}.log" for rank in range(processes)]
     started = []
     for rank, log in enumerate(logs):
@@ -114,7 +145,7 @@ def answered(
             )
             started.append(run)
     try:
-        answers = [run.communicate(timeout=300)[0].splitlines() for run in started]
+        answers = [run.communicate(timeout=500)[0].splitlines() for run in started]
     finally:
         for run in started:
             run.kill()

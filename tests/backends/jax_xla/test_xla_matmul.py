@@ -141,6 +141,64 @@ def test_loops_over_every_factor(tmp_path: Path) -> None:
     assert len(found) >= 4
 
 
+def test_loops_along_axes_in_another_order_than_the_meshs(tmp_path: Path) -> None:
+    """`lax.ppermute` goes by the order of the mesh, whatever that of the axes it is given."""
+    mesh = sw.Mesh({"x": 2, "y": 3})
+    split, rows = '[{"y", "x"}, {}]', ((12, 8), (8, 12))
+    sides = [
+        (split, "[{}, {}]", '[{}, {"x"}]'),
+        ("[{}, {}]", '[{}, {"y", "x"}]', "[{}, {}]"),
+        ('[{}, {"x", "y"}]', '[{"x", "y"}, {}]', split),
+    ]
+    shapes = [rows, rows, ((12, 12), (12, 8))]
+    for loop in ("one", "both"):
+        matmuls = [
+            sw.Matmul("float32", (lhs_shape, lhs), (rhs_shape, rhs), out, mesh=mesh)
+            for (lhs, rhs, out), (lhs_shape, rhs_shape) in zip(sides, shapes, strict=True)
+        ]
+        plans = [plan_matmul(matmul, loop=loop, listed=0) for matmul in matmuls]
+        texts = [sw.emit(plan).modules("a test")["jax_xla.py"] for plan in plans]
+        assert any("rings = groups_along(6, (1, 3), (3, 2))" in text for text in texts)
+        all_right(matmuls, tmp_path / loop / "generated", loop)
+
+
+@pytest.mark.parametrize("seed", swept(range(12), 6))
+def test_random_loops(seed: int, tmp_path: Path) -> None:
+    rng, sizes = random.Random(seed), (6, 12, 24)
+    mesh = sw.Mesh(rng.choice([{"x": 2, "y": 3}, {"x": 2, "y": 2}, {"x": 2, "y": 3, "z": 1}]))
+    texts, found = matrix_shardings(("x", "y")), list[sw.Matmul]()
+    loop = ("one", "both")[seed % 2]
+    while len(found) < 12:
+        (i, j, k), (lhs, rhs, out) = (
+            [rng.choice(each) for _ in range(3)] for each in (sizes, texts)
+        )
+        matmul = sw.Matmul("float32", ((i, j), lhs), ((j, k), rhs), out, mesh=mesh)
+        try:
+            plan_matmul(matmul, loop=loop, listed=0)
+        except sw.InputError:  # nothing goes round a ring
+            continue
+        found.append(matmul)
+    all_right(found, tmp_path / "generated", loop)
+
+
+def test_collectives_for_a_processor_are_along_a_first_dimension(tmp_path: Path) -> None:
+    mesh = sw.Mesh({"x": 2, "y": 3})
+    given = [
+        ("[{}, {'y'}]", "[{}, {}]", "[{}, {}]", 'lax.all_gather(a, "y", axis=0)'),
+        ("[{}, {'x'}]", "[{'x'}, {}]", "[{}, {'x'}]", 'x", scatter_dimension=0)'),
+    ]
+    matmuls, said = [], []
+    for lhs, rhs, out, text in given:
+        lhs, rhs, out = (each.replace("'", '"') for each in (lhs, rhs, out))
+        matmuls.append(sw.Matmul("float32", ((4, 6), lhs), ((6, 64), rhs), out, mesh=mesh))
+        said.append(text)
+    reports = list(verified(matmuls, tmp_path / "generated", "auto", "cpu:6"))
+    assert [report.verdict for _, _, report in reports] == ["ok"] * len(matmuls)
+    for number, text in enumerate(said):
+        module = tmp_path / "generated" / f"m{number}" / "jax_xla.py"
+        assert text in module.read_text()
+
+
 def test_a_ring_of_more_than_16_devices_is_rolled() -> None:
     mesh = sw.Mesh({"i": 32})
     for out, lhs in (("P('i')", "P('i')"), ("P('i')", "P(None, 'i')")):

@@ -154,6 +154,26 @@ def test_a_loop_is_taken_where_a_topology_says_that_it_takes_less() -> None:
     assert planned("P('d')", "P('d')", "P('d')", mesh, **given).chosen.loop is None
 
 
+def test_on_a_processor_nothing_is_repeated_and_rows_are_gathered() -> None:
+    """Without a topology bytes come first; a processor does what its devices repeat one by one."""
+    axes, shapes = sw.Mesh({"x": 2, "y": 4}), ((1024, 1024), (1024, 1024))
+    sides = ('[{"y", "x"}, {}]', '[{"y", "x"}, {}]', "[{}, {}]")
+    plan = planned(*sides, axes, shapes=shapes, topology="cpu:8", listed=0)
+    assert ops(plan) == ("", "all_gather", "all_gather")
+    assert plan.chosen.cost.flops * 8 == plan.matmul.flops
+    shapes = ((128, 128), (128, 512))
+    by_bytes = planned("P(None, 'd')", "P()", "P()", shapes=shapes, listed=0)
+    on_cpu = planned("P(None, 'd')", "P()", "P()", shapes=shapes, topology="cpu:8", listed=0)
+    assert by_bytes.chosen.cost.flops > on_cpu.chosen.cost.flops
+
+
+def test_a_processor_has_no_loops_but_those_that_are_asked_for() -> None:
+    shapes = ((4096, 4096), (4096, 4096))
+    given = {"shapes": shapes, "topology": "cpu:8", "listed": 0}
+    assert planned("P('d')", "P('d')", "P('d')", **given).chosen.loop is None
+    assert planned("P('d')", "P('d')", "P('d')", loop="one", **given).chosen.loop is not None
+
+
 def test_a_loop_that_there_is_none_of() -> None:
     assert message(
         lambda: planned("P('d')", "P()", "P('d')", loop="one", shapes=((9, 7), (7, 5)))

@@ -88,10 +88,11 @@ def matmul_text(plan: MatmulPlan, command: str, backward: tuple[str, ...] = ()) 
     matmul, steps = plan.matmul, matmul_steps(plan)
     layouts = {side: layout_of(matmul, side) for side in SIDES}
     product = product_lines(plan, steps)
+    uses = steps.uses | product.uses
     calls: dict[str, list[str]] = {
         "jax_matmul": ["ArrayMatmul", *product.calls],
         "jax_meshes": ["Sharded"],
-        "xla_steps": [str(name) for name in sorted(steps.uses - LIBRARIES.keys())],
+        "xla_steps": [str(name) for name in sorted(uses - LIBRARIES.keys())],
     }
     short = _short(steps, layouts["out"])
     return MatmulText(
@@ -101,7 +102,7 @@ def matmul_text(plan: MatmulPlan, command: str, backward: tuple[str, ...] = ()) 
         facts=matmul_facts(plan, steps, layouts),
         command=command,
         devices=matmul.mesh.size,
-        libraries=library_lines((steps.uses & LIBRARIES.keys()) | product.libraries),
+        libraries=library_lines(uses & LIBRARIES.keys()),
         support_lines=imports_of({name: each for name, each in calls.items() if each}),
         constants=(*_constants(matmul, steps, layouts), *_box_constants(steps)),
         functions=tuple(_box_text(side, layouts[side]) for side in SIDES),

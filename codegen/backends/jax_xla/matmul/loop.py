@@ -2,9 +2,15 @@
 
 The statements are those of JAX's tutorial on `shard_map` ("Matrix multiplies"), with every number
 filled in. Up to 16 devices the loop is unrolled when it is traced, above it is `lax.fori_loop`.
+
+`lax.ppermute` numbers devices in the order of the mesh, whatever the order of the axes it is given
+(`lax.axis_index` and the other collectives go by the latter). So a ring along axes in another order
+is said by its devices.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from shardwright.ir.matmul import Side
 from shardwright.ir.matmul_plan import Loop, MatmulCandidate
@@ -15,8 +21,24 @@ UNROLLED = 16
 Lines = list[str]
 
 
-def loop_lines(chosen: MatmulCandidate, loop: Loop, ring: str) -> Lines:
-    """Return the statements that make `c` of `a` and `b`; `ring`: axes as a Python expression."""
+@dataclass(frozen=True)
+class Ring:
+    """Rings as Python expressions: the place of a device in its ring, the axes of a permute, and
+    the devices of every ring, where these are not in the order of the mesh."""
+
+    place: str
+    axes: str
+    devices: str | None = None
+
+    def sends(self, sign: str, count: int) -> str:
+        """Return who sends to whom: each to the next one, or (`-`) to the one before."""
+        if self.devices is None:
+            return f"[(i, (i {sign} 1) % {count}) for i in range({count})]"
+        return f"[(r[i], r[(i {sign} 1) % {count}]) for r in rings for i in range({count})]"
+
+
+def loop_lines(chosen: MatmulCandidate, loop: Loop, ring: Ring) -> Lines:
+    """Return the statements that make `c` of `a` and `b`."""
     text = _Scattered(chosen, loop, ring) if loop.side == "out" else _Gathered(chosen, loop, ring)
     return text.lines()
 
@@ -24,7 +46,7 @@ def loop_lines(chosen: MatmulCandidate, loop: Loop, ring: str) -> Lines:
 class _Rotation:
     """What both kinds of loops print: the ring, where parts start, products."""
 
-    def __init__(self, chosen: MatmulCandidate, loop: Loop, ring: str) -> None:
+    def __init__(self, chosen: MatmulCandidate, loop: Loop, ring: Ring) -> None:
         self.product, self.loop, self.ring = chosen.multiplication, loop, ring
         self.matmul = self.product.matmul
         self.size = self.product.local_extents[loop.factor] // self._parts()
@@ -40,10 +62,10 @@ class _Rotation:
 
     def ring_lines(self, ways: tuple[str, ...]) -> Lines:
         """Return where this device is in its ring, and who sends to whom."""
-        count = self.loop.count
         signs = {"up": "+", "down": "-"}
-        sends = (f"{w} = [(i, (i {signs[w]} 1) % {count}) for i in range({count})]" for w in ways)
-        return [f"me = lax.axis_index({self.ring})", *sends]
+        sends = (f"{way} = {self.ring.sends(signs[way], self.loop.count)}" for way in ways)
+        rings = [] if self.ring.devices is None else [f"rings = {self.ring.devices}"]
+        return [f"me = {self.ring.place}", *rings, *sends]
 
     def start(self, device: str, half: int) -> str:
         """Return where the part of a device starts, or one half of it."""
@@ -83,7 +105,8 @@ class _Gathered(_Rotation):
         shape = ", ".join(map(str, self.product.local_shape("out")))
         zeros = f"jnp.zeros(({shape}), jnp.{self.matmul.sum_dtype})"
         hops = [
-            f"{n} = lax.ppermute({n}, {self.ring}, {w})" for n, w in zip(names, ways, strict=True)
+            f"{n} = lax.ppermute({n}, {self.ring.axes}, {w})"
+            for n, w in zip(names, ways, strict=True)
         ]
         return lines + self._turned(names, zeros, hops)
 
@@ -191,7 +214,7 @@ class _Scattered(_Rotation):
         def first(term: str) -> str:
             return term.replace(" + turn", "").replace(" - turn", "")
 
-        hops = [f"lax.ppermute({name}, {self.ring}, {way})" for name, way, _ in terms]
+        hops = [f"lax.ppermute({name}, {self.ring.axes}, {way})" for name, way, _ in terms]
         starts = [f"{name} = {first(term)}" for name, _, term in terms]
         adds = [
             f"{name} = {hop} + {term}" for (name, _, term), hop in zip(terms, hops, strict=True)

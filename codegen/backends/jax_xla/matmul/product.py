@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.jax_xla.matmul.loop import loop_lines
+from shardwright.codegen.backends.jax_xla.matmul.loop import Ring, loop_lines
 from shardwright.codegen.backends.jax_xla.matmul.steps import (
     MatmulSteps,
     axis_names,
@@ -12,32 +12,32 @@ from shardwright.codegen.backends.jax_xla.matmul.steps import (
     digits_of,
 )
 from shardwright.codegen.backends.jax_xla.steps.blocks import quoted
+from shardwright.codegen.backends.jax_xla.steps.statements import OwnName
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
-from shardwright.ir.errors import InputError
-from shardwright.ir.matmul_plan import MatmulPlan
+from shardwright.ir.matmul import Matmul
+from shardwright.ir.matmul_plan import Loop, MatmulPlan
 from shardwright.ir.multiplication import Multiplication
 
 
 @dataclass(frozen=True)
 class ProductText:
-    """Statements that make `c` of `a` and `b`, the support functions that they call, and the
-    libraries that they use."""
+    """Statements that make `c` of `a` and `b`, the functions of `jax_matmul` that they call, and
+    what else they use."""
 
     lines: tuple[str, ...]
     calls: tuple[str, ...]
-    libraries: frozenset[str]
+    uses: frozenset[OwnName]
 
 
 def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
     """Return the product: one matmul of two shards, or a loop of such."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     lines = comment(f"{steps.product}. {product_said(plan, steps)}")
-    padding, libraries = _padding(product, steps), {"jnp"}
+    padding = _padding(product, steps)
     lines += padding
-    if padding or plan.chosen.loop is not None:
-        libraries.add("lax")
     if plan.chosen.loop is not None:
-        lines += loop_lines(plan.chosen, plan.chosen.loop, ring_of(plan, steps))
+        ring = ring_of(plan.chosen.loop, steps, matmul)
+        lines += loop_lines(plan.chosen, plan.chosen.loop, ring)
     else:
         given = ["a", "b", f"preferred_element_type=jnp.{matmul.sum_dtype}"]
         lines += called("c = jnp.matmul", given, indents=1)
@@ -45,7 +45,18 @@ def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
     if matmul.out_dtype != matmul.sum_dtype and adds_wide:
         lines.append("c = c.astype(OUT_DTYPE)")
     calls = ("without_padding",) if padding else ()
-    return ProductText(tuple(lines), calls, frozenset(libraries))
+    text = "\n".join(lines)
+    uses = frozenset(name for name, said in _USED.items() if said in text)
+    return ProductText(tuple(lines), calls, uses)
+
+
+_USED: dict[OwnName, str] = {
+    "jnp": "jnp.",
+    "lax": "lax.",
+    "number_of": "number_of(",
+    "groups_along": "groups_along(",
+}
+"""How statements name what they use."""
 
 
 def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
@@ -59,18 +70,16 @@ def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
     return f"{said}, while parts go {ways} round rings: {steps.rotated.said}"
 
 
-def ring_of(plan: MatmulPlan, steps: MatmulSteps) -> str:
-    """Return the axes of a ring as a Python expression. Raises InputError for none."""
-    loop = plan.chosen.loop
-    names = None if loop is None else steps.axes.over(loop.digits)
-    if names is None:
-        raise InputError(
-            "a loop goes round axes, and shardings cut these into sub-axes that cannot coexist",
-            argument="loop",
-            got="sub-axes of one axis in several operands",
-            expected='"never"',
-        )
-    return quoted(names)
+def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
+    """Return the rings of a loop: along axes where these are in the order of the mesh."""
+    names = steps.axes.over(loop.digits)
+    place = f"number_of({loop.digits}, lax.axis_index(AXES))"
+    if names is not None:
+        place = f"lax.axis_index({quoted(names)})"
+        if sorted(names, key=steps.axes.names.index) == list(names):
+            return Ring(place, quoted(names))
+    given = ", ".join(map(str, (matmul.mesh.size, *loop.digits)))
+    return Ring(place, "AXES", f"groups_along({given})")
 
 
 def _shape(product: Multiplication, side: str) -> str:

@@ -19,13 +19,13 @@ from shardwright.codegen.backends.jax_xla.steps.boxes import pairs_of
 from shardwright.codegen.backends.jax_xla.steps.plan import identity, said_of
 from shardwright.codegen.backends.jax_xla.steps.statements import OwnName
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.hardware.presets import is_processor, topology_of
 from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import MatmulCandidate, MatmulPlan
-from shardwright.ir.plan import Plan
 
 VARIABLES: dict[Side, str] = {"lhs": "a", "rhs": "b", "out": "c"}
 
@@ -99,7 +99,7 @@ def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
     number = 1
     for side in SIDES:
         number += side == "out"  # the product
-        found = list(_steps(matmul, side, chosen.move(side), axes, number))
+        found = list(_steps(plan, side, axes, number))
         if chosen.loop is not None and chosen.loop.side == side:
             rotated = found.pop(0 if side == "out" else -1)
             found = [replace(step, number=step.number - (side == "out")) for step in found]
@@ -140,15 +140,15 @@ def digits_of(matmul: Matmul, refs: tuple[AxisRef, ...]) -> Digits:
     return pairs_of(tuple(map(matmul.mesh.digit, refs)))
 
 
-def _steps(
-    matmul: Matmul, side: Side, plan: Plan, axes: ProgramAxes, first: int
-) -> Iterator[MatmulStep]:
+def _steps(chosen: MatmulPlan, side: Side, axes: ProgramAxes, first: int) -> Iterator[MatmulStep]:
     """Yield the movements of a side, numbered from `first` on."""
-    reshard = plan.reshard
+    matmul, plan = chosen.matmul, chosen.chosen.move(side)
+    reshard, on = plan.reshard, chosen.topology
+    outermost = on is not None and is_processor(topology_of(on))
     operators = reshard.source.operator, reshard.target.operator
-    values = [identity(operator, reshard.dtype, as_bits=False) for operator in operators]
+    started, empty = (identity(operator, reshard.dtype, as_bits=False) for operator in operators)
     ids = np.sort(ids_of(matmul.mesh))
-    make = Blocks(matmul.mesh, reshard.dtype, ids, axes, *values)
+    make = Blocks(matmul.mesh, reshard.dtype, ids, axes, started, empty, outermost)
     for number, step in enumerate(plan.listed(), first):
         yield MatmulStep(number, side, f"{side}, {said_of(plan, step)}", make.of(number, step))
 

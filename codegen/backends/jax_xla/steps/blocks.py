@@ -82,7 +82,9 @@ class Block:
 @dataclass(frozen=True)
 class Blocks:
     """Makes the blocks of the steps of one plan. `axes`: None where the program has no axes of
-    meshes, since they list their devices in different orders."""
+    meshes, since they list their devices in different orders. `outermost`: collectives are along a
+    first dimension, made for them where it is another one, as XLA on CPU wants them: it transposes
+    element by element before and after any other."""
 
     source: Mesh
     dtype: str
@@ -90,6 +92,7 @@ class Blocks:
     axes: ProgramAxes | None
     started: PythonValue = ZERO  # what a reduction starts from
     empty: PythonValue = ZERO  # what terms hold that have no value
+    outermost: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -190,7 +193,7 @@ class Blocks:
         if moves.all_to_alls:
             moved = tuple(pair for _, old in moves.all_to_alls for pair in old.digits)
             asked.append(self._ask(before.mesh, "all-to-all", math.prod(shape), moved))
-        if len(moves.all_gathers) == 1:
+        if len(moves.all_gathers) == 1 and not (self.outermost and moves.all_gathers[0].axis):
             (change,) = moves.all_gathers
             shape[change.axis] *= change.count
             how = [f"axis={change.axis}", "tiled=True"]
@@ -257,11 +260,17 @@ class Blocks:
         """Return a reduce-scatter: one collective for sums; for the others every device gets all
         terms of its shard, one after the other along a new dimension, and reduces them."""
         axis, mesh = change.axis, reduction.before.mesh
+        shape = list(reduction.after.local_shape)
+        extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
+        if reduction.operator == "sum" and axis and self.outermost:
+            return [
+                Statement("x.reshape", extents),
+                Statement("jnp.moveaxis", ("x", str(axis), "0"), ("jnp",)),
+                self._collective(mesh, "psum_scatter", change.digits, ["scatter_dimension=0"]),
+            ]
         if reduction.operator == "sum":
             how = [f"scatter_dimension={axis}", "tiled=True"]
             return [self._collective(mesh, "psum_scatter", change.digits, how)]
-        shape = list(reduction.after.local_shape)
-        extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
         how = [f"split_axis={axis}", f"concat_axis={axis}"]
         return [
             Statement("x.reshape", extents),

@@ -74,9 +74,8 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
 def _grouped(module: ModuleType, job: Job) -> TpuCode:
     """Return what the compiler makes of `reshard` of a group's arrays."""
     host = module._HOST
-    _check_placed(len(host.ranks), job.target)
     jax.config.update("jax_enable_x64", any(kind.dtype.itemsize == 8 for kind in host.kinds))
-    argument, function = host.compiled_for(_devices(job.target)[: len(host.ranks)])
+    argument, function = host.compiled_for(placed(len(host.ranks), job.target))
     program = _Program(function, argument)
     code = replace(_compiled(program), wire_bytes=max(host.wire_bytes()))
     if job.files is not None:
@@ -143,7 +142,7 @@ def _inner(module: ModuleType, topology: str) -> _Program:
     """Return what `reshard` runs between two lists of devices, which one jit cannot have: the
     program on the union of both meshes, its shards stacked by rank."""
     ranks = _ranks(module)
-    union = Mesh(np.array(_placed(module, topology)), ("device",))
+    union = Mesh(np.array(placed(len(_ranks(module)), topology)), ("device",))
     shape = (len(ranks), *module.LOCAL_SOURCE_SHAPE)
     rows = NamedSharding(union, PartitionSpec("device"))
     return _Program(lambda x: module._HOST.stacked(x, union), _argument(module, shape, rows))
@@ -188,7 +187,7 @@ def _artifacts(module: ModuleType, job: Job, program: _Program) -> dict[str, byt
     exported = export.export(program.jit(), platforms=["tpu"])(program.argument)
     (result,) = exported.out_avals
     sharding = program.argument.sharding
-    numbers = {device: number for number, device in enumerate(_devices(job.target))}
+    numbers = {device: number for number, device in enumerate(devices_of(job.target))}
     about = {
         "topology": job.target,
         "program": "reshard" if _same_devices(module) else "reshard of shards stacked by rank",
@@ -212,7 +211,7 @@ def _ranks(module: ModuleType) -> list[int]:
 
 def _meshes(module: ModuleType, topology: str) -> tuple[Mesh, Mesh]:
     """Return the source and the target mesh over the first devices of a topology."""
-    by_id = dict(zip(_ranks(module), _placed(module, topology), strict=True))
+    by_id = dict(zip(_ranks(module), placed(len(_ranks(module)), topology), strict=True))
     return (
         _mesh(module.SOURCE_AXES, [by_id[i] for i in module.SOURCE_IDS]),
         _mesh(module.TARGET_AXES, [by_id[i] for i in module.TARGET_IDS]),
@@ -224,17 +223,15 @@ def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
     return Mesh(np.array(devices).reshape(sizes), names)
 
 
-def _placed(module: ModuleType, topology: str) -> list[Any]:
-    """Return the devices of the topology for the ranks. Raises InputError where there are too
-    few."""
-    wanted = len(_ranks(module))
+def placed(wanted: int, topology: str) -> list[Any]:
+    """Return so many devices of a topology. Raises InputError where there are too few."""
     _check_placed(wanted, topology)
-    return _devices(topology)[:wanted]
+    return devices_of(topology)[:wanted]
 
 
 def _check_placed(wanted: int, topology: str) -> None:
     """Raise InputError for more devices than a topology has."""
-    devices = len(_devices(topology))
+    devices = len(devices_of(topology))
     if wanted > devices:
         raise InputError(
             "a mesh larger than the topology",
@@ -244,7 +241,7 @@ def _check_placed(wanted: int, topology: str) -> None:
 
 
 @cache
-def _devices(topology: str) -> list[Any]:
+def devices_of(topology: str) -> list[Any]:
     """Return the devices of a topology by id (they are listed host by host), whose compiler has
     been started, so that the first program's seconds are its own."""
     listed = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices

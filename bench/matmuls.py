@@ -1,0 +1,39 @@
+"""Sharded matmuls for benchmarks: shardings to draw from, and modules of plans, written."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import shardwright as sw
+from shardwright.codegen.emit.support import support_files
+from shardwright.ir.matmul_plan import MatmulPlan
+
+
+def shardings(axes: Sequence[str], rank: int = 2) -> list[str]:
+    """Return all shardings of a tensor over axes, each at a dimension, in every order, or at
+    none."""
+    found = set()
+    for count in range(len(axes) + 1):
+        for chosen in itertools.permutations(axes, count):
+            for cuts in itertools.combinations_with_replacement(range(count + 1), rank - 1):
+                ends = (0, *cuts, count)
+                parts = (chosen[low:high] for low, high in itertools.pairwise(ends))
+                dims = ("{" + ", ".join(f'"{axis}"' for axis in part) + "}" for part in parts)
+                found.add(f"[{', '.join(dims)}]")
+    return sorted(found)
+
+
+def write_modules(plans: Iterable[MatmulPlan], root: Path) -> list[Path]:
+    """Write the modules of plans below a folder, with what they import; return their paths."""
+    (root / "_support").mkdir(parents=True)
+    for file, text in support_files(["jax_xla"]).items():
+        (root / "_support" / file).write_text(text)
+    paths = []
+    for number, plan in enumerate(plans):
+        path = root / f"m{number}" / "jax_xla.py"
+        path.parent.mkdir()
+        path.write_text(sw.emit(plan).modules("as measured")[path.name])
+        paths.append(path)
+    return paths

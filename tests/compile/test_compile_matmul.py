@@ -1,0 +1,114 @@
+"""Matmuls compiled for TPU topologies, and what their programs move, read from HLO."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardwright as sw
+from shardwright.codegen.compile import CompileReport, TpuCode, compile_bundles
+from shardwright.codegen.planner.network.partitioned import program_collectives, received_in_all
+
+SCATTERED = """\
+%add (a: f32[], b: f32[]) -> f32[] {
+  ROOT %add.1 = f32[] add(%a, %b)
+}
+
+%all-reduce-scatter (input: bf16[64,512]) -> bf16[16,512] {
+  %all-reduce.1 = bf16[64,512]{1,0:T(8,128)(2,1)} all-reduce(%input), channel_id=1, replica_groups={{0,1,2,3},{4,5,6,7}}, use_global_device_ids=true, to_apply=%add
+  ROOT %cut = bf16[16,512]{1,0} dynamic-slice(%all-reduce.1, %m, %c), dynamic_slice_sizes={16,512}
+}
+
+ENTRY %main (p: bf16[64,64]) -> bf16[16,512] {
+  ROOT %fusion = bf16[16,512]{1,0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter
+}
+"""  # noqa: E501
+
+IN_PARTS = """\
+%part.0 (a: f32[4,8]) -> f32[16,8] {
+  ROOT %g.0 = f32[16,8]{1,0} all-gather(%a), channel_id=1, replica_groups=[2,4]<=[8], dimensions={0}, frontend_attributes={chain_id="3"}
+}
+
+%part.1 (a: f32[4,8]) -> f32[16,8] {
+  ROOT %g.1 = f32[16,8]{1,0} all-gather(%a), channel_id=1, replica_groups=[2,4]<=[8], dimensions={0}, frontend_attributes={chain_id="3"}
+}
+
+%turn (s: (s32[], f32[4])) -> (s32[], f32[4]) {
+  %q = f32[4]{0} collective-permute(%r), channel_id=1, source_target_pairs={{0,1},{1,0}}
+  ROOT %t = (s32[], f32[4]) tuple(%n, %q)
+}
+
+ENTRY %main (p: f32[4,8]) -> f32[16,8] {
+  %w = (s32[], f32[4]) while(%s), condition=%c, body=%turn, backend_config={"known_trip_count":{"n":"3"}}
+  %x = f32[16,8]{1,0} fusion(%p), kind=kCustom, calls=%part.0
+  %z = (f32[4,8]{1,0}, f32[8,8]{1,0}) all-gather-start(%p), channel_id=1, replica_groups=[4,2]<=[8], dimensions={0}
+  %d = f32[8,8]{1,0} all-gather-done(%z)
+  ROOT %y = f32[16,8]{1,0} fusion(%x), kind=kCustom, calls=%part.1
+}
+"""  # noqa: E501
+
+
+def test_a_reduce_scatter_of_the_tpu_compiler() -> None:
+    (found,) = program_collectives(SCATTERED, 8)
+    assert (found.op, found.nbytes, found.times) == ("reduce-scatter", 2 * 16 * 512, 1)
+    assert received_in_all(SCATTERED, 8) == [3 * 2 * 16 * 512] * 8
+
+
+def test_parts_of_one_collective_and_turns_of_a_loop() -> None:
+    """Collectives of one channel that are none of one chain count each."""
+    found = [(each.op, each.nbytes, each.times) for each in program_collectives(IN_PARTS, 8)]
+    gathers = [("all-gather", 4 * 16 * 8, 1), ("all-gather", 4 * 8 * 8, 1)]
+    assert found == [("collective-permute", 16, 3), *gathers]
+    gathered = 4 * 16 * 8 * 3 // 4 + 4 * 8 * 8 // 2
+    assert received_in_all(IN_PARTS, 8) == [gathered + 3 * 16] * 2 + [gathered] * 6
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CompileReport]:
+    """Compiled for v5e, and saved: partial sums, an uneven matmul with a loop, a result left
+    unreduced, a module that is broken. The compiler makes all-reduces of small reduce-scatters."""
+    root = tmp_path_factory.mktemp("matmuls") / "generated"
+    summed = sw.Matmul(
+        "bf16", ((2048, 512), "P('x', 'y')"), ((512, 2048), "P('y')"), "P('x', 'y')", mesh="x=2,y=2"
+    )
+    uneven = sw.Matmul(
+        "f32", ((10, 16), "P('x')"), ((16, 24), "P(None, 'x')"), "P('x')", mesh="x=4"
+    )
+    kept = sw.Matmul(
+        "bf16",
+        ((16, 32), "P(None, 'x')"),
+        ((32, 8), "P('x')"),
+        '[{}, {}], unreduced={"x"}',
+        mesh="x=4",
+    )
+    sw.emit(summed).write(root / "summed")
+    sw.emit(uneven, loop="one").write(root / "uneven")
+    sw.emit(kept).write(root / "kept")
+    sw.emit(summed).write(root / "broken")
+    module = root / "broken" / "jax_xla.py"
+    module.write_text(module.read_text().replace("def _multiply(a, b):", "def _multiply(a):"))
+    found = compile_bundles(root, ["v5e:2x2"], save=root.parent / "saved")
+    saved = root.parent / "saved" / "summed"
+    assert sorted(path.name for path in saved.iterdir()) == ["v5e_2x2.jax_export", "v5e_2x2.json"]
+    return {report.name: report for report in found}
+
+
+def test_matmuls_are_compiled_for_tpu(reports: dict[str, CompileReport]) -> None:
+    assert {name: report.verdict for name, report in reports.items()} == {
+        "summed": "ok",
+        "uneven": "ok",
+        "kept": "ok",
+        "broken": "failed",
+    }
+    code = reports["summed"].code
+    assert isinstance(code, TpuCode)
+    assert code.wire_bytes == reports["summed"].bound_bytes == 1024 * 1024
+    assert "positional argument" in reports["broken"].detail
+
+
+def test_jits_own_matmul_is_compiled_beside(reports: dict[str, CompileReport]) -> None:
+    theirs = reports["summed"].xla
+    assert theirs is not None
+    assert isinstance(theirs.code, TpuCode)
+    assert theirs.code.wire_bytes == 2 * 1024 * 1024
+    assert reports["uneven"].xla is not None
+    assert reports["kept"].xla is None  # jit has no unreduced result
