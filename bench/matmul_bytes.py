@@ -4,7 +4,7 @@ Triples of shardings of two matrices and their product, evenly split, in three r
 triples there are, but those that differ by names of axes of one size only; or a random part of
 them. XLA's side is read from what it compiles for CPU devices, in float32, and for v5e, ahead of
 time, in bfloat16, in which it moves float32 there too: so that elements are what compares. What
-counts is what each program truly moves, as `codegen/planner/network/partitioned.py` reads it: an
+counts is what each program truly moves, as `codegen/compile/hlo.py` reads it: an
 all-reduce twice, as on a ring.
 
 Ours is what was planned without a topology. Of a random part the modules are compiled too, for
@@ -177,7 +177,7 @@ def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: s
     """Return the elements that a function's program brings to the busiest device."""
     import jax
 
-    from shardwright.codegen.planner.network.partitioned import received_in_all
+    from shardwright.codegen.compile.hlo import received_in_all
 
     dtype, (*operands, out) = jax.numpy.dtype(PLATFORMS[platform]), sides
     given = [

@@ -69,6 +69,15 @@ def received_bytes(text: str, devices: int) -> int | None:
     return int(received.max())
 
 
+def received_in_all(text: str, devices: int) -> list[int]:
+    """Return the bytes of elements, without padding, that all collectives of a program bring to
+    each of its devices."""
+    received = np.zeros(devices, dtype=np.int64)
+    for collective in collectives_of(HloModule(text), devices):
+        received += collective.received(devices, padded=False)
+    return [int(total) for total in received]
+
+
 def collectives_of(module: HloModule, devices: int) -> tuple[HloCollective, ...]:
     """Return what the program's devices do together, in the order of its text.
 

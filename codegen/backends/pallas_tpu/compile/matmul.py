@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jax import export
 
 from shardwright.codegen.backends.pallas_tpu.compile.run import devices_of, placed
+from shardwright.codegen.compile.hlo import received_in_all
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.compile.saving import lines_of, save
-from shardwright.codegen.planner.network.partitioned import received_in_all
 
 Function = Callable[[Any, Any], Any]
 
