@@ -62,8 +62,8 @@ def test_a_reduce_scatter_of_the_tpu_compiler() -> None:
 def test_parts_of_one_collective_and_turns_of_a_loop() -> None:
     """Collectives of one channel that are none of one chain count each."""
     found = list(map(figures, collectives_of(HloModule(IN_PARTS), 8)))
-    gathers = [("all-gather", 4 * 16 * 8, 1), ("all-gather", 4 * 8 * 8, 1)]
-    assert found == [*gathers, ("collective-permute", 16, 3)]
+    gathers = ("all-gather", 4 * 16 * 8, 1), ("all-gather", 4 * 8 * 8, 1)
+    assert sorted(found) == sorted([*gathers, ("collective-permute", 16, 3)])
     gathered = 4 * 16 * 8 * 3 // 4 + 4 * 8 * 8 // 2
     assert received_in_all(IN_PARTS, 8) == [gathered + 3 * 16] * 2 + [gathered] * 6
 
