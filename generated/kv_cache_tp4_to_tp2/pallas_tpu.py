@@ -47,7 +47,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, div, rem
 from .._support.pallas_program import Direct, Permuted, each_peer, meet
 
-require("pallas_tpu", "416b5360e4c3635c", __name__)
+require("pallas_tpu", "8b935b0449602654", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -64,7 +64,7 @@ PLAN = "0b6fb016d4de1e7a"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 16777216  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 4440
+COLLECTIVE_ID = 8880
 
 
 def source_box(position):

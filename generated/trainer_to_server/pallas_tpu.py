@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, minimum
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "416b5360e4c3635c", __name__)
+require("pallas_tpu", "8b935b0449602654", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -71,7 +71,7 @@ TARGET_AXES = (("tp", 3),)
 PADDED_SOURCE_SHAPE = (12, 9)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 8192  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 22470
+COLLECTIVE_ID = 16268
 
 
 def source_shard(position):

@@ -34,6 +34,7 @@ class PallasTpu(Backend):
 
     name = context.NAME
     reduces = ("direct",)
+    in_two = "in one order"  # one program has both kernels, the second between the target's devices
     on_torus = True
     unsupported = context.UNSUPPORTED
     runtime = RUNTIME

@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
+from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
@@ -26,15 +27,25 @@ from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Flows
 from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
 from shardwright.ir.algebra.index import Integers
-from shardwright.ir.plan import DirectPlan, Plan, direct_of
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.plan import DirectPlan, Plan
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Return the stages of the module of a direct plan."""
-    direct = direct_of(plan)
+    """Return the stages of the module of a direct plan: those of its exchanges, one after
+    another."""
+    stages: list[Stage] = []
+    for each in exchanges_of(plan):
+        stages += _stages(each)
+    meshes = plan.reshard.source.mesh, plan.reshard.target.mesh
+    return Timeline(tuple(stages), np.union1d(*map(ids_of, meshes)))
+
+
+def _stages(direct: DirectPlan) -> list[Stage]:
+    """Return the stages of one exchange."""
     choice, exchange = cheapest(direct.once(choices)), moved(direct)
     form, figures, devices = choice.form, choice.figures, exchange.ranks.size
-    sums, ids = exchange.once(Sums), exchange.ranks
+    sums = exchange.once(Sums)
     stages: list[Stage] = []
     if figures.relayout_bytes:
         stages.append(Copies("XLA lays shards out", figures.relayout_bytes / devices))
@@ -47,8 +58,7 @@ def timeline(plan: Plan) -> Timeline:
             stages += _routed(form, figures, grid.ids)
         case _:
             assert_never(form)
-    stages += _reduced(direct)
-    return Timeline(tuple(stages), ids)
+    return [*stages, *_reduced(direct)]
 
 
 def _sent(

@@ -15,7 +15,12 @@ import jax
 import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.verify import poison
-from shardwright.codegen.backends.pallas_tpu.verify.contract import check_names, lacking
+from shardwright.codegen.backends.pallas_tpu.verify.contract import (
+    check_names,
+    lacking,
+    lacking_in_two,
+    programs_of,
+)
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import (
     check_deliveries,
     check_received,
@@ -26,7 +31,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protoc
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.verify import compare, jax_group
 from shardwright.codegen.verify.case import Case, GroupCase
-from shardwright.codegen.verify.compare import Run
+from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.jax_devices import Execution, as_bits, to_jax, wide_types
 from shardwright.codegen.verify.terms import added_in_order, random_terms, reduces
 
@@ -52,11 +57,23 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Return the kernel's events at full size: hints, windows and protocol; nothing is moved."""
     check_names(module, case)
-    events = trace(module, len(case.devices()), any(lacking(case).values()))
-    check_protocol(events)
-    check_received(events, case)
-    check_deliveries(module, events)
-    return PROTOCOL
+    programs, sends = programs_of(module), any(lacking(case).values())
+    kernels = [trace(module, each, len(case.devices()), sends) for each in programs]
+    for program, events in zip(programs, kernels, strict=True):
+        check_protocol(events)
+        check_deliveries(program, events)
+    if len(programs) == 1:
+        check_received(kernels, lacking(case))
+        return PROTOCOL
+    ids = [program.collective_id for program in programs]
+    if len({*ids}) < len(ids):
+        raise MismatchError(f"kernels of one program share a collective id: {ids}")
+    for program in programs:
+        fault = program.moves.fault()
+        if fault:
+            raise MismatchError(fault)
+    check_received(kernels, lacking_in_two(case))
+    return ("transfers", *PROTOCOL)
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
