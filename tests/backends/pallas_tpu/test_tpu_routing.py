@@ -242,9 +242,9 @@ def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     old, new, said = FAULTS[name]
     # Where a digit has extent 3 the sender of a round is not its receiver.
-    check_protocol(trace(load(written(SIX, tmp_path / "right.py")), 6))
+    check_protocol(events_of(load(written(SIX, tmp_path / "right.py")), 6))
     with pytest.raises(MismatchError, match=f"^({said})"):
-        check_protocol(trace(load(written(SIX, tmp_path / "wrong.py", (old, new))), 6))
+        check_protocol(events_of(load(written(SIX, tmp_path / "wrong.py", (old, new))), 6))
 
 
 MOVED = r"slot \d of rank \d holds what rank \d had in slot \d, expected: rank \d, slot \d"
