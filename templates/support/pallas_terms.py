@@ -140,7 +140,8 @@ class InTwo(Program):
     def fault(self):
         """Return what is wrong with what either moves, and where a device waits for other than what
         is started on its semaphores."""
-        faults = (each for one in self.carriers for each in (one.moves.fault(), one.fault()))
+        moved = (one.moves.fault() for one in self.carriers if one.moves)
+        faults = (*moved, *(one.fault() for one in self.carriers))
         return next(filter(None, faults), "")
 
     def exchange(self, shard, order, interpret, collective_id):

@@ -80,10 +80,11 @@ def test_a_backend_lists_all_that_its_modules_import(backend: str) -> None:
 
 
 def test_all_support_modules_are_within_bounds() -> None:
-    """4,000 lines for what moves. What reduces terms has a bound of its own (what adds them, and
-    what two exchanges one after another are to the host and to processes), and so have matmuls,
-    whose host takes two arrays, and groups, whose files stand where there are groups."""
-    reducing, multiplying, grouping = 350, 220, 800
+    """4,000 lines for what moves. What reduces terms has a bound of its own (what adds them, what
+    two exchanges one after another are to the host and to processes, and 290 lines of rings), and
+    so have matmuls, whose host takes two arrays, and groups, whose files stand where there are
+    groups."""
+    reducing, multiplying, grouping = 650, 220, 800
     files, grouped = (support_files(registry.NAMES, grouped=each) for each in (False, True))
     lines, more = (sum(text.count("\n") for text in each.values()) for each in (files, grouped))
     assert lines <= 4000 + reducing + multiplying

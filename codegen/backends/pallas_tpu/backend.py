@@ -69,6 +69,7 @@ class PallasTpu(Backend):
         "jax_program",
         "pallas_peers",
         "pallas_program",
+        "pallas_ring",
         "pallas_routed",
         "pallas_shifts",
         "pallas_slots",

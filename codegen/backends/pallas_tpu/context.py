@@ -16,6 +16,7 @@ from shardwright.codegen.backends.jax_host import (
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.pallas_tpu.phases import TwoKernels, exchanges_of, forms_of
 from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
+from shardwright.codegen.backends.pallas_tpu.ring import RING_CALLS, RingForm, ring_facts
 from shardwright.codegen.backends.pallas_tpu.routed.grid import refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, form_facts, grid_of
 from shardwright.codegen.backends.pallas_tpu.terms import (
@@ -24,7 +25,9 @@ from shardwright.codegen.backends.pallas_tpu.terms import (
     has_terms,
     keeps_some,
     moved,
+    terms_text,
 )
+from shardwright.codegen.backends.pallas_tpu.timeline import ring_of
 from shardwright.codegen.emit.context import (
     ModuleText,
     Said,
@@ -33,6 +36,7 @@ from shardwright.codegen.emit.context import (
     text_of,
 )
 from shardwright.codegen.emit.docstring import title
+from shardwright.codegen.emit.index_functions import box_functions
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.codegen.planner.reduce import reduced_like
@@ -83,10 +87,14 @@ def render(request: Request) -> str:
     like = request.like
     plan = request.plan if like is None else reduced_like(request.plan, like)
     request, forms = replace(request, plan=plan), forms_of(plan, like)
+    ring = exchanges_of(plan)[0].once(ring_of) if plan.reshard.adds else None
     if isinstance(plan, SteppedPlan):
-        context = _of_two(request, TwoKernels(plan, forms))
-        return render_template("common/jax_module.py.jinja", context)
-    return printed(request, forms[0])
+        context = _of_two(request, TwoKernels(plan, forms, ring))
+    elif ring is not None:
+        context = _of_ring(request, ring)
+    else:
+        return printed(request, forms[0])
+    return render_template("common/jax_module.py.jinja", context)
 
 
 def printed(request: Request, choice: FormChoice) -> str:
@@ -117,6 +125,17 @@ def _of_one(request: Request, choice: FormChoice) -> PallasText:
     return _assembled(request, module, host, text, choice.figures.wire_max, ids)
 
 
+def _of_ring(request: Request, ring: RingForm) -> PallasText:
+    """Return the template's context of rings alone."""
+    plan, held = ring.plan, ends_of(ring.plan)
+    said = Said(title(plan), (*facts_of(plan, combines=False), "", *ring_facts(ring)))
+    module = text_of(plan, request.command, PALLAS, box_functions(held), said, held)
+    host, reach = host_text(plan, module, held), plan.once(grid_of) is not None
+    made = ring.made("_PROGRAM", terms_text(plan), host.program_axes, powers_of_two=reach)
+    text = KernelText((), RING_CALLS, frozenset(), tuple(made))
+    return _assembled(request, module, host, text, ring.wire_bytes, (_id_line(request),))
+
+
 def _of_two(request: Request, both: TwoKernels) -> PallasText:
     """Return the template's context of two kernels."""
     plan, held = both.plan, ends_of(both.plan)
@@ -124,7 +143,7 @@ def _of_two(request: Request, both: TwoKernels) -> PallasText:
     host = host_text(plan, text_of(plan, request.command, PALLAS, (), said, held), held)
     reach = both.halves[0].once(grid_of) is not None
     first, second = texts = both.texts(host, reach)
-    calls: dict[str, tuple[str, ...]] = {"pallas_terms": ("InTwo", "ReducedTerms", "Stacked")}
+    calls: dict[str, tuple[str, ...]] = {"pallas_terms": both.classes}
     for name, names in (*first.calls.items(), *second.calls.items()):
         calls[name] = (*calls.get(name, ()), *names)
     text = KernelText(
@@ -156,7 +175,7 @@ def _assembled(
     """Return the template's context; `ids`: the constants that are collective ids."""
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {"jax_host": {host.class_name}, "jax_meshes": {"Sharded"}}
-    if "pallas_terms" in calls:
+    if {"pallas_terms", "pallas_ring"} & calls.keys():
         calls["jax_program"] = {"Terms"}
     if module.calls:
         calls["pallas_peers"] = {*calls.get("pallas_peers", ()), *module.calls}

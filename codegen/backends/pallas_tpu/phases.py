@@ -14,6 +14,7 @@ from shardwright.codegen.backends.jax_host import HostText
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
 from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.ring import RING_CALLS, RingForm, ring_facts
 from shardwright.codegen.backends.pallas_tpu.strategy import (
     Form,
     FormChoice,
@@ -28,6 +29,7 @@ from shardwright.codegen.backends.pallas_tpu.terms import (
     keeps_some,
     moved,
     stacked_lines,
+    terms_text,
 )
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.emit.docstring import part_lines, reduced_lines, side_lines, traffic_lines
@@ -79,10 +81,18 @@ def forms_of(plan: Plan, like: Plan | None = None) -> tuple[FormChoice, ...]:
 
 @dataclass(frozen=True)
 class TwoKernels:
-    """Both kernels of a module. `forms`: theirs."""
+    """Both kernels of a module. `forms`: theirs; `ring`: the rings in place of the first, if
+    any."""
 
     plan: SteppedPlan
     forms: tuple[FormChoice, ...]
+    ring: RingForm | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What modules import for terms."""
+        carries = self.ring is None or has_terms(self.halves[1])
+        return ("InTwo", *(["ReducedTerms"] if carries else []), "Stacked")
 
     @property
     def halves(self) -> tuple[DirectPlan, ...]:
@@ -134,6 +144,10 @@ class TwoKernels:
             kept, sends = keeps_some(exchange), half.traffic.received_total > 0
             own = replace(host, some_local=kept, communicates=sends)
             found.append(kernel_text(exchange, form.form, own, powers_of_two, ends))
+        if self.ring is not None:
+            terms, axes = terms_text(self.plan), host.program_axes
+            made = self.ring.made("_REDUCED", terms, axes, powers_of_two=powers_of_two)
+            found[0] = KernelText((), RING_CALLS, frozenset(), tuple(made))
         return tuple(found)
 
     def functions(self, texts: tuple[KernelText, ...]) -> tuple[IndexFunction, ...]:
@@ -147,9 +161,12 @@ class TwoKernels:
         (first, second), (one, other) = self.exchanges, self.ends
         hidden = self.halves[0].exchange.source.hidden
         kept = self.halves[1].exchange.source.hidden
-        lines = ["# As kernels have them: of a value a source shard has a term, a part all."]
-        lines += stacked_lines("SOURCE", one.source, one.source_box, first.source, hidden)
-        lines += stacked_lines("TARGET", one.target, one.target_box, first.target, hidden, "SOURCE")
+        lines = list[str]()
+        if self.ring is None:
+            lines = ["# As kernels have them: of a value a source shard has a term, a part all."]
+            lines += stacked_lines("SOURCE", one.source, one.source_box, first.source, hidden)
+            run_on = first.target, hidden, "SOURCE"
+            lines += stacked_lines("TARGET", one.target, one.target_box, *run_on)
         lines += stacked_lines(
             "TARGET", other.source, other.source_box, second.source, kept, "SOURCE"
         )
@@ -159,10 +176,10 @@ class TwoKernels:
 
     def made(self, texts: tuple[KernelText, ...]) -> list[str]:
         """Return the lines of the program: those of the kernels, and what they are part of."""
-        reshard, (one, other) = self.plan.reshard, self.ends
-        terms = f'Terms("{reshard.source.operator}", "{reshard.target.operator}")'
-        given = [one.program, one.source, one.target, terms]
-        lines = [*texts[0].made, *called("_REDUCED = ReducedTerms", [*given, "reduces=True"])]
+        terms, (one, other), lines = terms_text(self.plan), self.ends, list(texts[0].made)
+        if self.ring is None:
+            given = [one.program, one.source, one.target, terms, "reduces=True"]
+            lines += called("_REDUCED = ReducedTerms", given)
         lines += texts[1].made
         if has_terms(self.halves[1]):
             given = [other.program, other.source, other.target, terms]
@@ -180,19 +197,22 @@ class TwoKernels:
             *side_lines("Target", "d2", str(reshard.target), last.target, "padded"),
             "",
             *part_lines(self.plan, ends),
-            *reduced_lines(first, reshard),
+            *(reduced_lines(first, reshard) if self.ring is None else []),
             *traffic_lines(self.plan),
         ]
         lines = [part for line in said for part in wrapped(line)]
         kernels = zip(("Terms", "Parts"), self.forms, self.halves, strict=True)
         for what, form, half in kernels:
-            lines += ["", f"{what}:", *form_facts(form, half.exchange.terms)]
+            ring = self.ring if half is self.halves[0] else None
+            facts = ring_facts(ring) if ring else form_facts(form, half.exchange.terms)
+            lines += ["", f"{what}:", *facts]
         return (*lines, *part_table(self.plan, ends))
 
     @property
     def wire_bytes(self) -> int:
         """Bytes that arrive at the busiest device in both."""
-        return sum(form.figures.wire_max for form in self.forms)
+        first, second = (form.figures.wire_max for form in self.forms)
+        return (first if self.ring is None else self.ring.wire_bytes) + second
 
     @property
     def id_line(self) -> str:

@@ -19,7 +19,7 @@ from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.planner.holders import Loads
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
-from shardwright.ir.plan import DirectPlan
+from shardwright.ir.plan import DirectPlan, Plan
 
 SIDES = ("source", "target")
 CARRIER = "_CARRIER"
@@ -138,12 +138,18 @@ class TermsText:
     def made(self, kernel: Iterable[str]) -> list[str]:
         """Return the lines of the program: that of the kernel, and what it is part of."""
         lines = [line.replace("_PROGRAM = ", f"{CARRIER} = ") for line in kernel]
-        reshard, given = self.plan.reshard, [CARRIER, "SOURCE_TERMS", "TARGET_TERMS"]
-        operators = [f'"{side.operator}"' for side in (reshard.source, reshard.target)]
-        terms = [*operators, "transposed=True"] if reshard.transposed else operators
-        given.append(f"Terms({', '.join(terms)})")
+        given = [CARRIER, "SOURCE_TERMS", "TARGET_TERMS", terms_text(self.plan)]
         given += ["reduces=True"] if self.plan.exchange.operator else []
         return [*lines, *called("_PROGRAM = ReducedTerms", given)]
+
+
+def terms_text(plan: Plan) -> str:
+    """Return what a module states of its terms."""
+    reshard = plan.reshard
+    operators = [f'"{side.operator}"' for side in (reshard.source, reshard.target)]
+    return (
+        f"Terms({', '.join([*operators, 'transposed=True'] if reshard.transposed else operators)})"
+    )
 
 
 def stacked_lines(

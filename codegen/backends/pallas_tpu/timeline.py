@@ -17,6 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
+from shardwright.codegen.backends.pallas_tpu.ring import RingForm
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
@@ -25,7 +26,14 @@ from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Flows
-from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
+from shardwright.codegen.planner.network.timeline import (
+    Copies,
+    Sends,
+    Stage,
+    Timeline,
+    cost_of,
+)
+from shardwright.codegen.planner.plan import network_of
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.plan import DirectPlan, Plan
@@ -42,7 +50,27 @@ def timeline(plan: Plan) -> Timeline:
 
 
 def _stages(direct: DirectPlan) -> list[Stage]:
-    """Return the stages of one exchange."""
+    """Return the stages of one exchange, or of the rings in its place."""
+    ring = direct.once(ring_of) if direct.reshard.adds else None
+    return _exchanged(direct) if ring is None else list(ring.stages())
+
+
+def ring_of(direct: DirectPlan) -> RingForm | None:
+    """Return the rings that reduce terms in less time than one exchange, None where there are
+    none."""
+    ring = RingForm.of(direct)
+    if ring is None:
+        return None
+    assert direct.prediction is not None
+    network, ids = network_of(direct.reshard, direct.prediction.topology), direct.exchange.ranks
+    ways = (
+        cost_of(Timeline(tuple(each), ids), network).seconds
+        for each in (ring.stages(), _exchanged(direct))
+    )
+    return ring if next(ways) < next(ways) else None
+
+
+def _exchanged(direct: DirectPlan) -> list[Stage]:
     choice, exchange = cheapest(direct.once(choices)), moved(direct)
     form, figures, devices = choice.form, choice.figures, exchange.ranks.size
     sums = exchange.once(Sums)

@@ -17,6 +17,7 @@ import numpy as np
 from shardwright.codegen.backends.pallas_tpu.verify import poison
 from shardwright.codegen.backends.pallas_tpu.verify.contract import (
     check_names,
+    form_of,
     lacking,
     lacking_in_two,
     programs_of,
@@ -28,6 +29,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.deliveries import (
 from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
 from shardwright.codegen.backends.pallas_tpu.verify.planted import missed
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
+from shardwright.codegen.backends.pallas_tpu.verify.rings import added_round_rings, check_rings
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.verify import compare, jax_group
 from shardwright.codegen.verify.case import Case, GroupCase
@@ -62,14 +64,16 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     for program, events in zip(programs, kernels, strict=True):
         check_protocol(events)
         check_deliveries(program, events)
+        if form_of(program) == "ring":
+            check_rings(program, events)
     if len(programs) == 1:
         check_received(kernels, lacking(case))
         return PROTOCOL
     ids = [program.collective_id for program in programs]
     if len({*ids}) < len(ids):
         raise MismatchError(f"kernels of one program share a collective id: {ids}")
-    for program in programs:
-        fault = program.moves.fault()
+    for moves in (program.moves for program in programs if program.moves):
+        fault = moves.fault()
         if fault:
             raise MismatchError(fault)
     check_received(kernels, lacking_in_two(case))
@@ -106,7 +110,12 @@ class _Interpreted(Execution):
             return ()
         terms = as_bits(random_terms(case), case.dtype)
         values = np.asarray(to_jax(terms, case.dtype), np.float32)
-        made = as_bits(added_in_order(case, values), case.dtype)
+        first, *_ = programs_of(self.module)
+        if form_of(first) == "ring":
+            sums = added_round_rings(case, first, values)
+        else:
+            sums = added_in_order(case, values)
+        made = as_bits(sums, case.dtype)
         with compare.said_of("sums in the order of their terms"):
             self.once(Run(made, 0, 0, 0, terms))
         return ("sums in order",)

@@ -80,7 +80,15 @@ class Copy:
     received: str
 
 
-Event = Signal | Wait | Copy
+@dataclass(frozen=True)
+class Combine:
+    """A device writes to a place in VMEM what it makes of others there."""
+
+    into: Window
+    of: tuple[Window, ...]
+
+
+Event = Signal | Wait | Copy | Combine
 
 
 def trace(
@@ -139,6 +147,11 @@ def _shapes(program: Any, sends: bool) -> dict[str, tuple[int, ...]]:
     if form == "slots":
         counts = {"x": program.outgoing, "y": program.incoming}
         return {name: (count, *program.slot.shape) for name, count in counts.items()}
+    if form == "ring":
+        chunk = program.rows, 128
+        held = program.chunks * program.parts, sum(program.held)
+        buffers = dict.fromkeys(("slots", "sums", "terms"), (2, 2, *chunk))
+        return {"x": (2, held[0], *chunk), "y": (2, held[1], *chunk), **buffers}
     x, y = (
         tuple((side.local or (1,))[axis] for axis in program.view)
         for side in (program.host.source, program.host.target)
@@ -243,6 +256,9 @@ class _Recorder:
             raise MismatchError(f"a negative number is divided: {number}")
         return number
 
+    def combined(self, into: Window, _: str, *of: Window) -> None:
+        self.events.append(Combine(into.checked(), tuple(each.checked() for each in of)))
+
     def start(self, copy: Copy) -> None:
         """Record a copy as an event. Raises MismatchError if its windows are wrong."""
         if copy.read.checked().elements != copy.write.checked().elements:
@@ -340,6 +356,8 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         # What is computed in VMEM has no events.
         "fill": lambda *_: None,
         "merge": lambda *_: None,
+        # But for what goes on from there.
+        "put": recorder.combined,
     }
     with ExitStack() as patches:
         for each in modules_of(module):
