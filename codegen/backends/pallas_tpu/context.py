@@ -27,7 +27,7 @@ from shardwright.codegen.backends.pallas_tpu.terms import (
     moved,
     terms_text,
 )
-from shardwright.codegen.backends.pallas_tpu.timeline import ring_of
+from shardwright.codegen.backends.pallas_tpu.timeline import rings_of
 from shardwright.codegen.emit.context import (
     ModuleText,
     Said,
@@ -87,7 +87,7 @@ def render(request: Request) -> str:
     like = request.like
     plan = request.plan if like is None else reduced_like(request.plan, like)
     request, forms = replace(request, plan=plan), forms_of(plan, like)
-    ring = exchanges_of(plan)[0].once(ring_of) if plan.reshard.adds else None
+    ring = rings_of(plan, like) if plan.reshard.adds else None
     if isinstance(plan, SteppedPlan):
         context = _of_two(request, TwoKernels(plan, forms, ring))
     elif ring is not None:

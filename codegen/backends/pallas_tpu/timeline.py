@@ -70,6 +70,15 @@ def ring_of(direct: DirectPlan) -> RingForm | None:
     return ring if next(ways) < next(ways) else None
 
 
+def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
+    """Return the rings of the module of a plan that reduces terms, None where it has none; `like`:
+    the plan of another module, which has some where this one should."""
+    first, other = exchanges_of(plan)[0], exchanges_of(plan if like is None else like)[0]
+    if first is other:
+        return first.once(ring_of)
+    return None if other.once(ring_of) is None else RingForm.of(first)
+
+
 def _exchanged(direct: DirectPlan) -> list[Stage]:
     choice, exchange = cheapest(direct.once(choices)), moved(direct)
     form, figures, devices = choice.form, choice.figures, exchange.ranks.size

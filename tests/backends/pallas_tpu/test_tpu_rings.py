@@ -14,12 +14,14 @@ from lone import alone
 from running import ran, runner
 from style import FORMATTED, LINTED
 
+import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.timeline import ring_of, timeline
-from shardwright.codegen.compile import targets
+from shardwright.codegen.compile import compile_bundles, targets
 from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.case import Case
 from shardwright.ir import InputError, Reshard
 from shardwright.ir.plan import Plan, direct_of
@@ -92,6 +94,24 @@ def test_they_compile_in_both_widths(name: str, tmp_path: Path) -> None:
     path.write_text(alone(ringed(*SHARED[name]), "pallas_tpu"))
     jobs = [Job(what, "pallas_tpu", "pallas_tpu", str(path), "v5e:2x4") for what in widths]
     assert [outcome.error for outcome in outcomes(jobs, 120)] == ["", ""]
+
+
+def test_a_large_sum_for_a_v5e(tmp_path: Path) -> None:
+    """Which rings suit: each hop is one that it sends directly. It is compiled for it, and verified
+    on a twin of the same form."""
+    reshard = make({"x": 4, "y": 2}, (2048, 2048), '[{}, {}], unreduced={"x", "y"}', "[{}, {}]")
+    bundle = sw.emit(reshard, backends=("pallas_tpu",), topology="v5e:2x4")
+    assert bundle.plan.ops == "reduce_scatter, all_gather"
+    bundle.write(tmp_path / "large")
+    text = (tmp_path / "large/pallas_tpu.py").read_text()
+    assert re.search(r"Round\(2, 4, folded=True\), Round\(1, 2\)", text)
+    (report,) = verify(tmp_path)
+    assert report.verdict == "ok", report.detail
+    assert "twin" in report.detail
+    assert "of another form" not in report.detail
+    skip_without_the_compiler()
+    (outcome,) = compile_bundles([tmp_path], ["v5e:2x4"])
+    assert (outcome.verdict, outcome.detail) == ("ok", "")
 
 
 def test_modules_are_formatted(tmp_path: Path) -> None:
