@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from cases import random_sharding, with_unreduced
 
+from shardwright.codegen.planner import plan
 from shardwright.ir import Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.plan import Plan, SteppedPlan
 
 
 def reduction(seed: int) -> Reshard:
@@ -55,3 +57,66 @@ def elsewhere(seed: int) -> Reshard:
     splits = rng.choice(["flat", "nested"]), rng.choice(["flat", "nested"])
     target = random_sharding(rng, mesh, len(given.shape))
     return Reshard(given.shape, rng.choice(["int16", "bfloat16"]), given.source, target, *splits)
+
+
+QUICK = "switch:8,latency=1e-12"
+"""A network on which bytes alone count, so that replicas share in reducing what is small, too."""
+
+
+def in_two(reshard: Reshard) -> Plan:
+    made = plan(reshard, "direct", topology=QUICK)
+    assert made.ops == "reduce_scatter, all_gather"
+    return made
+
+
+MESH, OTHER = Mesh({"x": 2, "y": 4}), Mesh({"p": 8}, [3, 1, 2, 0, 7, 6, 5, 4])
+
+
+def pair(shape: tuple[int, ...], dtype: str, source: str, target: str, **more: str) -> Reshard:
+    mesh = OTHER if '"p"' in target else MESH
+    return Reshard(shape, dtype, MESH.sharding(source), mesh.sharding(target), **more)
+
+
+SHARED = {
+    "uneven": pair((13, 9), "bfloat16", '[{"x"}, {}], unreduced={"y"}', "[{}, {}]"),
+    "kept": pair((16, 9), "int8", '[{}, {}], unreduced={"x", "y"}', '[{}, {}], unreduced={"x"}'),
+    "sub_axes": pair(
+        (12,), "float32", '[{}], unreduced={"x", "y"}', '[{"y":(1)2}], unreduced={"x"}'
+    ),
+    "elsewhere": pair(
+        (13, 9),
+        "float16",
+        '[{"x"}, {}], unreduced=max{"y"}',
+        '[{}, {"p":(2)2}]',
+        source_split="nested",
+        target_split="nested",
+    ),
+    "beyond": pair((24, 3), "float32", '[{"y"}, {}], unreduced={"x"}', "[{}, {}]"),
+}
+
+
+FOUR, SQUARE = Mesh({"x": 4}), Mesh({"x": 2, "y": 2})
+SHARED_ON_TPU = {name: each for name, each in SHARED.items() if name != "elsewhere"} | {
+    "aligned": Reshard(
+        (32, 512),
+        "float32",
+        SQUARE.sharding('[{"x"}, {}], unreduced={"y"}'),
+        SQUARE.sharding("[{}, {}]"),
+    ),
+    "unaligned": Reshard(
+        (70, 300),
+        "bfloat16",
+        FOUR.sharding('[{}, {}], unreduced={"x"}'),
+        FOUR.sharding("[{}, {}]"),
+    ),
+}
+"""Between meshes of one order, and of each form of kernel."""
+
+
+def shared(seed: int) -> Plan | None:
+    """A random reduction in two exchanges, on one mesh; None where no replicas share in it."""
+    given = of_any_kind(seed)
+    if given.dtype == "float64":
+        given = replace(given, dtype="float32")
+    made = plan(given, "direct", topology=QUICK)
+    return made if isinstance(made, SteppedPlan) else None

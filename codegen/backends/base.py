@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from shardwright.codegen.backends.contract import Contract
 from shardwright.codegen.backends.toolchain import Compiler, Runtime
@@ -54,8 +54,8 @@ class Backend(Protocol):
     """Renders plans as modules of one kind.
 
     `executes`: the strategies whose plans it takes. `reduces`: those by which it reduces terms;
-    `in_two`: whether in two exchanges, too. `unsupported`: the dtypes that it does not
-    move, each with the reason.
+    `in_two`: whether in two exchanges too, perhaps only between meshes of one order of devices.
+    `unsupported`: the dtypes that it does not move, each with the reason.
     `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
     there is none for this kind alone. `support`: the support modules that its modules use.
@@ -66,7 +66,7 @@ class Backend(Protocol):
     name: str
     executes: tuple[str, ...] = ("direct",)
     reduces: tuple[str, ...] = ()
-    in_two: bool = False
+    in_two: Literal["never", "in one order", "always"] = "never"
     unsupported: Mapping[str, str] = {}
     differentiable: bool = True
     portable: bool = False

@@ -13,7 +13,13 @@ from shardwright.codegen.emit.context import (
     both_lines,
     constant_lines,
 )
-from shardwright.codegen.emit.docstring import reduced_lines, senders, side_lines, traffic_lines
+from shardwright.codegen.emit.docstring import (
+    range_table,
+    reduced_lines,
+    senders,
+    side_lines,
+    traffic_lines,
+)
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, wrapped
 from shardwright.codegen.emit.table import permutation, transfer_table
 from shardwright.ir.exchange import Exchange
@@ -121,14 +127,15 @@ def _padded(layout: Layout) -> str:
     return repr(tuple(dim.parts * dim.size for dim in layout.dims))
 
 
-def facts_of(plan: DirectPlan) -> tuple[str, ...]:
-    """Return lines that state layouts, tiles, traffic and who sends what to whom."""
+def facts_of(plan: DirectPlan, *, combines: bool = True) -> tuple[str, ...]:
+    """Return lines that state layouts, tiles, traffic and who sends what to whom; `combines`:
+    whether receivers get and combine all terms."""
     exchange = plan.exchange
     visible = as_vectors(exchange).dims[exchange.source.hidden :]
     met = [_met(axis, tiles) for axis, tiles in enumerate(visible)]
     tiles = [line for line in met if line]
     tiles += senders(exchange) if exchange.source.replicas > 1 else []
-    tiles += reduced_lines(exchange, plan.reshard)
+    tiles = [*tiles, *reduced_lines(exchange, plan.reshard)] if combines else []
     said = [
         *side_lines("Source", "d1", str(plan.reshard.source), exchange.source, "padded"),
         *side_lines("Target", "d2", str(plan.reshard.target), exchange.target, "padded"),
@@ -136,7 +143,8 @@ def facts_of(plan: DirectPlan) -> tuple[str, ...]:
         *([] if permutation(plan) else tiles),
         *traffic_lines(plan),
     ]
-    return (*(part for line in said for part in wrapped(line)), *transfer_table(plan))
+    table = transfer_table(plan) if combines else range_table(exchange)
+    return (*(part for line in said for part in wrapped(line)), *table)
 
 
 def _met(axis: int, tiles: DimTiles) -> str:

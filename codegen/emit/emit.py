@@ -161,8 +161,8 @@ def emit(
     `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`. `gradient`: with the
     reverse reshard beside each module that needs to be asked for it, which otherwise raises for a
     tensor that requires a gradient. `single_file`: with support modules in each module that has
-    any, so that it can be copied alone. `loop`: see `plan`. `collective_id`: an even number that
-    no other kernel of a program on TPUs has; its derivative has the next one.
+    any, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple
+    of four, such that no other kernel of a program on TPUs has it or one of the three after it.
 
     Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
     what it is chosen by are for a reshard, of which only strategies count that every backend

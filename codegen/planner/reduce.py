@@ -61,11 +61,27 @@ def reduced_like(plan: Plan, like: Plan) -> Plan:
         return plan
     if not two:
         return plan_direct(plan.reshard)
-    sides = plan.reshard.source.mesh, plan.reshard.target.mesh
-    devices = 1 + max(max(mesh.device_ids) for mesh in sides)
-    network = Network(topology_of("switch"), devices)
+    network = _network_of(plan.reshard, "switch")
     made = [_in_two(plan.reshard, parts, network, None) for parts in parts_of(plan.reshard)]
     return min(made, key=lambda made: made.traffic.received_total, default=plan)
+
+
+def halves_of(plan: SteppedPlan) -> tuple[DirectPlan, DirectPlan]:
+    """Return both exchanges of a plan of two, each as a plan of its own: the first reduces terms to
+    parts of target shards, the second copies these."""
+    network = _network_of(plan.reshard, plan.prediction.topology)
+    first, second = _halves(plan.reshard, plan.steps[0].ends.after)
+    return plan_direct(first, network=network), plan_direct(second, network=network)
+
+
+def _halves(reshard: Reshard, parts: Sharding) -> tuple[Reshard, Reshard]:
+    split = reshard.target_split
+    return replace(reshard, target=parts), replace(reshard, source=parts, source_split=split)
+
+
+def _network_of(reshard: Reshard, topology: str) -> Network:
+    sides = reshard.source.mesh, reshard.target.mesh
+    return Network(topology_of(topology), 1 + max(max(mesh.device_ids) for mesh in sides))
 
 
 def parts_of(reshard: Reshard) -> Iterator[Sharding]:
@@ -89,10 +105,7 @@ def _in_two(
 ) -> SteppedPlan:
     """Return the plan that reduces terms into parts, and copies these."""
     split = reshard.target_split
-    halves = (
-        replace(reshard, target=parts),
-        replace(reshard, source=parts, source_split=split),
-    )
+    halves = _halves(reshard, parts)
     made = [plan_direct(half, network=network) for half in halves]
     ends = (
         Ends(reshard.fate.reduced, reshard.source, parts, reshard.source_split, split),

@@ -1,9 +1,9 @@
 """Collective ids: the numbers by which kernels on TPUs tell for whom they wait.
 
-Kernels of one program must not share one. A bundle has two, of its kernel and of the one that moves
-cotangents back; a group has eight, one for each width of elements, and as many for cotangents.
-Where nobody says the first of them it follows from what is moved, so that it stays when other
-operations come and go; a config gives another to those of its operations that would share it.
+Kernels of one program must not share one. A bundle has four, of its two kernels at most and of
+those that move cotangents back; a group has eight, one for each width of elements, and as many for
+cotangents. Where nobody says the first of them it follows from what is moved, so that it stays when
+other operations come and go; a config gives another to those of its operations that would share it.
 """
 
 from __future__ import annotations

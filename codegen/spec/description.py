@@ -25,7 +25,7 @@ from shardwright.ir.text.parse import parse_mesh, parse_shape
 
 LONGEST_COMMAND = 2000
 
-BUNDLE_IDS = range(0, 7 * 2**12, 2)
+BUNDLE_IDS = range(0, 7 * 2**12, 4)
 """Collective ids of bundles; those after them are of groups. All are 16-bit signed numbers in the
 interpreter of TPU kernels."""
 

@@ -66,6 +66,11 @@ class ReducedTerms(Program):
         self.moves, self.order = carrier.moves, carrier.order
         self.interpreted, self.collective_id = carrier.interpreted, carrier.collective_id
 
+    @property
+    def carriers(self):
+        """The program that has the kernel."""
+        return self.carrier.carriers
+
     def attach(self, host):
         """Get to know what is moved."""
         super().attach(host)
@@ -99,6 +104,50 @@ class ReducedTerms(Program):
             _, receiver = self.carrier.peers.here(order)
             y = self.zeroed(y, extents(self.host.target.box(receiver)))
         return y
+
+
+class InTwo(Program):
+    """One program after another. `first` reduces terms to parts of target shards, `then` copies the
+    parts to the replicas of these; `parts`: what a device has between them."""
+
+    def __init__(self, first, parts, then):
+        self.first, self.parts, self.then = first, parts, then
+        self.terms, self.collective_id = first.terms, first.collective_id
+        self.interpreted = first.interpreted
+        # A device may be in the second kernel while others are in the first.
+        self._more_ids = then.collective_id - first.collective_id
+
+    @property
+    def carriers(self):
+        """The programs that have the kernels, in order."""
+        return (*self.first.carriers, *self.then.carriers)
+
+    def attach(self, host):
+        """Get to know what is moved."""
+        super().attach(host)
+        self.first.attach(Carried(host.shape, host.dtype, host.source, self.parts))
+        self.then.attach(Carried(host.shape, host.dtype, self.parts, host.target))
+
+    def as_bits(self, interpret):
+        """Return whether elements are given as integers of their width."""
+        return self.first.as_bits(interpret) or self.then.as_bits(interpret)
+
+    def check_routes(self, devices):
+        """Raise ValueError where devices send farther than a v5e does directly."""
+        self.first.check_routes(devices)
+        self.then.check_routes(devices)
+
+    def fault(self):
+        """Return what is wrong with what either moves, and where a device waits for other than what
+        is started on its semaphores."""
+        moved = (one.moves.fault() for one in self.carriers if one.moves)
+        faults = (*moved, *(one.fault() for one in self.carriers))
+        return next(filter(None, faults), "")
+
+    def exchange(self, shard, order, interpret, collective_id):
+        """Return the target shard, its padding zero."""
+        part = self.first.exchange(shard, order, interpret, collective_id)
+        return self.then.exchange(part, order, interpret, collective_id + self._more_ids)
 
 
 def reduced(terms, operator):

@@ -53,7 +53,7 @@ from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_routed import Routed, Schedule
 from .._support.pallas_slots import Slot
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -70,7 +70,7 @@ PLAN = "cc8c120dd97b9ea3"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 24576  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 5820
+COLLECTIVE_ID = 11640
 
 
 def source_shard(position):

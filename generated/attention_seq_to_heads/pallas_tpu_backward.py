@@ -50,7 +50,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, rem
 from .._support.pallas_program import Direct, Permuted, each_peer, meet
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -67,7 +67,7 @@ PLAN = "433f61bb5df6aeab"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 7935
+COLLECTIVE_ID = 15869
 
 
 def source_box(position):

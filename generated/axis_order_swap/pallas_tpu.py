@@ -41,7 +41,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, div, rem
 from .._support.pallas_program import Direct, Permuted, meet_one
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -57,7 +57,7 @@ PLAN = "60cf65747ae487a5"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 262144  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 3750
+COLLECTIVE_ID = 7500
 
 
 def source_box(position):

@@ -44,7 +44,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_slots import Slot, Slots
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -61,7 +61,7 @@ PLAN = "ff5909245fc044c4"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 1024  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 23888
+COLLECTIVE_ID = 19104
 
 
 def source_shard(position):

@@ -49,7 +49,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, div, rem
 from .._support.pallas_program import Direct, Permuted, each_peer, meet
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -66,7 +66,7 @@ PLAN = "9b2f2d590602314f"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 29360128  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 1902
+COLLECTIVE_ID = 3804
 
 
 def source_box(position):

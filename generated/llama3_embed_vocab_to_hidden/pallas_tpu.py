@@ -49,7 +49,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, rem
 from .._support.pallas_program import Direct, Permuted, each_peer, meet
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -66,7 +66,7 @@ PLAN = "b78edc7f091b6913"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 229834752  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 7328
+COLLECTIVE_ID = 14656
 
 
 def source_box(position):

@@ -51,7 +51,7 @@ from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_terms import ReducedTerms, Stacked
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -70,7 +70,7 @@ SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
 PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 12288  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 18924
+COLLECTIVE_ID = 9176
 
 
 def source_box(position):

@@ -47,7 +47,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -66,7 +66,7 @@ SOURCE_AXES = (("x", 4), ("y", 2))
 TARGET_AXES = (("x:(1)2", 2), ("x:(2)2", 2), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 15260
+COLLECTIVE_ID = 1848
 
 
 def source_shard(position):

@@ -43,7 +43,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -60,7 +60,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = (8, 3)
 WIRE_BYTES = 4096  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 26198
+COLLECTIVE_ID = 23724
 
 
 def source_shard(position):

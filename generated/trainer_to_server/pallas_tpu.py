@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, minimum
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -71,7 +71,7 @@ TARGET_AXES = (("tp", 3),)
 PADDED_SOURCE_SHAPE = (12, 9)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 8192  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 22470
+COLLECTIVE_ID = 16268
 
 
 def source_shard(position):

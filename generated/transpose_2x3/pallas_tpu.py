@@ -45,7 +45,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "c9391c8c0c601ec0", __name__)
+require("pallas_tpu", "66eee93367556999", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -62,7 +62,7 @@ PLAN = "360c3f1aba5d3d82"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 12288  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 13186
+COLLECTIVE_ID = 26372
 
 
 def source_shard(position):

@@ -129,9 +129,9 @@ class PallasProgram(Program):
         raise NotImplementedError
 
     @property
-    def carrier(self):
-        """The program that has the kernels: this one."""
-        return self
+    def carriers(self):
+        """The programs that have the kernels, in order: this one."""
+        return (self,)
 
     def counts(self, _):
         """Return how many elements senders start on the semaphore of a target position, and for how

@@ -36,7 +36,7 @@ DERIVED = (
     ("emit/index_functions.py", "index_functions"),
     ("backends/int32.py", "widest_index"),
     ("pallas_tpu/strategy.py", "choices"),
-    ("pallas_tpu/context.py", "choice_of"),
+    ("pallas_tpu/phases.py", "choice_of"),
     ("jax_xla/context.py", "how_of"),
 )
 STEPS = (

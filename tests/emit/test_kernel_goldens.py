@@ -86,6 +86,10 @@ TRITON = {
     "reduced": made(TERMS, '[{"x"}, {"y"}]', (8, 24)),
     "shared": made(TERMS, "[{}, {}]", (8, 24), topology="switch:8,latency=1e-12"),
 }
+RING = made(
+    TERMS, '[{"x"}, {"y"}]', (64, 512), topology="torus:8,wrap=1,bandwidth=1e6,latency=1e-12"
+)
+TWO = made(TERMS, "[{}, {}]", (64, 512), topology="switch:8,latency=1e-12")
 KERNELS: dict[str, tuple[frozenset[str], Callable[[], str]]] = {
     **{
         f"pallas_tpu_{name}": (frozenset({"_HOST"}), partial(of_form, name, planned))
@@ -95,6 +99,8 @@ KERNELS: dict[str, tuple[frozenset[str], Callable[[], str]]] = {
         frozenset({"_HOST"}),
         partial(pallas_tpu.render, Request(made(TERMS, '[{"x"}, {"y"}]', (16, 512)), MADE_BY)),
     ),
+    "pallas_tpu_ring": (frozenset({"_HOST"}), partial(pallas_tpu.render, Request(RING, MADE_BY))),
+    "pallas_tpu_in_two": (frozenset({"_HOST"}), partial(pallas_tpu.render, Request(TWO, MADE_BY))),
     **{
         f"jax_xla_{name}": (frozenset({"_HOST"}), partial(of_how, name, planned))
         for name, planned in XLA.items()

@@ -111,7 +111,7 @@ def reshard(x, mesh, *, target_mesh=None, interpret=False):
 
 
 _PROGRAM = types.SimpleNamespace(form="direct", kernel=_kernel, view=(0, 1), order=None)
-_PROGRAM.carrier = _PROGRAM
+_PROGRAM.carriers = (_PROGRAM,)
 _PROGRAM.host = types.SimpleNamespace(
     source=types.SimpleNamespace(local=LOCAL_SOURCE_SHAPE),
     target=types.SimpleNamespace(local=LOCAL_TARGET_SHAPE),

@@ -67,11 +67,13 @@ def test_operations_that_move_the_same(home: Path) -> None:
     found = ids(home)
     first = found["a/pallas_tpu.py"]
     bundles = {name: value for name, value in found.items() if name[0] in "abc" and name[1] == "/"}
+    place, every = BUNDLE_IDS.index(first), len(BUNDLE_IDS)
+    second, third = (BUNDLE_IDS[(place + more) % every] for more in (1, 2))
     assert bundles == {
         "a/pallas_tpu.py": first,
-        "b/pallas_tpu.py": first + 2,
-        "b/pallas_tpu_backward.py": first + 3,
-        "c/pallas_tpu.py": first + 4,
+        "b/pallas_tpu.py": second,
+        "b/pallas_tpu_backward.py": second + 1,
+        "c/pallas_tpu.py": third,
     }
     assert len({found["all/pallas_tpu.py"], found["more/pallas_tpu.py"]} - {*GROUP_IDS}) == 0
     assert ok("check")
@@ -127,17 +129,17 @@ def test_where_no_kernels_meet_none_is_given(tmp_path: Path) -> None:
 
 
 def test_one_that_is_said(home: Path) -> None:
-    said = table("a", "collective_id = 6\n")
+    said = table("a", "collective_id = 8\n")
     (home / "shardwright.toml").write_text(
         HEAD + said + GROUPS.partition("members")[0] + ('members = ["a"]\ncollective_id = 28680\n')
     )
     ok("emit")
-    assert ids(home) == {"a/pallas_tpu.py": 6, "all/pallas_tpu.py": 28680}
-    words = flags(name="a", backends="pallas_tpu", collective_id="8")
+    assert ids(home) == {"a/pallas_tpu.py": 8, "all/pallas_tpu.py": 28680}
+    words = flags(name="a", backends="pallas_tpu", collective_id="16")
     ok("emit", *words, "-o", "others")
-    assert "COLLECTIVE_ID = 8\n" in Path("others/a/pallas_tpu.py").read_text()
-    bundle = sw.emit(read_config("shardwright.toml").reshards[0].reshard(), collective_id=10)
-    assert "COLLECTIVE_ID = 10\n" in bundle.files("a")["pallas_tpu.py"]
+    assert "COLLECTIVE_ID = 16\n" in Path("others/a/pallas_tpu.py").read_text()
+    bundle = sw.emit(read_config("shardwright.toml").reshards[0].reshard(), collective_id=12)
+    assert "COLLECTIVE_ID = 12\n" in bundle.files("a")["pallas_tpu.py"]
 
 
 @pytest.mark.parametrize(
@@ -145,14 +147,14 @@ def test_one_that_is_said(home: Path) -> None:
     [
         (
             HEAD
-            + table("a", "collective_id = 6\n")
-            + table("b", 'collective_id = 6\nstrategy = "direct"\n'),
+            + table("a", "collective_id = 8\n")
+            + table("b", 'collective_id = 8\nstrategy = "direct"\n'),
             """
             shardwright.toml, line 18, reshard 'b', collective_id: two operations of one \
 collective id
-              collective_id = 6
+              collective_id = 8
               ^^^^^^^^^^^^^^^^^
-            got: 6, which a has
+            got: 8, which a has
             expected: a number of its own for each
             """,
         ),
@@ -164,7 +166,7 @@ those of its kind
               collective_id = 7
               ^^^^^^^^^^^^^^^^^
             got: 7
-            expected: a multiple of 2 from 0 to 28670
+            expected: a multiple of 4 from 0 to 28668
             """,
         ),
         (
@@ -190,5 +192,5 @@ def test_a_flag_that_is_none() -> None:
     assert mistake("plan", *flags(collective_id="x")) == (
         "--collective-id: a collective id is one of those of its kind\n"
         "got: x\n"
-        "expected: a multiple of 2 from 0 to 28670"
+        "expected: a multiple of 4 from 0 to 28668"
     )

@@ -34,6 +34,7 @@ class PallasTpu(Backend):
 
     name = context.NAME
     reduces = ("direct",)
+    in_two = "in one order"  # one program has both kernels, the second between the target's devices
     on_torus = True
     unsupported = context.UNSUPPORTED
     runtime = RUNTIME
@@ -68,6 +69,7 @@ class PallasTpu(Backend):
         "jax_program",
         "pallas_peers",
         "pallas_program",
+        "pallas_ring",
         "pallas_routed",
         "pallas_shifts",
         "pallas_slots",

@@ -14,24 +14,20 @@ from shardwright.codegen.backends.jax_host import (
     library_lines,
 )
 from shardwright.codegen.backends.jax_terms import ends_of
-from shardwright.codegen.backends.pallas_tpu.program import kernel_text
-from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.phases import TwoKernels, exchanges_of, forms_of
+from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
+from shardwright.codegen.backends.pallas_tpu.ring import RING_CALLS, RingForm, ring_facts
 from shardwright.codegen.backends.pallas_tpu.routed.grid import refuse_unreached
-from shardwright.codegen.backends.pallas_tpu.strategy import (
-    Form,
-    FormChoice,
-    cheapest,
-    choices,
-    form_facts,
-    grid_of,
-)
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, form_facts, grid_of
 from shardwright.codegen.backends.pallas_tpu.terms import (
     PLAIN,
     TermsText,
     has_terms,
     keeps_some,
     moved,
+    terms_text,
 )
+from shardwright.codegen.backends.pallas_tpu.timeline import rings_of
 from shardwright.codegen.emit.context import (
     ModuleText,
     Said,
@@ -40,11 +36,12 @@ from shardwright.codegen.emit.context import (
     text_of,
 )
 from shardwright.codegen.emit.docstring import title
+from shardwright.codegen.emit.index_functions import box_functions
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render as render_template
+from shardwright.codegen.planner.reduce import reduced_like
 from shardwright.ir.algebra.printers import PALLAS
-from shardwright.ir.errors import InputError
-from shardwright.ir.plan import DirectPlan, Plan, SteppedPlan, direct_of
+from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 
 NAME = "pallas_tpu"
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
@@ -78,47 +75,35 @@ def refuse(plan: Plan) -> None:
     """Raise InputError for what this backend does not do."""
     refuse_common(plan, NAME, UNSUPPORTED)
     check_ascii(plan.reshard)
-    if isinstance(plan, SteppedPlan) and plan.strategy == "direct":
-        raise InputError(
-            "pallas_tpu reduces terms in one exchange",
-            argument="strategy",
-            got=f"direct, {plan.ops}",
-            expected=f'a plan for it, as plan(reshard, backends=("{NAME}",))',
-        )
-    direct = direct_of(plan)
-    refuse_wide(plan, moved(direct), NAME)
-    grid = direct.once(grid_of)
-    if grid is not None:
-        refuse_unreached(grid, direct)
+    for each in exchanges_of(plan):
+        refuse_wide(plan, moved(each), NAME)
+        grid = each.once(grid_of)
+        if grid is not None:
+            refuse_unreached(grid, each)
 
 
 def render(request: Request) -> str:
     """Return the text of a module, in the form that another plan's module has if it can have it."""
-    plan = direct_of(request.plan)
-    form = None if request.like is None else direct_of(request.like).once(choice_of).form
-    choice = plan.once(choice_of) if form is None else checked(plan, form)
-    return printed(request, choice)
+    like = request.like
+    plan = request.plan if like is None else reduced_like(request.plan, like)
+    request, forms = replace(request, plan=plan), forms_of(plan, like)
+    ring = rings_of(plan, like) if plan.reshard.adds else None
+    if isinstance(plan, SteppedPlan):
+        context = _of_two(request, TwoKernels(plan, forms, ring))
+    elif ring is not None:
+        context = _of_ring(request, ring)
+    else:
+        return printed(request, forms[0])
+    return render_template("common/jax_module.py.jinja", context)
 
 
 def printed(request: Request, choice: FormChoice) -> str:
-    """Return the text of a module in a form."""
-    return render_template("common/jax_module.py.jinja", pallas_text(request, choice))
+    """Return the text of a module of one kernel in a form."""
+    return render_template("common/jax_module.py.jinja", _of_one(request, choice))
 
 
-def choice_of(plan: DirectPlan) -> FormChoice:
-    """Return the form of a plan's module, proved right."""
-    return checked(plan)
-
-
-def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
-    """Return the form of a plan's module, one such as another if it can have it, proved right."""
-    choice = cheapest(plan.once(choices), like)
-    check(choice.form, moved(plan))
-    return choice
-
-
-def pallas_text(request: Request, choice: FormChoice) -> PallasText:
-    """Return the template's context."""
+def _of_one(request: Request, choice: FormChoice) -> PallasText:
+    """Return the template's context of one kernel."""
     plan = direct_of(request.plan)
     exchange, reach = moved(plan), plan.once(grid_of) is not None
     facts = form_facts(choice, plan.exchange.terms)
@@ -133,15 +118,67 @@ def pallas_text(request: Request, choice: FormChoice) -> PallasText:
     if terms:
         functions, made = terms.with_boxes(text.functions), tuple(terms.made(text.made))
         moves = (*terms.side_lines, *text.moves)
-        text = replace(text, functions=functions, made=made, moves=moves)
+        calls = {**text.calls, "pallas_terms": ("ReducedTerms", "Stacked")}
+        text = replace(text, functions=functions, made=made, moves=moves, calls=calls)
     module = text_of(plan, request.command, PALLAS, text.functions, said, held)
+    ids = (_id_line(request),) if host.communicates else ()
+    return _assembled(request, module, host, text, choice.figures.wire_max, ids)
+
+
+def _of_ring(request: Request, ring: RingForm) -> PallasText:
+    """Return the template's context of rings alone."""
+    plan, held = ring.plan, ends_of(ring.plan)
+    said = Said(title(plan), (*facts_of(plan, combines=False), "", *ring_facts(ring)))
+    module = text_of(plan, request.command, PALLAS, box_functions(held), said, held)
+    host, reach = host_text(plan, module, held), plan.once(grid_of) is not None
+    made = ring.made("_PROGRAM", terms_text(plan), host.program_axes, powers_of_two=reach)
+    text = KernelText((), RING_CALLS, frozenset(), tuple(made))
+    return _assembled(request, module, host, text, ring.wire_bytes, (_id_line(request),))
+
+
+def _of_two(request: Request, both: TwoKernels) -> PallasText:
+    """Return the template's context of two kernels."""
+    plan, held = both.plan, ends_of(both.plan)
+    said = Said(title(plan), both.facts)
+    host = host_text(plan, text_of(plan, request.command, PALLAS, (), said, held), held)
+    reach = both.halves[0].once(grid_of) is not None
+    first, second = texts = both.texts(host, reach)
+    calls: dict[str, tuple[str, ...]] = {"pallas_terms": both.classes}
+    for name, names in (*first.calls.items(), *second.calls.items()):
+        calls[name] = (*calls.get(name, ()), *names)
+    text = KernelText(
+        functions=both.functions(texts),
+        calls=calls,
+        libraries=first.libraries | second.libraries,
+        made=tuple(both.made(texts)),
+        moves=(*both.side_lines, *first.moves, *second.moves),
+        kernels=(*first.kernels, *second.kernels),
+        positions=(*first.positions, *second.positions),
+    )
+    module = text_of(plan, request.command, PALLAS, text.functions, said, held)
+    ids = _id_line(request), both.id_line
+    return _assembled(request, module, host, text, both.wire_bytes, ids)
+
+
+def _id_line(request: Request) -> str:
+    return f"COLLECTIVE_ID = {request.collective_id}"
+
+
+def _assembled(
+    request: Request,
+    module: ModuleText,
+    host: HostText,
+    text: KernelText,
+    wire_bytes: int,
+    ids: tuple[str, ...],
+) -> PallasText:
+    """Return the template's context; `ids`: the constants that are collective ids."""
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {"jax_host": {host.class_name}, "jax_meshes": {"Sharded"}}
-    if terms:
-        calls |= {"jax_program": {"Terms"}, "pallas_terms": {"ReducedTerms", "Stacked"}}
+    if {"pallas_terms", "pallas_ring"} & calls.keys():
+        calls["jax_program"] = {"Terms"}
     if module.calls:
         calls["pallas_peers"] = {*calls.get("pallas_peers", ()), *module.calls}
-    sends = host.communicates
     return PallasText(
         backend=NAME,
         support=version(NAME),
@@ -149,8 +186,8 @@ def pallas_text(request: Request, choice: FormChoice) -> PallasText:
         host=host,
         libraries=library_lines(text.libraries),
         support_lines=imports_of(calls),
-        wire_bytes=choice.figures.wire_max,
-        constants=(f"COLLECTIVE_ID = {request.collective_id}",) if sends else (),
+        wire_bytes=wire_bytes,
+        constants=ids,
         functions=text.positions,
         moves=(*host.side_lines, *text.moves),
         kernels=text.kernels,

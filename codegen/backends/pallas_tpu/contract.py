@@ -29,6 +29,7 @@ KERNELS = {
     "windows": Kernels(("unpack_kernel",), ("tiling",), ("push_kernel",)),
     "slots": Kernels(("kernel",), ("outgoing", "incoming", "slot")),
     "routed": Kernels(("kernel",), ("schedule", "slot")),
+    "ring": Kernels(("kernel",), ("rounds", "rows", "chunks", "held", "half")),
     "spread": Kernels(("kernel",), ("schedule", "slot")),
 }
 """By the form that the program of a module states."""

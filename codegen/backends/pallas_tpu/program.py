@@ -27,6 +27,20 @@ UNUSED = ("source_range",)
 PEERS = "PEERS"
 """The constant that finds what each end sends and gets."""
 
+ID = "COLLECTIVE_ID"
+"""The constant with the collective id of a kernel."""
+
+FORMS = (
+    "source_shard",
+    "target_shard",
+    "tile",
+    "senders",
+    "receivers",
+    "target_position",
+    "holder",
+)
+"""The index functions by which it does."""
+
 
 @dataclass(frozen=True)
 class KernelText:
@@ -48,11 +62,12 @@ def kernel_text(
 ) -> KernelText:
     """Return the text of a form; `powers_of_two`: whether it is for a topology of those."""
     if isinstance(form, Direct):
-        uniform = Uniform.of(exchange, form.view, host.program_axes)
+        uniform = Uniform.of(exchange, form.view, host.program_axes, ends)
         if uniform is not None:
             return _uniform(exchange, form, uniform, powers_of_two, ends)
     functions = ends.named(exchange.once(index_functions))
-    used = (*(f for f in functions if f.name not in UNUSED), *form.functions(exchange))
+    unused = {*map(ends.own, UNUSED)}
+    used = (*(f for f in functions if f.name not in unused), *ends.named(form.functions(exchange)))
     calls, made, before, kernels = _form(form, exchange, host, powers_of_two, ends)
     peers = _peers(exchange, host, ends)
     names = ["Forms", "Peers", *(["Pieces"] if exchange.rule.pieces > 1 else [])]
@@ -73,18 +88,17 @@ def _libraries(form: Form, host: HostText) -> frozenset[str]:
     return frozenset(("pl", "pltpu", *(("jnp",) if host.communicates else ())))
 
 
-def _settings(host: HostText, powers_of_two: bool) -> list[str]:
+def _settings(sends: bool, powers_of_two: bool, ends: KernelEnds) -> list[str]:
     """Return what every program is given of the mesh."""
-    found = ["collective_id=COLLECTIVE_ID"] if host.communicates else []
+    found = [f"collective_id={ends.own(ID)}"] if sends else []
     return [*found, *(["powers_of_two=True"] if powers_of_two else [])]
 
 
 def _uniform(
     exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: bool, ends: KernelEnds
 ) -> KernelText:
-    settings = ["collective_id=COLLECTIVE_ID"] if uniform.sends else []
-    settings += ["powers_of_two=True"] if powers_of_two else []
-    given = ["_kernel", str(len(uniform.semaphores)), PEERS, repr(form.view)]
+    settings = _settings(uniform.sends, powers_of_two, ends)
+    given = [ends.own("_kernel"), str(len(uniform.semaphores)), ends.own(PEERS), repr(form.view)]
     several = uniform.count > 1
     met = ("each_peer", "meet") if several else ("meet_one",)
     return KernelText(
@@ -94,8 +108,8 @@ def _uniform(
             "pallas_peers": (*uniform.arithmetic, *(("LOGICAL",) if uniform.sends else ())),
         },
         libraries=uniform.libraries,
-        made=tuple(called("_PROGRAM = Direct", [*given, *settings])),
-        moves=tuple(uniform.peers_lines(ends.source, ends.target)),
+        made=tuple(called(f"{ends.program} = Direct", [*given, *settings])),
+        moves=tuple(uniform.peers_lines()),
         positions=uniform.functions,
         kernels=(uniform.kernel,),
     )
@@ -103,15 +117,17 @@ def _uniform(
 
 def _peers(exchange: Exchange, host: HostText, ends: KernelEnds) -> list[str]:
     rule, replicas = exchange.rule, exchange.target.replicas
-    forms = ["source_shard", "target_shard", "tile", "senders", "receivers"]
-    forms += ["target_position", "holder"]
-    given = [ends.source, ends.target, f"Forms({', '.join(forms)})"]
+    named, forms = list(map(ends.own, FORMS)), "FORMS"
+    lines = called(f"{ends.own(forms)} = Forms", named) if ends.second else []
+    given = [ends.source, ends.target]
+    given.append(ends.own(forms) if ends.second else f"Forms({', '.join(named)})")
     given += [f"replicas={replicas}"] if replicas > 1 else []
     if rule.pieces > 1:
-        given.append(f"pieces=Pieces({rule.pieces}, {rule.cut}, {rule.unit}, piece_range)")
+        cut = f"{rule.pieces}, {rule.cut}, {rule.unit}, {ends.own('piece_range')}"
+        given.append(f"pieces=Pieces({cut})")
     given += [] if host.some_local else ["kept=False"]
     given += [] if host.communicates else ["sends=False"]
-    return called(f"{PEERS} = Peers", given)
+    return [*lines, *called(f"{ends.own(PEERS)} = Peers", given)]
 
 
 Made = tuple[
@@ -123,16 +139,16 @@ Made = tuple[
 def _form(
     form: Form, exchange: Exchange, host: HostText, powers_of_two: bool, ends: KernelEnds
 ) -> Made:
-    settings = _settings(host, powers_of_two)
+    settings = _settings(host.communicates, powers_of_two, ends)
     match form:
         case Direct():
             return _direct(form, exchange, host, settings, ends)
         case Windows():
-            return _windows(form, exchange, host, settings)
+            return _windows(form, exchange, host, settings, ends)
         case Slots():
-            return _slots(form, exchange, settings)
+            return _slots(form, exchange, settings, ends)
         case Routed():
-            return _routed(form, exchange)
+            return _routed(form, exchange, ends)
         case _:
             assert_never(form)
 
@@ -145,12 +161,12 @@ def _direct(
     order = "order, " if has_table(exchange) else ""
     last = ", order" if order else ""
     lines = [
-        f"def _kernel({order}x, y, {', '.join(semaphores)}):",
+        f"def {ends.own('_kernel')}({order}x, y, {', '.join(semaphores)}):",
         '    """Push this device\'s tiles into their receivers\' target shards.',
         "",
         f"    x, y: its source and target shard; {', '.join(semaphores)}: DMA semaphores.",
         '    """',
-        f"    me, receiver = {PEERS}.here({order.removesuffix(', ')})",
+        f"    me, receiver = {ends.own(PEERS)}.here({order.removesuffix(', ')})",
     ]
     if host.communicates:
         lines += _pushing(last, ends)
@@ -158,40 +174,45 @@ def _direct(
         lines += _keeping(exchange, ends)
     if host.communicates:
         lines += _waiting(ends)
-    given = ["_kernel", str(len(semaphores)), PEERS, repr(form.view), *settings]
+    given = [ends.own("_kernel"), str(len(semaphores)), ends.own(PEERS), repr(form.view), *settings]
     index = ("is_full", "multiple", *(("LOGICAL", "each") if host.communicates else ()))
     calls = {
         "boxes": ("ranges",) if host.some_local else (),
         "pallas_program": ("Direct",),
         "pallas_peers": index if host.some_local else index[1:],
     }
+    view, divisors = map(ends.own, ("VIEW", "DIVISORS"))
+    said = "What divides all starts and widths of tiles within their shards, in the order of"
     before = (
-        "# What divides all starts and widths of tiles within their shards, in the order of VIEW.",
-        f"VIEW, DIVISORS = {form.view}, {form.divisors}",
+        f"# {said} {view}.",
+        f"{view}, {divisors} = {form.view}, {form.divisors}",
     )
-    made = tuple(called("_PROGRAM = Direct", given))
-    return calls, made, before, (_AT, tuple(lines))
+    made = tuple(called(f"{ends.program} = Direct", given))
+    return calls, made, before, (_at(view, divisors, ends), tuple(lines))
 
 
-_AT = tuple(
-    '''def _at(ref, box, within):
+def _at(view: str, divisors: str, ends: KernelEnds) -> tuple[str, ...]:
+    """Return the function that gives the place of a tile in a shard."""
+    return tuple(
+        f'''def {ends.own("_at")}(ref, box, within):
     """Return the part of a shard that a tensor box takes; the shard covers the box `within`."""
     slices = []
-    for axis, divisor in zip(VIEW, DIVISORS, strict=True):
+    for axis, divisor in zip({view}, {divisors}, strict=True):
         low, high = box[2 * axis : 2 * axis + 2]
         start, size = multiple(low - within[2 * axis], divisor), multiple(high - low, divisor)
         slices.append(pl.ds(start, size))
     return ref.at[tuple(slices)]'''.splitlines()
-)
+    )
 
 
 def _pushing(last: str, ends: KernelEnds) -> list[str]:
-    return f"""    {PEERS}.meet(me, receiver{last})
+    peers, at = ends.own(PEERS), ends.own("_at")
+    return f"""    {peers}.meet(me, receiver{last})
 
     def push(number):
-        sends, receiver, _, _, box = {PEERS}.outgoing(me, number{last})
-        read, write = _at(x, box, {ends.source_box}(me)), _at(y, box, {ends.target_box}(receiver))
-        device = jnp.int32({PEERS}.target_rank(receiver{last}))
+        sends, receiver, _, _, box = {peers}.outgoing(me, number{last})
+        read, write = {at}(x, box, {ends.source_box}(me)), {at}(y, box, {ends.target_box}(receiver))
+        device = jnp.int32({peers}.target_rank(receiver{last}))
         return sends, pltpu.make_async_remote_copy(
             read, write, sent, received, device_id=device, device_id_type=LOGICAL
         )
@@ -200,19 +221,21 @@ def _pushing(last: str, ends: KernelEnds) -> list[str]:
         sends, copy = push(number)
         pl.when(sends)(copy.start)
 
-    each({PEERS}.outgoing_count(me), start)""".splitlines()
+    each({peers}.outgoing_count(me), start)""".splitlines()
 
 
 def _keeping(exchange: Exchange, ends: KernelEnds) -> list[str]:
+    peers, at = ends.own(PEERS), ends.own("_at")
+    source, target, tile = map(ends.own, FORMS[:3])
     some = ["    some = is_full(ranges(kept))"]
     if not exchange.same_order:
-        some.append(f"    some = some & {PEERS}.holds(me, source_shard(me))")
-        some.append(f"    some = some & {PEERS}.within(receiver, {ends.target})")
-    reads = f"_at(x, kept, {ends.source_box}(me))"
-    writes = f"_at(y, kept, {ends.target_box}(receiver))"
+        some.append(f"    some = some & {peers}.holds(me, {source}(me))")
+        some.append(f"    some = some & {peers}.within(receiver, {ends.target})")
+    reads = f"{at}(x, kept, {ends.source_box}(me))"
+    writes = f"{at}(y, kept, {ends.target_box}(receiver))"
     return [
         "    # What this device holds of its own target shard.",
-        "    kept = tile(*source_shard(me), *target_shard(receiver))",
+        f"    kept = {tile}(*{source}(me), *{target}(receiver))",
         *some,
         f"    read, write = {reads}, {writes}",
         "    keep = pltpu.make_async_copy(read, write, copied)",
@@ -222,21 +245,24 @@ def _keeping(exchange: Exchange, ends: KernelEnds) -> list[str]:
 
 
 def _waiting(ends: KernelEnds) -> list[str]:
+    peers, at = ends.own(PEERS), ends.own("_at")
     return f"""
     def leave(number):
         sends, copy = push(number)
         pl.when(sends)(copy.wait_send)
 
     def arrive(number):
-        comes, _, _, _, box = {PEERS}.incoming(receiver, me, number)
-        place = _at(y, box, {ends.target_box}(receiver))
+        comes, _, _, _, box = {peers}.incoming(receiver, me, number)
+        place = {at}(y, box, {ends.target_box}(receiver))
         pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
 
-    each({PEERS}.outgoing_count(me), leave)
-    each({PEERS}.incoming_count(receiver), arrive)""".splitlines()
+    each({peers}.outgoing_count(me), leave)
+    each({peers}.incoming_count(receiver), arrive)""".splitlines()
 
 
-def _windows(form: Windows, exchange: Exchange, host: HostText, settings: list[str]) -> Made:
+def _windows(
+    form: Windows, exchange: Exchange, host: HostText, settings: list[str], ends: KernelEnds
+) -> Made:
     tile, shard = _by(form.tile), _by([exchange.target.local_shape[axis] for axis in form.view])
     explained = {
         "unit": "as memory is tiled",
@@ -256,10 +282,11 @@ def _windows(form: Windows, exchange: Exchange, host: HostText, settings: list[s
     if form.few_rows:
         tiling.append((f"more_rows={form.few_rows}", "memory of fewer rows is tiled otherwise"))
     parts = {axis: dim.parts for axis, dim in enumerate(exchange.source.dims) if not dim.is_flat}
-    given = [PEERS, repr(form.view), "TILING", "source_at", *settings]
+    peers, named, source_at = map(ends.own, (PEERS, "TILING", "source_at"))
+    given = [peers, repr(form.view), named, source_at, *settings]
     given += [f"source_parts={parts!r}"] if parts else []
-    before = (*ABOUT_WINDOWS, *_explained("TILING = Tiling", tiling))
-    made = tuple(called("_PROGRAM = Windows", given))
+    before = (*ABOUT_WINDOWS, *_explained(f"{named} = Tiling", tiling))
+    made = tuple(called(f"{ends.program} = Windows", given))
     return {"pallas_windows": ("Tiling", "Windows")}, made, before, ()
 
 
@@ -281,10 +308,10 @@ def _explained(function: str, arguments: Explained) -> tuple[str, ...]:
     return (*lines, ")")
 
 
-def _slots(form: Slots, exchange: Exchange, settings: list[str]) -> Made:
+def _slots(form: Slots, exchange: Exchange, settings: list[str], ends: KernelEnds) -> Made:
     shape = form.granules, form.packed, LANES
     given = [
-        (PEERS, ""),
+        (ends.own(PEERS), ""),
         (f"Slot({shape}, {form.window!r}, dense=True)", _granules(form.window, shape)),
         (f"window={form.window!r}", "the largest tile"),
         (f"outgoing={math.prod(form.outgoing)}", f"up to {_by(form.outgoing)} tiles of a device"),
@@ -292,7 +319,7 @@ def _slots(form: Slots, exchange: Exchange, settings: list[str]) -> Made:
         *_reaches(form, exchange),
         *((setting, "") for setting in settings),
     ]
-    return {"pallas_slots": ("Slot", "Slots")}, _explained("_PROGRAM = Slots", given), (), ()
+    return {"pallas_slots": ("Slot", "Slots")}, _explained(f"{ends.program} = Slots", given), (), ()
 
 
 def _granules(held: tuple[int, ...], shape: tuple[int, ...]) -> str:
@@ -317,7 +344,7 @@ def _by(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
-def _routed(form: Routed, exchange: Exchange) -> Made:
+def _routed(form: Routed, exchange: Exchange, ends: KernelEnds) -> Made:
     name, slot = "Spread" if form.spreads else "Routed", form.slot
     held = [repr(slot.shape), repr(slot.held), *(["dense=True"] if slot.dense else [])]
     held += [f"order={slot.order!r}"] if slot.turned else []
@@ -327,36 +354,23 @@ def _routed(form: Routed, exchange: Exchange) -> Made:
     if slot.dense:
         what = _granules(slot.held, slot.shape)
     given = [
-        (PEERS, ""),
-        ("SCHEDULE", ""),
+        (ends.own(PEERS), ""),
+        (ends.own("SCHEDULE"), ""),
         (f"Slot({', '.join(held)})", what),
         (f"window={form.window!r}", "the largest tile"),
-        ("collective_id=COLLECTIVE_ID", ""),
+        (f"collective_id={ends.own(ID)}", ""),
         *_reaches(form, exchange),
     ]
-    tables = ["DIGITS", "OFFSETS", "ARRIVES", "ROUNDS", "MOVES", "PARTNERS"]
-    tables.append(f"slots={form.schedule.places}")
+    tables = form.tables
+    named = [*map(ends.own, tables), f"slots={form.schedule.places}"]
     before = (
-        *_route_lines(form),
-        *called("SCHEDULE = Schedule", tables),
+        "# Who sends which slots on to whom, round by round: see `Schedule`.",
+        *(line for each in tables for line in constant_lines(ends.own(each), tables[each])),
+        *called(f"{ends.own('SCHEDULE')} = Schedule", named),
     )
-    made = _explained(f"_PROGRAM = {name}", given)
+    made = _explained(f"{ends.program} = {name}", given)
     calls = {"pallas_slots": ("Slot",), "pallas_routed": ("Schedule", name)}
     return calls, made, before, ()
-
-
-def _route_lines(form: Routed) -> tuple[str, ...]:
-    """Return the tables of a schedule: see `Schedule`."""
-    digits = constant_lines("DIGITS", [repr(pair) for pair in form.digits])
-    return (
-        "# Who sends which slots on to whom, round by round: see `Schedule`.",
-        *digits,
-        *form.offset_lines,
-        *form.arrival_lines,
-        *form.round_lines,
-        *form.move_lines,
-        *form.partner_lines,
-    )
 
 
 def has_table(exchange: Exchange) -> bool:

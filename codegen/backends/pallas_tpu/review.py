@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
-from shardwright.ir.plan import Plan, direct_of
+from shardwright.ir.plan import DirectPlan, Plan
 
 TITLE = "Forms of the TPU kernel"
 Row = tuple[str, ...]
@@ -11,12 +14,9 @@ Row = tuple[str, ...]
 
 def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
     """Return the forms that can move the tiles of a plan, the best order of dimensions of each:
-    a title, a heading and rows; the chosen one first."""
-    every = direct_of(plan).once(choices)
-    taken = cheapest(every)
-    best = {taken.form.name: taken}
-    for choice in sorted(every, key=lambda choice: choice.cost):
-        best.setdefault(choice.form.name, choice)
+    a title, a heading and rows; the chosen one first. Of two kernels
+    those of the first come first."""
+    rows = tuple(row for each in exchanges_of(plan) for row in _rows(each))
     headings = (
         "form",
         "dimensions",
@@ -27,7 +27,17 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
         "VMEM B",
         "cost",
     )
-    return TITLE, (headings, tuple(_row(choice, taken) for choice in best.values()))
+    return TITLE, (headings, rows)
+
+
+def _rows(plan: DirectPlan) -> Iterator[Row]:
+    """Yield the rows of a kernel."""
+    every = plan.once(choices)
+    taken = cheapest(every)
+    best = {taken.form.name: taken}
+    for choice in sorted(every, key=lambda choice: choice.cost):
+        best.setdefault(choice.form.name, choice)
+    yield from (_row(choice, taken) for choice in best.values())
 
 
 def _row(choice: FormChoice, taken: FormChoice) -> Row:

@@ -19,7 +19,7 @@ from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.planner.holders import Loads
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
-from shardwright.ir.plan import DirectPlan
+from shardwright.ir.plan import DirectPlan, Plan
 
 SIDES = ("source", "target")
 CARRIER = "_CARRIER"
@@ -28,24 +28,42 @@ CARRIER = "_CARRIER"
 
 @dataclass(frozen=True)
 class KernelEnds:
-    """What a module calls both sides of what its kernel moves, and their boxes."""
+    """What a module calls both sides of what its kernel moves, their boxes, and the object that
+    runs the kernel. `second`: whether another kernel of the module comes before, whose names are
+    taken; `part`: which side has parts of target shards, `source shard` or `target shard`."""
 
     source: str = "_SOURCE"
     target: str = "_TARGET"
     source_box: str = "source_box"
     target_box: str = "target_box"
+    program: str = "_PROGRAM"
+    second: bool = False
+    part: str = ""
+
+    def said(self, text: str) -> str:
+        """Return a text of both sides as this module speaks of them."""
+        return text.replace(self.part, "part") if self.part else text
+
+    def own(self, name: str) -> str:
+        """Return what the module calls something else of this kernel."""
+        if not self.second:
+            return name
+        if name.startswith("_"):
+            return f"_part{name}"
+        return f"PART_{name}" if name.isupper() else f"part_{name}"
 
     def named(self, functions: Iterable[IndexFunction]) -> tuple[IndexFunction, ...]:
-        """Return index functions by these names of boxes."""
+        """Return index functions by these names."""
         return tuple(map(self._named, functions))
 
     def _named(self, function: IndexFunction) -> IndexFunction:
-        name = {"source_box": self.source_box, "target_box": self.target_box}.get(function.name)
-        if name is None or name == function.name:
-            return function
-        side = function.name.removesuffix("_box")
-        doc = f"Ranges (low, high) of terms, then of the tensor, of the {side} shard at a position."
-        return replace(function, name=name, doc=doc)
+        boxes = {"source_box": self.source_box, "target_box": self.target_box}
+        name, doc = boxes.get(function.name, self.own(function.name)), function.doc
+        if function.name in boxes and name.endswith("_terms"):
+            side = function.name.removesuffix("_box")
+            doc = "Ranges (low, high) of terms, then of the tensor, "
+            doc += f"of the {side} shard at a position."
+        return replace(function, name=name, doc=self.said(doc))
 
 
 PLAIN = KernelEnds()
@@ -110,24 +128,34 @@ class TermsText:
     @property
     def side_lines(self) -> list[str]:
         """The constants of both sides as kernels have them."""
-        exchange, lines = moved(self.plan), list[str]()
-        hidden = self.plan.exchange.source.hidden
-        lines.append("# As kernels have them: of a value a source shard has a term, a target all.")
-        boxes = self.ends.source_box, self.ends.target_box
-        sides = exchange.source, exchange.target
-        for side, box, layout in zip(SIDES, boxes, sides, strict=True):
-            upper = side.upper()
-            given = [f"{upper}_IDS", box, repr(layout.local_shape), f"{upper}_AXES"]
-            given += [str(hidden)] if hidden else []
-            lines += called(f"{upper}_TERMS = Stacked", given)
-        return lines
+        exchange, ends, hidden = moved(self.plan), self.ends, self.plan.exchange.source.hidden
+        return [
+            "# As kernels have them: of a value a source shard has a term, a target all.",
+            *stacked_lines("SOURCE", ends.source, ends.source_box, exchange.source, hidden),
+            *stacked_lines("TARGET", ends.target, ends.target_box, exchange.target, hidden),
+        ]
 
     def made(self, kernel: Iterable[str]) -> list[str]:
         """Return the lines of the program: that of the kernel, and what it is part of."""
         lines = [line.replace("_PROGRAM = ", f"{CARRIER} = ") for line in kernel]
-        reshard, given = self.plan.reshard, [CARRIER, "SOURCE_TERMS", "TARGET_TERMS"]
-        operators = [f'"{side.operator}"' for side in (reshard.source, reshard.target)]
-        terms = [*operators, "transposed=True"] if reshard.transposed else operators
-        given.append(f"Terms({', '.join(terms)})")
+        given = [CARRIER, "SOURCE_TERMS", "TARGET_TERMS", terms_text(self.plan)]
         given += ["reduces=True"] if self.plan.exchange.operator else []
         return [*lines, *called("_PROGRAM = ReducedTerms", given)]
+
+
+def terms_text(plan: Plan) -> str:
+    """Return what a module states of its terms."""
+    reshard = plan.reshard
+    operators = [f'"{side.operator}"' for side in (reshard.source, reshard.target)]
+    return (
+        f"Terms({', '.join([*operators, 'transposed=True'] if reshard.transposed else operators)})"
+    )
+
+
+def stacked_lines(
+    side: str, name: str, box: str, layout: Layout, hidden: int, run_on: str = ""
+) -> list[str]:
+    """Return the constant of a side as kernels have it; `side`: of whose devices it is; `run_on`:
+    in the program of which side, if not of its own, the kernel is."""
+    given = [f"{side}_IDS", box, repr(layout.local_shape), f"{run_on or side}_AXES"]
+    return called(f"{name} = Stacked", [*given, *([str(hidden)] if hidden else [])])

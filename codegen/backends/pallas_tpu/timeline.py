@@ -15,7 +15,9 @@ import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
+from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
+from shardwright.codegen.backends.pallas_tpu.ring import RingForm
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
@@ -24,17 +26,63 @@ from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Flows
-from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
+from shardwright.codegen.planner.network.timeline import (
+    Copies,
+    Sends,
+    Stage,
+    Timeline,
+    cost_of,
+)
+from shardwright.codegen.planner.plan import network_of
 from shardwright.ir.algebra.index import Integers
-from shardwright.ir.plan import DirectPlan, Plan, direct_of
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.plan import DirectPlan, Plan
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Return the stages of the module of a direct plan."""
-    direct = direct_of(plan)
+    """Return the stages of the module of a direct plan: those of its exchanges, one after
+    another."""
+    stages: list[Stage] = []
+    for each in exchanges_of(plan):
+        stages += _stages(each)
+    meshes = plan.reshard.source.mesh, plan.reshard.target.mesh
+    return Timeline(tuple(stages), np.union1d(*map(ids_of, meshes)))
+
+
+def _stages(direct: DirectPlan) -> list[Stage]:
+    """Return the stages of one exchange, or of the rings in its place."""
+    ring = direct.once(ring_of) if direct.reshard.adds else None
+    return _exchanged(direct) if ring is None else list(ring.stages())
+
+
+def ring_of(direct: DirectPlan) -> RingForm | None:
+    """Return the rings that reduce terms in less time than one exchange, None where there are
+    none."""
+    ring = RingForm.of(direct)
+    if ring is None:
+        return None
+    assert direct.prediction is not None
+    network, ids = network_of(direct.reshard, direct.prediction.topology), direct.exchange.ranks
+    ways = (
+        cost_of(Timeline(tuple(each), ids), network).seconds
+        for each in (ring.stages(), _exchanged(direct))
+    )
+    return ring if next(ways) < next(ways) else None
+
+
+def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
+    """Return the rings of the module of a plan that reduces terms, None where it has none; `like`:
+    the plan of another module, which has some where this one should."""
+    first, other = exchanges_of(plan)[0], exchanges_of(plan if like is None else like)[0]
+    if first is other:
+        return first.once(ring_of)
+    return None if other.once(ring_of) is None else RingForm.of(first)
+
+
+def _exchanged(direct: DirectPlan) -> list[Stage]:
     choice, exchange = cheapest(direct.once(choices)), moved(direct)
     form, figures, devices = choice.form, choice.figures, exchange.ranks.size
-    sums, ids = exchange.once(Sums), exchange.ranks
+    sums = exchange.once(Sums)
     stages: list[Stage] = []
     if figures.relayout_bytes:
         stages.append(Copies("XLA lays shards out", figures.relayout_bytes / devices))
@@ -47,8 +95,7 @@ def timeline(plan: Plan) -> Timeline:
             stages += _routed(form, figures, grid.ids)
         case _:
             assert_never(form)
-    stages += _reduced(direct)
-    return Timeline(tuple(stages), ids)
+    return [*stages, *_reduced(direct)]
 
 
 def _sent(

@@ -18,6 +18,7 @@ import numpy as np
 
 from shardwright.codegen.backends.lines import length, printed, pruned
 from shardwright.codegen.backends.pallas_tpu.memory import View
+from shardwright.codegen.backends.pallas_tpu.terms import PLAIN, KernelEnds
 from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
 from shardwright.codegen.emit.python_text import INDENT, called
 from shardwright.ir.algebra.identities import simplify
@@ -31,19 +32,20 @@ from shardwright.ir.tiles import DimTiles
 @dataclass(frozen=True)
 class Uniform:
     """An exchange of tiles of one shape; `axes`: those that a device's position is read of, as a
-    Python expression."""
+    Python expression; `ends`: what a module calls what is of this exchange."""
 
     exchange: Exchange
     view: View
     axes: str
+    ends: KernelEnds = PLAIN
 
     @staticmethod
-    def of(exchange: Exchange, view: View, axes: str) -> Uniform | None:
+    def of(exchange: Exchange, view: View, axes: str, ends: KernelEnds = PLAIN) -> Uniform | None:
         """Return an exchange if all of its tiles have one shape."""
         even = all(_is_even(tiles) for tiles in exchange.dims)
         if not even or not exchange.same_order or exchange.source.replicas > 1:
             return None
-        return Uniform(exchange, view, axes) if exchange.rule.pieces == 1 else None
+        return Uniform(exchange, view, axes, ends) if exchange.rule.pieces == 1 else None
 
     @property
     def count(self) -> int:
@@ -72,20 +74,22 @@ class Uniform:
         kept = ("copied",) if self.held[0] else ()
         return (*kept, "sent", "received") if self.sends else kept
 
-    def peers_lines(self, source: str, target: str) -> list[str]:
-        """Return the constant PEERS, of what the module calls both sides."""
+    def peers_lines(self) -> list[str]:
+        """Return the constant PEERS."""
         more = [str(self.count)] if self.count > 1 else []
-        return called("PEERS = Permuted", [source, target, self.sender, self.receiver, *more])
+        sides = [self.ends.source, self.ends.target]
+        name = f"{self.ends.own('PEERS')} = Permuted"
+        return called(name, [*sides, self.sender, self.receiver, *more])
 
     @property
     def sender(self) -> str:
         """The name of the function that gives whom a tile comes from."""
-        return "sender" if self.count > 1 else "sender_to"
+        return self.ends.own("sender" if self.count > 1 else "sender_to")
 
     @property
     def receiver(self) -> str:
         """The name of the function that gives whom a tile goes to."""
-        return "receiver" if self.count > 1 else "receiver_of"
+        return self.ends.own("receiver" if self.count > 1 else "receiver_of")
 
     @property
     def libraries(self) -> frozenset[str]:
@@ -115,14 +119,16 @@ class Uniform:
         if self.count == 1:
             device = Index("device", size)
             return (
-                _Function("receiver_of(device)", ONE_RECEIVER, *self._receiver(device, number)),
-                _Function("sender_to(device)", ONE_SENDER, *self._sender(device, number)),
+                _Function(
+                    f"{self.receiver}(device)", ONE_RECEIVER, *self._receiver(device, number)
+                ),
+                _Function(f"{self.sender}(device)", ONE_SENDER, *self._sender(device, number)),
             )
         found = self._receiver(Index("sender", size), number)
         back = self._sender(Index("receiver", size), number)
         return (
-            _Function("receiver(sender, number)", RECEIVER, *found),
-            _Function("sender(receiver, number)", SENDER, *back),
+            _Function(f"{self.receiver}(sender, number)", self.ends.said(RECEIVER), *found),
+            _Function(f"{self.sender}(receiver, number)", self.ends.said(SENDER), *back),
         )
 
     def _receiver(self, sender: Index, number: Value) -> tuple[FunctionBody, Value]:
@@ -203,8 +209,8 @@ class Uniform:
     def kernel(self) -> tuple[str, ...]:
         """The lines of the kernel."""
         return (
-            f"def _kernel(x, y, {', '.join(self.semaphores)}):",
-            f'{INDENT}"""{self._doc}"""',
+            f"def {self.ends.own('_kernel')}(x, y, {', '.join(self.semaphores)}):",
+            f'{INDENT}"""{self.ends.said(self._doc)}"""',
             *(INDENT + line if line else "" for line in self._lines()),
         )
 
@@ -232,8 +238,8 @@ class Uniform:
     def _one(self) -> list[str]:
         """Return the lines of a permutation of whole shards."""
         push = [
-            "meet_one(sender_to(me))",
-            *self._copy("copy =", "x", "y", "receiver_of(me)"),
+            f"meet_one({self.sender}(me))",
+            *self._copy("copy =", "x", "y", f"{self.receiver}(me)"),
             "copy.start()",
             "copy.wait()  # what leaves has left, and as many bytes have come",
         ]
@@ -241,13 +247,13 @@ class Uniform:
             return push
         return [
             "",
-            "@pl.when(receiver_of(me) == me)",
+            f"@pl.when({self.receiver}(me) == me)",
             "def keep():",
             f"{INDENT}copy = pltpu.make_async_copy(x, y, copied)",
             f"{INDENT}copy.start()",
             f"{INDENT}copy.wait()",
             "",
-            "@pl.when(receiver_of(me) != me)",
+            f"@pl.when({self.receiver}(me) != me)",
             "def push():",
             *(INDENT + line for line in push),
         ]
@@ -261,9 +267,9 @@ class Uniform:
         keep = self._keep_some() if kept else []
         if all_kept:
             keep = [*self._kept(), "keep.start()", "keep.wait()"]
-        each = f"each_peer(me, receiver, {self.count}, lambda peer: push(peer)"
+        each = f"each_peer(me, {self.receiver}, {self.count}, lambda peer: push(peer)"
         return [
-            f"meet(me, sender, receiver, {self.count})",
+            f"meet(me, {self.sender}, {self.receiver}, {self.count})",
             "",
             *self._helpers(),
             "def push(peer):",
@@ -272,7 +278,7 @@ class Uniform:
             "",
             f"{each}.start())",
             *keep,
-            f"{each}.wait())  # has left, and as much has come",
+            f"{each}.wait())  # has left, and {'all' if self.ends.second else 'as much'} has come",
         ]
 
     @property

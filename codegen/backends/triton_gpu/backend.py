@@ -42,7 +42,7 @@ class TritonGpu(Backend):
 
     name = context.NAME
     reduces = ("direct",)
-    in_two = True
+    in_two = "always"
     on_torus = False
     runtime = RUNTIME
     contract = CONTRACT

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from cases import describe, random_reshard
-from lone import alone_in_form
+from lone import alone, alone_in_form
+from sums import SHARED_ON_TPU, in_two
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED
@@ -137,3 +138,12 @@ def test_a_module_that_compiles_in_one_width_only_fails(tmp_path: Path) -> None:
     )
     assert report.code is not None
     assert dataclasses.asdict(report.code)["code_bytes"] > 0
+
+
+@pytest.mark.parametrize("name", ["aligned", "unaligned", "kept"])
+def test_sums_in_two_exchanges_compile_in_both_widths(name: str, tmp_path: Path) -> None:
+    skip_without_the_compiler()
+    path, widths = tmp_path / f"{name}.py", list[What](["module", "x64"])
+    path.write_text(alone(in_two(SHARED_ON_TPU[name]), "pallas_tpu"))
+    jobs = [Job(what, "pallas_tpu", "pallas_tpu", str(path), TOPOLOGY) for what in widths]
+    assert [outcome.error for outcome in outcomes(jobs, 120)] == ["", ""]

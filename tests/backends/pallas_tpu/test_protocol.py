@@ -9,6 +9,7 @@ import pytest
 from cases import describe, random_reshard
 from lone import alone
 
+from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Copy,
@@ -55,7 +56,9 @@ def events(
         text = text.replace(old, new)
     path = folder / "pallas_tpu.py"
     path.write_text(text)
-    return trace(load(path), made.devices, sends=made.traffic.received_total > 0)
+    module = load(path)
+    (program,) = programs_of(module)
+    return trace(module, program, made.devices, sends=made.traffic.received_total > 0)
 
 
 def fault(reshard: Reshard, folder: Path, *edits: tuple[str, str]) -> str:

@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from lone import alone, alone_in_form
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
+from shardwright.codegen.backends.pallas_tpu.phases import choice_of
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, RoutedSchedule, routed
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
@@ -26,7 +27,9 @@ from shardwright.codegen.backends.pallas_tpu.strategy import (
     cheapest,
     grid_of,
 )
+from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
+from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, trace
 from shardwright.codegen.compile import TpuCode, compile_bundles, targets
@@ -156,7 +159,7 @@ def test_modules_move_what_they_should(tmp_path: Path) -> None:
     for number, (name, made) in enumerate(CASES.items()):
         path = written(made, tmp_path / f"case{number}.py")
         cases.append(Case.of(made.reshard, name, "pallas_tpu", path))
-        form = pallas_tpu.choice_of(made).form
+        form = choice_of(made).form
         assert isinstance(form, Routed), name
         kinds.add((form.name, form.slot.dense))
     assert {name for name, _ in kinds} == {"routed", "spread"}
@@ -239,9 +242,9 @@ def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     old, new, said = FAULTS[name]
     # Where a digit has extent 3 the sender of a round is not its receiver.
-    check_protocol(trace(load(written(SIX, tmp_path / "right.py")), 6))
+    check_protocol(events_of(load(written(SIX, tmp_path / "right.py")), 6))
     with pytest.raises(MismatchError, match=f"^({said})"):
-        check_protocol(trace(load(written(SIX, tmp_path / "wrong.py", (old, new))), 6))
+        check_protocol(events_of(load(written(SIX, tmp_path / "wrong.py", (old, new))), 6))
 
 
 MOVED = r"slot \d of rank \d holds what rank \d had in slot \d, expected: rank \d, slot \d"
@@ -260,10 +263,15 @@ def test_what_comes_to_a_wrong_place_is_found(old: str, new: str, tmp_path: Path
     """At full size, without moving anything."""
     pytest.importorskip("jax")
     right = load(written(ALL_TO_ALL, tmp_path / "right.py"))
-    check_deliveries(right, trace(right, 4))
+    check_deliveries(*programs_of(right), events_of(right, 4))
     wrong = load(written(ALL_TO_ALL, tmp_path / "wrong.py", (old, new)))
     with pytest.raises(MismatchError, match=f"^{MOVED}$"):
-        check_deliveries(wrong, trace(wrong, 4))
+        check_deliveries(*programs_of(wrong), events_of(wrong, 4))
+
+
+def events_of(module: ModuleType, devices: int) -> Traces:
+    """What the one kernel of a module does."""
+    return trace(module, *programs_of(module), devices)
 
 
 def test_a_wrong_route_gives_wrong_values(tmp_path: Path) -> None:
@@ -283,7 +291,7 @@ def test_every_copy_is_one_hop_of_a_torus(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     mesh = Mesh({"x": 16})
     made = planned(mesh, (4096, 4096), "float32", '[{"x"}, {}]', '[{}, {"x"}]', "v5e:4x4")
-    events = trace(load(written(made, tmp_path / "module.py")), 16)
+    events = events_of(load(written(made, tmp_path / "module.py")), 16)
     check_protocol(events)
     copies = [(rank, e.to) for rank, own in enumerate(events) for e in own if isinstance(e, Copy)]
     assert len(copies) == 16 * 32
@@ -301,13 +309,13 @@ def test_the_fewest_bytes_are_chosen() -> None:
     assert best.figures.wire_padding < 1.2
     forwarded = [c.figures.wire_bytes for c in choices(made) if c.form.name == "routed"]
     assert min(forwarded) > 1.7 * best.figures.wire_bytes
-    assert pallas_tpu.choice_of(ALL_TO_ALL).form.name == "routed"
+    assert choice_of(ALL_TO_ALL).form.name == "routed"
 
 
 def test_where_all_are_in_reach_tiles_go_straight(tmp_path: Path) -> None:
     """Along one axis of two devices: the forms of other chips, but the devices are looked up."""
     made = planned(MESH_8, (512, 256), "float32", '[{"x"}, {}]', '[{}, {"x"}]')
-    assert pallas_tpu.choice_of(made).form.name == "direct"
+    assert choice_of(made).form.name == "direct"
     text = written(made, tmp_path / "module.py").read_text()
     assert "powers_of_two=True" in text
 
@@ -400,7 +408,7 @@ def test_v5e_compiles_what_is_forwarded(tmp_path: Path) -> None:
         pytest.skip(" ".join(str(error).split()))
     mesh = CASES["transpose"].reshard.source.mesh
     wide = planned(mesh, (1031, 2050), "bfloat16", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
-    assert isinstance(form := pallas_tpu.choice_of(wide).form, Routed)
+    assert isinstance(form := choice_of(wide).form, Routed)
     assert form.slot.sized
     # In 64 bits Python's integers are 64 wide, which a kernel's must not be.
     for name, made in {**CASES, "wide": wide}.items():

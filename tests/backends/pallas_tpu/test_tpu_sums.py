@@ -178,21 +178,6 @@ def test_bundles(tmp_path: Path) -> None:
         assert {"derivative"} <= set(report.checks)
 
 
-def test_one_plan_for_both_backends_is_one_exchange() -> None:
-    """However large; Triton's own may be two."""
-    reshard = make({"x": 8}, (2**20,), '[{}], unreduced={"x"}', "[{}]")
-    assert sw.plan(reshard).ops == "exchange"
-    two = sw.plan(reshard, backends=("triton_gpu",))
-    assert two.ops == "reduce_scatter, all_gather"
-    assert message(lambda: sw.emit(two, BACKENDS)) == exactly(
-        """
-        strategy: pallas_tpu reduces terms in one exchange
-        got: direct, reduce_scatter, all_gather
-        expected: a plan for it, as plan(reshard, backends=("pallas_tpu",))
-        """
-    )
-
-
 def test_modules_are_formatted(tmp_path: Path) -> None:
     for number, reshard in enumerate((SCATTERED, REPLICATED, ALIGNED, UNALIGNED, MANY)):
         text = parts(direct(reshard), "pallas_tpu", "shardwright emit")[0].text

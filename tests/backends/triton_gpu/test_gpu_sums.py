@@ -13,7 +13,7 @@ from gpu_cases import make
 from running import ran, runner
 from strategies import exactly, message
 from style import FORMATTED, LINTED
-from sums import elsewhere, of_any_kind
+from sums import QUICK, SHARED, elsewhere, in_two, of_any_kind
 from sweeps import slow, swept
 from test_distributed import check_exchange
 
@@ -79,42 +79,6 @@ MANY = make({"x": 12}, (5,), '[{}], unreduced=max{"x"}', "[{}]", dtype="float16"
 PIECES = make(
     {"x": 2, "y": 2, "z": 2}, (32, 8), '[{}, {}], unreduced={"x"}', '[{"y"}, {"x"}]', dtype="int8"
 )
-
-
-QUICK = "switch:8,latency=1e-12"
-"""A network on which bytes alone count, so that replicas share in reducing what is small, too."""
-
-
-def in_two(reshard: Reshard) -> Plan:
-    made = plan(reshard, "direct", topology=QUICK)
-    assert made.ops == "reduce_scatter, all_gather"
-    return made
-
-
-MESH, OTHER = Mesh({"x": 2, "y": 4}), Mesh({"p": 8}, [3, 1, 2, 0, 7, 6, 5, 4])
-
-
-def pair(shape: tuple[int, ...], dtype: str, source: str, target: str, **more: str) -> Reshard:
-    mesh = OTHER if '"p"' in target else MESH
-    return Reshard(shape, dtype, MESH.sharding(source), mesh.sharding(target), **more)
-
-
-SHARED = {
-    "uneven": pair((13, 9), "bfloat16", '[{"x"}, {}], unreduced={"y"}', "[{}, {}]"),
-    "kept": pair((16, 9), "int8", '[{}, {}], unreduced={"x", "y"}', '[{}, {}], unreduced={"x"}'),
-    "sub_axes": pair(
-        (12,), "float32", '[{}], unreduced={"x", "y"}', '[{"y":(1)2}], unreduced={"x"}'
-    ),
-    "elsewhere": pair(
-        (13, 9),
-        "float16",
-        '[{"x"}, {}], unreduced=max{"y"}',
-        '[{}, {"p":(2)2}]',
-        source_split="nested",
-        target_split="nested",
-    ),
-    "beyond": pair((24, 3), "float32", '[{"y"}, {}], unreduced={"x"}', "[{}, {}]"),
-}
 
 
 @pytest.mark.parametrize("name", SHARED)

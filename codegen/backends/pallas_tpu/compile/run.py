@@ -20,7 +20,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardwright.codegen.backends.pallas_tpu.memory import padded_elements
-from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of, program_of
+from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of, programs_of
 from shardwright.codegen.compile import hlo, memory
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import TpuCode
@@ -89,7 +89,11 @@ def _grouped(module: ModuleType, job: Job) -> TpuCode:
 def _staging_bytes(module: ModuleType) -> int:
     """Return what the kernels of a module need of HBM besides the shards: staging areas, and slots
     that tiles are forwarded through."""
-    form, program, itemsize = form_of(module), program_of(module), DTYPES[module.DTYPE]
+    return max(_staging(program, DTYPES[module.DTYPE]) for program in programs_of(module))
+
+
+def _staging(program: Any, itemsize: int) -> int:
+    form = form_of(program)
     if form == "windows" and program.peers.sends:
         return itemsize * math.prod(map(int, program.tiling.stage))
     if form in ("routed", "spread"):

@@ -17,7 +17,6 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as ro
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
 from shardwright.codegen.backends.pallas_tpu.slots import reaches, widest
-from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import IndexFunction
 from shardwright.ir.exchange import Exchange
 
@@ -87,39 +86,27 @@ class Routed:
         return not self.slot.dense and self.slot.shape != self.held_shape
 
     @property
-    def offset_lines(self) -> tuple[str, ...]:
-        """The offsets, ascending."""
-        return tuple(constant_lines("OFFSETS", list(map(str, self.schedule.offsets))))
-
-    @property
-    def arrival_lines(self) -> tuple[str, ...]:
-        """Where what came over each offset is in the end."""
-        return tuple(constant_lines("ARRIVES", list(map(str, self.schedule.arrives))))
-
-    @property
-    def round_lines(self) -> tuple[str, ...]:
-        """(stride, extent, by) and the number of moves of each round."""
-        rounds = [
-            f"({each.hop.stride}, {each.hop.extent}, {each.hop.by}, {len(each.moves)})"
-            for each in self.schedule.rounds
-        ]
-        return tuple(constant_lines("ROUNDS", rounds))
-
-    @property
-    def move_lines(self) -> tuple[str, ...]:
-        """(from, to) of the moves of every round, and the sizes of what moves."""
-        moves = [move for each in self.schedule.rounds for move in each.moves]
-        listed = [
-            str((*move, *(self.slot.sizes[number][axis] for axis in self.slot.sized)))
-            for move, number in zip(moves, self.schedule.carried, strict=True)
-        ]
-        return tuple(constant_lines("MOVES", listed))
-
-    @property
-    def partner_lines(self) -> tuple[str, ...]:
-        """(stride, extent, by) of those who send to a device or get of it."""
-        hops = [f"({hop.stride}, {hop.extent}, {hop.by})" for hop in self.schedule.partners]
-        return tuple(constant_lines("PARTNERS", hops))
+    def tables(self) -> dict[str, list[str]]:
+        """The tables of the schedule, by name, as Python expressions: the digits of positions; the
+        offsets, ascending; where what came over each is in the end; (stride, extent, by) and the
+        number of moves of each round; (from, to) of the moves of every round, and the sizes of what
+        moves; (stride, extent, by) of those who send to a device or get of it."""
+        schedule = self.schedule
+        moves = [move for each in schedule.rounds for move in each.moves]
+        return {
+            "DIGITS": [repr(pair) for pair in self.digits],
+            "OFFSETS": list(map(str, schedule.offsets)),
+            "ARRIVES": list(map(str, schedule.arrives)),
+            "ROUNDS": [
+                f"({each.hop.stride}, {each.hop.extent}, {each.hop.by}, {len(each.moves)})"
+                for each in schedule.rounds
+            ],
+            "MOVES": [
+                str((*move, *(self.slot.sizes[number][axis] for axis in self.slot.sized)))
+                for move, number in zip(moves, schedule.carried, strict=True)
+            ],
+            "PARTNERS": [f"({hop.stride}, {hop.extent}, {hop.by})" for hop in schedule.partners],
+        }
 
     @property
     def sent(self) -> int:

@@ -29,15 +29,16 @@ KERNEL_FILES = "pallas_"
 """What the names of those support modules begin with that kernels run in."""
 
 
-def program_of(module: ModuleType) -> Any:
-    """Return what a module does within `shard_map` with kernels; MismatchError if it has none. That
-    of terms carries them by a program of its own."""
-    return named(named(named(module, "_HOST"), "program"), "carrier")
+def programs_of(module: ModuleType) -> tuple[Any, ...]:
+    """Return what a module does within `shard_map` with kernels, one after another; MismatchError
+    if it has none. That of terms carries them by programs of its own."""
+    found: tuple[Any, ...] = named(named(named(module, "_HOST"), "program"), "carriers")
+    return found
 
 
-def form_of(module: ModuleType) -> str:
-    """Return the form that a module's program states. MismatchError if it is none."""
-    form: str = named(program_of(module), "form")
+def form_of(program: Any) -> str:
+    """Return the form that a program states. MismatchError if it is none."""
+    form: str = named(program, "form")
     if form not in KERNELS:
         raise MismatchError(f"form: got: {form!r}, expected: {one_of(KERNELS)}")
     return form
@@ -53,10 +54,11 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
 
 def check_names(module: ModuleType, case: Case) -> None:
     """Raise MismatchError where a name is missing that checks of kernels rely on."""
-    kernels, program = KERNELS[form_of(module)], program_of(module)
-    sending = kernels.sending if any(lacking(case).values()) else ()
-    for name in (*kernels.kernels, *kernels.tables, *sending):
-        named(program, name)
+    for program in programs_of(module):
+        kernels = KERNELS[form_of(program)]
+        sending = kernels.sending if any(lacking(case).values()) else ()
+        for name in (*kernels.kernels, *kernels.tables, *sending):
+            named(program, name)
     for each in modules_of(module):
         for name, function in _functions(each):
             for operation in sorted({*DIVIDE} & _attributes(function.__code__)):
@@ -75,6 +77,13 @@ def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
             own = getattr(function, "__module__", "") == module.__name__
             if own and isinstance(function, FunctionType):
                 yield name, function
+
+
+def lacking_in_two(case: Case) -> dict[int, int]:
+    """Return, for every device, ascending, how many elements it gets at least where terms are
+    reduced in two exchanges: of every value of its target shard another term, or the value."""
+    held = oracle.holdings(case.target, case.shape)
+    return {device: math.prod(map(len, held.get(device, ((),)))) for device in case.devices()}
 
 
 def lacking(case: Case) -> dict[int, int]:

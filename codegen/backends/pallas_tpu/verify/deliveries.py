@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import ModuleType
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of, lacking, program_of
+from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event
-from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError
 
 
-def check_received(traces: Traces, case: Case) -> None:
-    """Raise MismatchError where a device gets fewer elements than it lacks of its target shard."""
+def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> None:
+    """Raise MismatchError where a device gets fewer elements, in all kernels of a module, than it
+    lacks of its target shard. `lacking`: how many, by device, ascending."""
     received: Counter[int] = Counter()
-    for rank, own in enumerate(traces):
+    for rank, own in (each for traces in kernels for each in enumerate(traces)):
         for event in own:
             if isinstance(event, Copy) and event.to != rank:
                 received[event.to] += event.write.elements
-    for rank, (device, needed) in enumerate(lacking(case).items()):
+    for rank, (device, needed) in enumerate(lacking.items()):
         if received[rank] < needed:
             raise MismatchError(
                 f"the kernel's events bring device {device} {received[rank]} elements, "
@@ -27,13 +28,13 @@ def check_received(traces: Traces, case: Case) -> None:
             )
 
 
-def check_deliveries(module: ModuleType, traces: Traces) -> None:
+def check_deliveries(program: Any, traces: Traces) -> None:
     """Raise MismatchError where, in the end, a slot does not hold what another device had for
-    this one. Modules that forward nothing have no such slots."""
-    form = form_of(module)
+    this one. Programs that forward nothing have no such slots."""
+    form = form_of(program)
     if form not in ("routed", "spread"):
         return
-    schedule = program_of(module).schedule
+    schedule = program.schedule
     held, spreads = _held(traces, schedule.slots), form == "spread"
     for sender in range(len(traces)):
         for number, (offset, slot) in enumerate(

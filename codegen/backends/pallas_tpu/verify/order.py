@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event, Signal, Wait
+from shardwright.codegen.backends.pallas_tpu.verify.trace import (
+    Combine,
+    Copy,
+    Event,
+    Signal,
+    Wait,
+)
 
 Traces = Sequence[tuple[Event, ...]]
 """The events of every device, by rank."""
@@ -35,6 +41,8 @@ def count(counts: Counts, rank: int, event: Event) -> bool:
         case Copy():
             counts[event.to, event.received] += event.write.elements
             counts[rank, event.sent] += event.read.elements
+        case Combine():
+            pass
         case Wait(semaphore, amount):
             if counts[rank, semaphore] < amount:
                 return False

@@ -15,11 +15,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.verify.order import Traces, carry_out
-from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event, Signal, Wait, Window
+from shardwright.codegen.backends.pallas_tpu.verify.trace import (
+    Combine,
+    Copy,
+    Event,
+    Signal,
+    Wait,
+    Window,
+)
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
-REUSED = ("slots",)
+REUSED = ("slots", "sums", "terms")
 """Buffers whose places are used several times."""
 
 Semaphore = tuple[int, str]
@@ -74,6 +81,10 @@ class _Run:
                 self._copy(rank, event)
             case Wait(semaphore, amount):
                 self._wait(rank, self.semaphores[rank, semaphore], amount)
+            case Combine(into, of):
+                for each in of:
+                    self._at_once(rank, each, writes=False)
+                self._at_once(rank, into, writes=True)
         return True
 
     def _raise(self, name: Semaphore, rank: int, amount: int) -> _Semaphore:
@@ -83,12 +94,18 @@ class _Run:
         return semaphore
 
     def _copy(self, rank: int, copy: Copy) -> None:
-        sent = self._raise((rank, copy.sent), rank, copy.read.elements)
         received = self._raise((copy.to, copy.received), rank, copy.write.elements)
+        sent = received  # of a copy within a device, which has one semaphore
+        if copy.sent:
+            sent = self._raise((rank, copy.sent), rank, copy.read.elements)
         self._use(rank, _Use(copy.read, False, rank, rank), sent)
         self._use(rank, _Use(copy.write, True, rank, copy.to), received)
 
-    def _use(self, rank: int, use: _Use, semaphore: _Semaphore) -> None:
+    def _at_once(self, rank: int, window: Window, *, writes: bool) -> None:
+        """Use a place that a device computes with: before it goes on."""
+        self._use(rank, _Use(window, writes, rank, rank, int(self.clocks[rank, rank])), None)
+
+    def _use(self, rank: int, use: _Use, semaphore: _Semaphore | None) -> None:
         if use.window.buffer not in REUSED:
             return
         earlier = self.uses[use.by, use.window.buffer]
@@ -98,7 +115,8 @@ class _Run:
             if shared and not ended:
                 raise MismatchError(_said(rank, use, other))
         earlier.append(use)
-        semaphore.uses.append(use)
+        if semaphore is not None:
+            semaphore.uses.append(use)
 
     def _wait(self, rank: int, semaphore: _Semaphore, amount: int) -> None:
         semaphore.count -= amount

@@ -15,7 +15,13 @@ import jax
 import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.verify import poison
-from shardwright.codegen.backends.pallas_tpu.verify.contract import check_names, lacking
+from shardwright.codegen.backends.pallas_tpu.verify.contract import (
+    check_names,
+    form_of,
+    lacking,
+    lacking_in_two,
+    programs_of,
+)
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import (
     check_deliveries,
     check_received,
@@ -23,10 +29,11 @@ from shardwright.codegen.backends.pallas_tpu.verify.deliveries import (
 from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
 from shardwright.codegen.backends.pallas_tpu.verify.planted import missed
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
+from shardwright.codegen.backends.pallas_tpu.verify.rings import added_round_rings, check_rings
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.verify import compare, jax_group
 from shardwright.codegen.verify.case import Case, GroupCase
-from shardwright.codegen.verify.compare import Run
+from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.jax_devices import Execution, as_bits, to_jax, wide_types
 from shardwright.codegen.verify.terms import added_in_order, random_terms, reduces
 
@@ -52,11 +59,25 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Return the kernel's events at full size: hints, windows and protocol; nothing is moved."""
     check_names(module, case)
-    events = trace(module, len(case.devices()), any(lacking(case).values()))
-    check_protocol(events)
-    check_received(events, case)
-    check_deliveries(module, events)
-    return PROTOCOL
+    programs, sends = programs_of(module), any(lacking(case).values())
+    kernels = [trace(module, each, len(case.devices()), sends) for each in programs]
+    for program, events in zip(programs, kernels, strict=True):
+        check_protocol(events)
+        check_deliveries(program, events)
+        if form_of(program) == "ring":
+            check_rings(program, events)
+    if len(programs) == 1:
+        check_received(kernels, lacking(case))
+        return PROTOCOL
+    ids = [program.collective_id for program in programs]
+    if len({*ids}) < len(ids):
+        raise MismatchError(f"kernels of one program share a collective id: {ids}")
+    for moves in (program.moves for program in programs if program.moves):
+        fault = moves.fault()
+        if fault:
+            raise MismatchError(fault)
+    check_received(kernels, lacking_in_two(case))
+    return ("transfers", *PROTOCOL)
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
@@ -89,7 +110,12 @@ class _Interpreted(Execution):
             return ()
         terms = as_bits(random_terms(case), case.dtype)
         values = np.asarray(to_jax(terms, case.dtype), np.float32)
-        made = as_bits(added_in_order(case, values), case.dtype)
+        first, *_ = programs_of(self.module)
+        if form_of(first) == "ring":
+            sums = added_round_rings(case, first, values)
+        else:
+            sums = added_in_order(case, values)
+        made = as_bits(sums, case.dtype)
         with compare.said_of("sums in the order of their terms"):
             self.once(Run(made, 0, 0, 0, terms))
         return ("sums in order",)

@@ -22,7 +22,6 @@ import numpy as np
 from shardwright.codegen.backends.pallas_tpu.verify.contract import (
     form_of,
     modules_of,
-    program_of,
 )
 from shardwright.codegen.verify.compare import MismatchError
 
@@ -81,34 +80,44 @@ class Copy:
     received: str
 
 
-Event = Signal | Wait | Copy
+@dataclass(frozen=True)
+class Combine:
+    """A device writes to a place in VMEM what it makes of others there."""
+
+    into: Window
+    of: tuple[Window, ...]
 
 
-def trace(module: ModuleType, devices: int, sends: bool = True) -> tuple[tuple[Event, ...], ...]:
-    """Return the events of every device (by rank), in the order of its program.
+Event = Signal | Wait | Copy | Combine
+
+
+def trace(
+    module: ModuleType, program: Any, devices: int, sends: bool = True
+) -> tuple[tuple[Event, ...], ...]:
+    """Return the events of every device (by rank), in the order of a program of a module.
 
     `sends`: whether any device lacks part of its target shard. Raises MismatchError for a false
     hint of divisibility, a window outside its buffer, an index that 32 bits do not hold, a negative
     number that is divided, and a kernel that cannot be run so.
     """
-    return tuple(_run(module, rank, sends) for rank in range(devices))
+    return tuple(_run(module, program, rank, sends) for rank in range(devices))
 
 
-def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
+def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Event, ...]:
     held = [{*module.SOURCE_IDS}, {*module.TARGET_IDS}]
     device_id = sorted(held[0] | held[1])[rank]
     recorder = _Recorder(rank, outside=not all(device_id in ids for ids in held))
     try:
         # Where a device is not in a mesh, its position there may divide by zero: it is not used.
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
-            program, unpacks = program_of(module), form_of(module) == "windows"
+            unpacks = form_of(program) == "windows"
             if not unpacks:
-                program.kernel(**_arguments(module, program.kernel, sends))
+                program.kernel(**_arguments(program, program.kernel, sends))
             elif sends:
-                program.push_kernel(**_arguments(module, program.push_kernel, sends))
+                program.push_kernel(**_arguments(program, program.push_kernel, sends))
             for block in np.ndindex(program.tiling.blocks) if unpacks else ():
                 recorder.block = block
-                program.unpack_kernel(**_arguments(module, program.unpack_kernel, sends))
+                program.unpack_kernel(**_arguments(program, program.unpack_kernel, sends))
     except (AttributeError, TypeError, ValueError) as error:
         raise MismatchError(f"the kernel's events cannot be read: {error}") from error
     except (FloatingPointError, OverflowError) as error:
@@ -116,10 +125,10 @@ def _run(module: ModuleType, rank: int, sends: bool) -> tuple[Event, ...]:
     return tuple(recorder.events)
 
 
-def _arguments(module: ModuleType, kernel: Callable[..., None], sends: bool) -> dict[str, Any]:
+def _arguments(program: Any, kernel: Callable[..., None], sends: bool) -> dict[str, Any]:
     """Return what stands for each parameter of a kernel: buffers, the table of ranks,
     semaphores."""
-    program, shapes = program_of(module), _shapes(module, sends)
+    shapes = _shapes(program, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
         given[name] = _Ref(name, shapes[name]) if name in shapes else _Semaphores(name)
@@ -130,14 +139,19 @@ def _arguments(module: ModuleType, kernel: Callable[..., None], sends: bool) -> 
     return given
 
 
-def _shapes(module: ModuleType, sends: bool) -> dict[str, tuple[int, ...]]:
+def _shapes(program: Any, sends: bool) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the kernels' buffers; of those in HBM what memory has room for."""
-    form, program = form_of(module), program_of(module)
+    form = form_of(program)
     if form in ("routed", "spread"):
         return dict.fromkeys(("x", "slots"), (program.schedule.slots, *program.slot.shape))
     if form == "slots":
         counts = {"x": program.outgoing, "y": program.incoming}
         return {name: (count, *program.slot.shape) for name, count in counts.items()}
+    if form == "ring":
+        chunk = program.rows, 128
+        held = program.chunks * program.parts, sum(program.held)
+        buffers = dict.fromkeys(("slots", "sums", "terms"), (2, 2, *chunk))
+        return {"x": (2, held[0], *chunk), "y": (2, held[1], *chunk), **buffers}
     x, y = (
         tuple((side.local or (1,))[axis] for axis in program.view)
         for side in (program.host.source, program.host.target)
@@ -242,6 +256,9 @@ class _Recorder:
             raise MismatchError(f"a negative number is divided: {number}")
         return number
 
+    def combined(self, into: Window, _: str, *of: Window) -> None:
+        self.events.append(Combine(into.checked(), tuple(each.checked() for each in of)))
+
     def start(self, copy: Copy) -> None:
         """Record a copy as an event. Raises MismatchError if its windows are wrong."""
         if copy.read.checked().elements != copy.write.checked().elements:
@@ -339,6 +356,8 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         # What is computed in VMEM has no events.
         "fill": lambda *_: None,
         "merge": lambda *_: None,
+        # But for what goes on from there.
+        "put": recorder.combined,
     }
     with ExitStack() as patches:
         for each in modules_of(module):

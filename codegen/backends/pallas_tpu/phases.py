@@ -1,0 +1,220 @@
+"""A module of two kernels: the first brings every device all terms of a part of its target shard,
+the second copies parts to the replicas of that shard.
+
+Both are kernels as any, of plans of their own; XLA reduces terms between them. What the module
+calls its functions and constants of the second begins with `part`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from shardwright.codegen.backends.jax_host import HostText
+from shardwright.codegen.backends.jax_terms import ends_of
+from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
+from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.ring import RING_CALLS, RingForm, ring_facts
+from shardwright.codegen.backends.pallas_tpu.strategy import (
+    Form,
+    FormChoice,
+    cheapest,
+    choices,
+    form_facts,
+)
+from shardwright.codegen.backends.pallas_tpu.terms import (
+    CARRIER,
+    KernelEnds,
+    has_terms,
+    keeps_some,
+    moved,
+    stacked_lines,
+    terms_text,
+)
+from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.emit.docstring import part_lines, reduced_lines, side_lines, traffic_lines
+from shardwright.codegen.emit.index_functions import IndexFunction, box_functions
+from shardwright.codegen.emit.python_text import called, wrapped
+from shardwright.codegen.emit.table import part_table
+from shardwright.codegen.planner.reduce import halves_of
+from shardwright.ir.exchange import Exchange, HolderRule
+from shardwright.ir.plan import DirectPlan, Plan, SteppedPlan, direct_of
+
+MORE_IDS = 2
+"""By how much the collective id of a second kernel is more than that of the first: a bundle has
+four, one more for each kernel that moves cotangents back."""
+
+
+def exchanges_of(plan: Plan) -> tuple[DirectPlan, ...]:
+    """Return the exchanges of a plan, one after another, each as a plan of its own.
+
+    Raises InputError for a plan that is not direct.
+    """
+    if isinstance(plan, SteppedPlan) and plan.strategy == "direct":
+        return plan.once(halves_of)
+    return (direct_of(plan),)
+
+
+def choice_of(plan: DirectPlan) -> FormChoice:
+    """Return the form of a plan's module, proved right."""
+    return checked(plan)
+
+
+def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
+    """Return the form of a plan's module, one such as another if it can have it, proved right."""
+    choice = cheapest(plan.once(choices), like)
+    check(choice.form, moved(plan))
+    return choice
+
+
+def forms_of(plan: Plan, like: Plan | None = None) -> tuple[FormChoice, ...]:
+    """Return the forms of the kernels of a module, such as those of another if they can have
+    them."""
+    own = exchanges_of(plan)
+    others = () if like is None else exchanges_of(like)
+    if len(own) != len(others):
+        return tuple(each.once(choice_of) for each in own)
+    return tuple(
+        checked(each, other.once(choice_of).form) for each, other in zip(own, others, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class TwoKernels:
+    """Both kernels of a module. `forms`: theirs; `ring`: the rings in place of the first, if
+    any."""
+
+    plan: SteppedPlan
+    forms: tuple[FormChoice, ...]
+    ring: RingForm | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What modules import for terms."""
+        carries = self.ring is None or has_terms(self.halves[1])
+        return ("InTwo", *(["ReducedTerms"] if carries else []), "Stacked")
+
+    @property
+    def halves(self) -> tuple[DirectPlan, ...]:
+        """Both exchanges."""
+        return exchanges_of(self.plan)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """What both kernels move."""
+        return tuple(map(moved, self.halves))
+
+    @cached_property
+    def arrays(self) -> tuple[IndexFunction, ...]:
+        """The boxes of the arrays that the module takes and gives."""
+        return box_functions(as_vectors(ends_of(self.plan)))
+
+    @cached_property
+    def ends(self) -> tuple[KernelEnds, KernelEnds]:
+        """What each kernel's are called; boxes as those of arrays, where these are the same."""
+        source, target = self.arrays
+        before = box_functions(self.exchanges[0])[0].results
+        after = box_functions(self.exchanges[1])[1].results
+        first = KernelEnds(
+            source="SOURCE_TERMS",
+            target="PART_TERMS",
+            source_box="source_box" if before == source.results else "source_terms",
+            target_box="part_terms",
+            program=CARRIER,
+            part="target shard",
+        )
+        keeps = has_terms(self.halves[1])
+        second = KernelEnds(
+            source="PARTS",
+            target="TARGET_TERMS" if keeps else "_TARGET",
+            source_box="part_box",
+            target_box="target_box" if after == target.results else "target_terms",
+            program="_GATHER" if keeps else "_COPIES",
+            second=True,
+            part="source shard",
+        )
+        return first, second
+
+    def texts(self, host: HostText, powers_of_two: bool) -> tuple[KernelText, ...]:
+        """Return the texts of both kernels."""
+        found = []
+        for half, exchange, form, ends in zip(
+            self.halves, self.exchanges, self.forms, self.ends, strict=True
+        ):
+            kept, sends = keeps_some(exchange), half.traffic.received_total > 0
+            own = replace(host, some_local=kept, communicates=sends)
+            found.append(kernel_text(exchange, form.form, own, powers_of_two, ends))
+        if self.ring is not None:
+            terms, axes = terms_text(self.plan), host.program_axes
+            made = self.ring.made("_REDUCED", terms, axes, powers_of_two=powers_of_two)
+            found[0] = KernelText((), RING_CALLS, frozenset(), tuple(made))
+        return tuple(found)
+
+    def functions(self, texts: tuple[KernelText, ...]) -> tuple[IndexFunction, ...]:
+        """Return the index functions of both kernels after those of the arrays."""
+        every = (*self.arrays, *(each for text in texts for each in text.functions))
+        return tuple({each.name: each for each in reversed(every)}.values())[::-1]
+
+    @property
+    def side_lines(self) -> list[str]:
+        """The constants of the sides of both kernels."""
+        (first, second), (one, other) = self.exchanges, self.ends
+        hidden = self.halves[0].exchange.source.hidden
+        kept = self.halves[1].exchange.source.hidden
+        lines = list[str]()
+        if self.ring is None:
+            lines = ["# As kernels have them: of a value a source shard has a term, a part all."]
+            lines += stacked_lines("SOURCE", one.source, one.source_box, first.source, hidden)
+            run_on = first.target, hidden, "SOURCE"
+            lines += stacked_lines("TARGET", one.target, one.target_box, *run_on)
+        lines += stacked_lines(
+            "TARGET", other.source, other.source_box, second.source, kept, "SOURCE"
+        )
+        if kept:
+            lines += stacked_lines("TARGET", other.target, other.target_box, second.target, kept)
+        return lines
+
+    def made(self, texts: tuple[KernelText, ...]) -> list[str]:
+        """Return the lines of the program: those of the kernels, and what they are part of."""
+        terms, (one, other), lines = terms_text(self.plan), self.ends, list(texts[0].made)
+        if self.ring is None:
+            given = [one.program, one.source, one.target, terms, "reduces=True"]
+            lines += called("_REDUCED = ReducedTerms", given)
+        lines += texts[1].made
+        if has_terms(self.halves[1]):
+            given = [other.program, other.source, other.target, terms]
+            lines += called("_COPIES = ReducedTerms", given)
+        return [*lines, *called("_PROGRAM = InTwo", ["_REDUCED", "PARTS", "_COPIES"])]
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Lines that state layouts, parts, traffic and both forms."""
+        reshard = self.plan.reshard
+        first, last = (half.exchange for half in self.halves)
+        ends = Exchange(first.source, last.target, HolderRule())
+        said = [
+            *side_lines("Source", "d1", str(reshard.source), first.source, "padded"),
+            *side_lines("Target", "d2", str(reshard.target), last.target, "padded"),
+            "",
+            *part_lines(self.plan, ends),
+            *(reduced_lines(first, reshard) if self.ring is None else []),
+            *traffic_lines(self.plan),
+        ]
+        lines = [part for line in said for part in wrapped(line)]
+        kernels = zip(("Terms", "Parts"), self.forms, self.halves, strict=True)
+        for what, form, half in kernels:
+            ring = self.ring if half is self.halves[0] else None
+            facts = ring_facts(ring) if ring else form_facts(form, half.exchange.terms)
+            lines += ["", f"{what}:", *facts]
+        return (*lines, *part_table(self.plan, ends))
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that arrive at the busiest device in both."""
+        first, second = (form.figures.wire_max for form in self.forms)
+        return (first if self.ring is None else self.ring.wire_bytes) + second
+
+    @property
+    def id_line(self) -> str:
+        """The constant that is the collective id of the second kernel."""
+        return f"PART_COLLECTIVE_ID = COLLECTIVE_ID + {MORE_IDS}"

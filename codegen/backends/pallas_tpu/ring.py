@@ -1,0 +1,210 @@
+"""Terms that are reduced on their way round rings, along the axes that are unreduced.
+
+Every device keeps one part of what its group has terms of, and gets the partial results of one
+neighbour in each direction: a link carries what one device sends, where in one exchange it carries
+all that goes over it. A ring is along a digit of positions; several follow one another. Along an
+axis whose ends have no link it goes up over the even coordinates and down over the odd ones.
+
+Values are reduced as float32, or as integers of 32 bits, which are passed on as such.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
+from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.hardware.torus import Torus
+from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.mesh import AxisRef, Digit
+from shardwright.ir.plan import DirectPlan
+
+ROWS = 1024
+"""Rows of a chunk at most: twelve chunks are in VMEM, six megabytes."""
+SUBLANES = 8
+WIDE = 4
+"""Bytes of an element on its way."""
+
+RING_CALLS: dict[str, tuple[str, ...]] = {"pallas_ring": ("Ring", "Round")}
+"""What modules import for rings, by support module."""
+
+
+@dataclass(frozen=True)
+class RingTurn:
+    """A ring along a digit of positions; `folded`: up over its even values, down over the odd."""
+
+    digit: Digit
+    folded: bool
+
+    def coordinate(self, place: Integers) -> Integers:
+        """Return the coordinates of places of the ring."""
+        if not self.folded:
+            return place
+        size = self.digit.size
+        return np.where(2 * place < size, 2 * place, 2 * (size - place) - 1)
+
+    def after(self, positions: Integers) -> Integers:
+        """Return the positions that come after some, upwards."""
+        stride, size = self.digit.stride, self.digit.size
+        order = self.coordinate(np.arange(size))
+        follows = np.empty(size, dtype=np.int64)
+        follows[order] = np.roll(order, -1)
+        own = positions // stride % size
+        found: Integers = positions + (follows[own] - own) * stride
+        return found
+
+    @property
+    def text(self) -> str:
+        """What a module states of it."""
+        folded = ", folded=True" if self.folded else ""
+        return f"Round({self.digit.stride}, {self.digit.size}{folded})"
+
+
+@dataclass(frozen=True)
+class RingForm:
+    """The rings of a plan. `rows`, `chunks`: half a part is so many chunks of so many rows."""
+
+    plan: DirectPlan
+    turns: tuple[RingTurn, ...]
+    rows: int
+    chunks: int
+
+    @staticmethod
+    def of(plan: DirectPlan) -> RingForm | None:
+        """Return the rings by which the terms of a plan can be reduced, None where there are none:
+        every device has to keep one part of its own source shard, all parts have to be alike, and a
+        neighbour has to be in reach."""
+        topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
+        if not isinstance(topology, Torus) or not _are_parts(plan):
+            return None
+        digits = [plan.reshard.source.mesh.digit(ref) for ref in plan.reshard.fate.reduced]
+        network = Network(topology, 1 + max(plan.reshard.source.mesh.device_ids))
+        turns = tuple(_best(digit, plan, network) for digit in digits if digit.size > 1)
+        if any(each is None for each in turns):
+            return None
+        whole = math.ceil(math.prod(plan.exchange.target.local_shape) / 2 / LANES)
+        chunks = math.ceil(whole / ROWS)
+        rows = round_up(math.ceil(whole / chunks), SUBLANES)
+        return RingForm(plan, tuple(filter(None, turns)), rows, chunks)
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are, of each of which a device has a term."""
+        return math.prod(turn.digit.size for turn in self.turns)
+
+    @property
+    def half(self) -> int:
+        """Elements of a part that go in one direction, padding included."""
+        return self.chunks * self.rows * LANES
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that arrive at a device."""
+        return 2 * WIDE * self.half * (self.parts - 1)
+
+    def made(self, program: str, terms: str, axes: str, *, powers_of_two: bool) -> list[str]:
+        """Return the lines of the object that runs the kernel, by its name; `axes`: of the mesh."""
+        turns = [turn.text for turn in self.turns]
+        rounds = f"({', '.join(turns)},)" if len(turns) == 1 else f"({', '.join(turns)})"
+        given = [axes, rounds, terms, f"rows={self.rows}", f"chunks={self.chunks}"]
+        given += ["collective_id=COLLECTIVE_ID", *(["powers_of_two=True"] if powers_of_two else [])]
+        return called(f"{program} = Ring", given)
+
+    def stages(self) -> Iterator[Stage]:
+        """Yield what a module does, one step of a ring after another."""
+        elements, itemsize = math.prod(self.plan.exchange.target.local_shape), self.itemsize
+        packed = 2 * WIDE * self.half
+        yield Copies("XLA packs parts", self.parts * (itemsize * elements + packed))
+        left = self.parts
+        for turn in self.turns:
+            left //= turn.digit.size
+            send = partial(_around, self.plan, turn, float(left * WIDE * self.half))
+            for number in range(1, turn.digit.size):
+                what = f"step {number} of a ring of {turn.digit.size}"
+                yield Sends(what, send, 4.0 * left * packed)
+        yield Copies("XLA unpacks the part", packed + itemsize * elements)
+
+    def size_of(self, ref: AxisRef) -> int:
+        """Return how many devices differ along an axis only."""
+        return self.plan.reshard.source.mesh.digit(ref).size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in memory."""
+        return DTYPES[self.plan.reshard.dtype]
+
+
+def _are_parts(plan: DirectPlan) -> bool:
+    """Return whether the target shards of devices that have terms of one source shard are the parts
+    of that, alike and in the same places everywhere, and are of a dtype that kernels reduce."""
+    exchange, reshard = plan.exchange, plan.reshard
+    before, after = exchange.source, exchange.target
+    dims = before.dims[before.hidden :], after.dims[after.hidden :]
+    if not exchange.same_order or not reshard.adds or not dims[0]:
+        return False
+    unsigned = reshard.dtype == "uint32" and reshard.extremum
+    if reshard.itemsize > WIDE or unsigned or not all(dim.is_even for dim in (*dims[0], *dims[1])):
+        return False
+    digits = [reshard.source.mesh.digit(ref) for ref in reshard.fate.reduced]
+    parts, positions = exchange.terms, np.arange(before.mesh.size, dtype=np.int64)
+    sizes = [[dim.size for dim in each] for each in dims]
+    if math.prod(sizes[1]) * parts != math.prod(sizes[0]):
+        return False
+    boxes = [side.boxes()[:, side.hidden :] for side in (before, after)]
+    inside = (boxes[1][:, :, 0] >= boxes[0][:, :, 0]) & (boxes[1][:, :, 1] <= boxes[0][:, :, 1])
+    start = boxes[1][:, :, 0] - boxes[0][:, :, 0]
+    number = np.zeros_like(positions)
+    for digit in digits:
+        number = number * digit.size + positions // digit.stride % digit.size
+    first = np.unique(number, return_index=True)[1]
+    alike = bool((start == start[first][number]).all())
+    return bool(inside.all()) and alike and len(np.unique(start[first], axis=0)) == parts
+
+
+def _best(digit: Digit, plan: DirectPlan, network: Network) -> RingTurn | None:
+    """Return the ring along a digit that loads links least; None where neighbours are out of
+    reach."""
+    found = []
+    for folded in (False, True) if digit.size > 3 else (False,):
+        turn = RingTurn(digit, folded)
+        (flows,) = _around(plan, turn, 1e6)
+        if (network.topology.messages(flows.sender, flows.receiver) == 1).all():
+            found.append((network.seconds(network.load(flows)), folded, turn))
+    return min(found)[-1] if found else None
+
+
+def _around(plan: DirectPlan, turn: RingTurn, nbytes: float) -> Iterator[Flows]:
+    """Yield what all devices send in a step, both ways."""
+    ids = ids_of(plan.reshard.source.mesh)
+    positions = np.arange(ids.size, dtype=np.int64)
+    after = turn.after(positions)
+    senders, receivers = np.concatenate([positions, after]), np.concatenate([after, positions])
+    yield Flows(ids[senders], ids[receivers], np.full(senders.size, nbytes))
+
+
+def ring_facts(form: RingForm) -> tuple[str, ...]:
+    """Return the lines of a module's docstring."""
+    refs = [ref for ref in form.plan.reshard.fate.reduced if form.size_of(ref) > 1]
+    lines = [
+        "Form: ring; partial results go from device to device, each combines its own with them.",
+        f"Rings along {', then '.join(map(str, refs))}, as 32 bits an element; "
+        f"{form.wire_bytes:,} bytes into every device.",
+    ]
+    for ref, turn in zip(refs, form.turns, strict=True):
+        if turn.folded:
+            lines.append(f"Along {ref} a ring goes up over even coordinates, down over odd ones.")
+    return (
+        *lines,
+        f"Of a part the first {form.half:,} elements go upwards: their terms are combined from",
+        "that of the next device on to that of the one that keeps them; of the others downwards.",
+    )

@@ -1,0 +1,116 @@
+"""What kernels make that go round rings: of which terms, on their events, and in which order.
+
+The order of a value's terms is that in which devices come: a ring begins with the device after the
+one that keeps the part, in its direction, and ends with that one; a ring after another adds up what
+that one left. Which elements of a part go upwards the module states. In a worker only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Combine, Copy, Event, Window
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.oracle import sums as oracle_terms
+from shardwright.codegen.verify.oracle.sums import Numbers
+
+
+def check_rings(program: Any, traces: Traces) -> None:
+    """Raise MismatchError where, in the end, what a device keeps is not made of one term of every
+    device of its rings, each once, and all of its own part."""
+    held = _contents(traces)
+    chunks, kept = program.chunks, sum(program.held)
+    for rank in range(len(traces)):
+        number = 0
+        for turn in program.rounds:
+            number = number * turn.size + int(turn.place(rank))
+        for way, chunk in np.ndindex(2, chunks):
+            found = held.get((rank, "y", way, kept - chunks + chunk), Counter())
+            wanted = "x", way, number * chunks + chunk
+            terms = sorted(found.elements())
+            ranks = {term[0] for term in terms}
+            if len(terms) != program.parts or len(ranks) != len(terms):
+                raise MismatchError(f"rank {rank}: chunk {chunk} has the terms of ranks {terms}")
+            if {term[1:] for term in terms} != {wanted}:
+                raise MismatchError(f"rank {rank}: chunk {chunk} has terms of another part")
+
+
+def _contents(traces: Traces) -> dict[Any, Counter[Any]]:
+    """Return of what terms every place is made in the end: (rank, buffer, direction, number), as
+    chunks of the source shards, each with how often."""
+    held: dict[Any, Counter[Any]] = {}
+
+    def at(rank: int, window: Window) -> Any:
+        return rank, window.buffer, window.ranges[0][0], window.ranges[1][0]
+
+    def of(rank: int, window: Window) -> Counter[Any]:
+        place = at(rank, window)
+        return Counter([place]) if window.buffer == "x" else held.get(place, Counter())
+
+    counts = Counts()
+
+    def step(rank: int, event: Event) -> bool:
+        if not count(counts, rank, event):
+            return False
+        if isinstance(event, Copy):
+            held[at(event.to, event.write)] = of(rank, event.read)
+        if isinstance(event, Combine):
+            total: Counter[Any] = Counter()
+            for each in event.of:
+                total += of(rank, each)
+            held[at(rank, event.into)] = total
+        return True
+
+    carry_out(traces, step)
+    return held
+
+
+def added_round_rings(case: Case, program: Any, terms: Numbers) -> Numbers:
+    """Return the array of sums of terms as floats of a width; `terms`: the array of them,
+    `program`: that with the rings."""
+    rank, stacked = len(case.shape), terms.reshape(-1, *case.shape)
+    made = np.zeros((oracle_terms.terms_of(case.target), *case.shape), terms.dtype)
+    filled = np.zeros(made.shape, np.bool_)
+    held, of = oracle_terms.terms_held(case.source), oracle_terms.terms_held(case.target)
+    own = [stacked[held[device]] for device in case.source.device_ids]
+    for position, device in enumerate(case.target.device_ids):
+        box = program.host.target.box(position)[-2 * rank :]
+        at = tuple(slice(low, high) for low, high in zip(box[::2], box[1::2], strict=True))
+        mine = [each[at] for each in own]
+        up, down = (_kept(tuple(program.rounds), position, mine, by) for by in (1, -1))
+        part = np.concatenate([up.reshape(-1)[: program.half], down.reshape(-1)[program.half :]])
+        made[of[device]][at] = part.reshape(up.shape)
+        filled[of[device]][at] = True
+    if not filled.all():
+        raise MismatchError("the parts that rings bring together do not make up the tensor")
+    array: Numbers = made.reshape(oracle_terms.array_shape(case.target, case.shape))
+    return array
+
+
+def _kept(rounds: tuple[Any, ...], position: int, own: list[Numbers], by: int) -> Numbers:
+    """Return what the device at a position keeps after all rings, of what each device has of its
+    part; `by`: the direction."""
+    if not rounds:
+        return own[position]
+    *before, last = rounds
+    members = _members(last.stride, last.size, last.folded, position)
+    place = members.index(position)
+    order = [members[(place + by * step) % last.size] for step in range(1, last.size + 1)]
+    total, *others = (_kept(tuple(before), member, own, by) for member in order)
+    for term in others:
+        total = total + term
+    return total
+
+
+def _members(stride: int, size: int, folded: bool, position: int) -> list[int]:
+    """Return the positions of a ring, in its order."""
+    order = list(range(size))
+    if folded:
+        order = [*order[::2], *order[1::2][::-1]]
+    first = position - position // stride % size * stride
+    return [first + coordinate * stride for coordinate in order]

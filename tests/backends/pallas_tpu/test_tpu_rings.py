@@ -1,0 +1,203 @@
+"""Terms that TPU modules reduce on their way round rings."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gpu_cases import make
+from lone import alone
+from running import ran, runner
+from style import FORMATTED, LINTED
+
+import shardwright as sw
+from shardwright.codegen.backends.pallas_tpu.timeline import ring_of, timeline
+from shardwright.codegen.compile import compile_bundles, targets
+from shardwright.codegen.compile.job import Job, What
+from shardwright.codegen.compile.pool import outcomes
+from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import verify
+from shardwright.codegen.verify.case import Case
+from shardwright.ir import InputError, Reshard
+from shardwright.ir.plan import Plan, direct_of
+
+SLOW_LINKS = "torus:8,wrap=1,bandwidth=1e6,latency=1e-12"
+"""A ring of devices on which bytes alone count."""
+
+CHAIN = "torus:2x4,wrap=0x0,bandwidth=1e6,latency=1e-12"
+
+LINE = {"x": 8}
+SHARED = {
+    "sum": (make(LINE, (64, 40), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]'), SLOW_LINKS),
+    "narrow": (
+        make(LINE, (128, 128), '[{}, {}], unreduced={"x"}', '[{}, {"x"}]', dtype="bfloat16"),
+        SLOW_LINKS,
+    ),
+    "largest": (
+        make(LINE, (16384,), '[{}], unreduced=max{"x"}', '[{"x"}]', dtype="int16"),
+        SLOW_LINKS,
+    ),
+    "two_axes": (
+        make({"x": 4, "y": 2}, (64, 64), '[{}, {}], unreduced={"x", "y"}', '[{"x"}, {"y"}]'),
+        CHAIN,
+    ),
+    "all_reduce": (make(LINE, (64, 40), '[{}, {}], unreduced={"x"}', "[{}, {}]"), SLOW_LINKS),
+    "kept": (
+        make(
+            {"x": 4, "y": 2},
+            (64, 64),
+            '[{}, {}], unreduced={"x", "y"}',
+            '[{"x"}, {}], unreduced={"y"}',
+            dtype="int32",
+        ),
+        CHAIN,
+    ),
+}
+
+
+def skip_without_the_compiler() -> None:
+    try:
+        targets.require(targets.parse_targets(["v5e:2x4"]), saving=False)
+    except InputError as error:
+        pytest.skip(" ".join(str(error).split()))
+
+
+def ringed(reshard: Reshard, topology: str) -> Plan:
+    made = plan(reshard, "direct", topology=topology)
+    assert re.search(r" = Ring\(", text_of(made))
+    return made
+
+
+def text_of(made: Plan) -> str:
+    return parts(made, "pallas_tpu", "shardwright emit", single_file=True)[0].text
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_rings(name: str, tmp_path: Path) -> None:
+    (report,) = ran("pallas_tpu", [ringed(*SHARED[name])], tmp_path)
+    assert (report.verdict, report.detail) == ("ok", "")
+    assert {"races", "semaphores", "protocol"} <= set(report.checks)
+    assert ("sums in order" in report.checks) == (
+        name in ("sum", "narrow", "two_axes", "all_reduce")
+    )
+
+
+@pytest.mark.parametrize("name", ["sum", "largest", "two_axes", "all_reduce"])
+def test_they_compile_in_both_widths(name: str, tmp_path: Path) -> None:
+    skip_without_the_compiler()
+    path, widths = tmp_path / f"{name}.py", list[What](["module", "x64"])
+    path.write_text(alone(ringed(*SHARED[name]), "pallas_tpu"))
+    jobs = [Job(what, "pallas_tpu", "pallas_tpu", str(path), "v5e:2x4") for what in widths]
+    assert [outcome.error for outcome in outcomes(jobs, 120)] == ["", ""]
+
+
+def test_a_large_sum_for_a_v5e(tmp_path: Path) -> None:
+    """Which rings suit: each hop is one that it sends directly. It is compiled for it, and verified
+    on a twin of the same form."""
+    reshard = make({"x": 4, "y": 2}, (2048, 2048), '[{}, {}], unreduced={"x", "y"}', "[{}, {}]")
+    bundle = sw.emit(reshard, backends=("pallas_tpu",), topology="v5e:2x4")
+    assert bundle.plan.ops == "reduce_scatter, all_gather"
+    bundle.write(tmp_path / "large")
+    text = (tmp_path / "large/pallas_tpu.py").read_text()
+    assert re.search(r"Round\(2, 4, folded=True\), Round\(1, 2\)", text)
+    (report,) = verify(tmp_path)
+    assert report.verdict == "ok", report.detail
+    assert "twin" in report.detail
+    assert "of another form" not in report.detail
+    skip_without_the_compiler()
+    (outcome,) = compile_bundles([tmp_path], ["v5e:2x4"])
+    assert (outcome.verdict, outcome.detail) == ("ok", "")
+
+
+def test_modules_are_formatted(tmp_path: Path) -> None:
+    for name, given in SHARED.items():
+        text = parts(ringed(*given), "pallas_tpu", "shardwright emit")[0].text
+        (tmp_path / f"{name}.py").write_text(text)
+        assert text.count("\n") <= 190
+    for words in (FORMATTED, LINTED):
+        command = [sys.executable, "-m", *words, str(tmp_path)]
+        run = subprocess.run(command, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout[-3000:]
+
+
+def test_rings_are_taken_where_links_bound() -> None:
+    """Of a large tensor on a torus; not of few bytes, or on a switch."""
+    mesh, sides = {"x": 4, "y": 2}, ('[{}, {}], unreduced={"x", "y"}', '[{"x"}, {"y"}]')
+    for shape, topology, is_ring in (
+        ((4096, 4096), "v5e:2x4", True),
+        ((64, 512), "v5p:2x2x2", False),
+        ((4096, 4096), "switch:8", False),
+    ):
+        made = plan(make(mesh, shape, *sides), "direct", topology=topology, in_two=False)
+        assert (ring_of(direct_of(made)) is not None) == is_ring
+
+
+def test_wire_bytes_are_those_of_the_timeline(tmp_path: Path) -> None:
+    for reshard, topology in SHARED.values():
+        made = ringed(reshard, topology)
+        stated = re.search(r"^WIRE_BYTES = (\d+)  # ", text_of(made), re.M)
+        assert stated
+        assert timeline(made).wire_bytes == int(stated[1])
+
+
+WRONG = "device 0: .*wrong; element.*"
+REUSED = "(?s).*(race: |writes 'slots' of rank .* while rank).*"
+ADD = "            put(total, self.operator, come, own)\n"
+FREE = "            pl.when(sent + 1 < sends)(lambda: self._freed(way, peers[1 - way], 1))\n"
+FAULTS: dict[str, tuple[dict[str, str], str]] = {
+    "left_out": ({"come, own)": "come)"}, WRONG),
+    "twice": ({"come, own)": "come, own, own)"}, WRONG),
+    "another_part": ({"2 * size - 1 - at": "2 * size - 2 - at"}, WRONG),
+    "step_skipped": ({"each(steps, one)": "each(steps - 1, one)"}, WRONG),
+    "freed_too_soon": ({ADD + FREE: FREE + ADD}, REUSED),
+    "three_slots_of_two": (
+        {"min(2, sends))": "min(3, sends))", "sent + 1 < sends": "sent + 2 < sends"},
+        REUSED,
+    ),
+    "nobody_meets": (
+        {"        pl.semaphore_wait(barrier, 2 * len(self.rounds))\n": ""},
+        "Semaphore .* has non-zero count .*",
+    ),
+    "sums_written_over": (
+        {"        pl.when(step >= 2)(lambda: self._gone(d, turn).wait())\n": ""},
+        "Semaphore .* has non-zero count .*",
+    ),
+    "rounded_each_time": ({"wide = jnp.float32 if": "wide = dtype if"}, "sums in the order .*"),
+}
+"""By name: words of a module with what stands there instead, and what is said."""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults(name: str, tmp_path: Path) -> None:
+    edits, expected = FAULTS[name]
+    which = SHARED["narrow" if name == "rounded_each_time" else "sum"]
+    text = text_of(ringed(*which))
+    for words, instead in edits.items():
+        assert words in text, "nothing is planted"
+        text = text.replace(words, instead)
+    path = tmp_path / "case.py"
+    path.write_text(text)
+    report = runner("pallas_tpu").run(Case.of(which[0], name, "pallas_tpu", path))
+    assert report.verdict == "failed"
+    assert re.fullmatch(expected, report.detail), report.detail
+
+
+@pytest.mark.parametrize("name", ["left_out", "twice", "another_part", "three_slots_of_two"])
+def test_events_at_full_size_tell(name: str, tmp_path: Path) -> None:
+    """Without anything moved."""
+    edits, _ = FAULTS[name]
+    text = text_of(ringed(*SHARED["sum"]))
+    for words, instead in edits.items():
+        text = text.replace(words, instead)
+    path = tmp_path / "case.py"
+    path.write_text(text)
+    case = Case.of(SHARED["sum"][0], name, "pallas_tpu", path)
+    report = runner("pallas_tpu").run(replace(case, execute=False))
+    assert report.verdict == "failed"
+    said = "has the terms of ranks|has terms of another part|writes 'slots' of rank"
+    assert re.search(said, report.detail), report.detail
