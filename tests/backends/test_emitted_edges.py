@@ -318,7 +318,9 @@ def test_a_warning_where_v5e_does_not_send_directly(reshard: Reshard, tmp_path: 
     apart = [tuple(abs(a - b) for a, b in zip(coords[s], coords[r], strict=True)) for s, r in pairs]
     far = sum(sorted(hops) not in ([0, 1], [0, 2]) for hops in apart)
     assert far > 0
-    devices = [SimpleNamespace(device_kind="TPU v5 lite", coords=at) for at in coords]
+    devices = [
+        SimpleNamespace(platform="tpu", device_kind="TPU v5 lite", coords=at) for at in coords
+    ]
     with pytest.warns(UserWarning, match=f"^{far} of {len(pairs)} pairs of devices are at offsets"):
         module._HOST.program.check_routes(devices)
     for device in devices:

@@ -317,6 +317,7 @@ collective_id
           members = ["wq", "wq"]
           ^^^^^^^^^^^^^^^^^^^^^^
         got: wq twice
+        expected: each name once
         """,
     ),
     (

@@ -342,7 +342,8 @@ def test_devices_that_hops_do_not_lead_to() -> None:
 
 def stood(coords: Sequence[tuple[int, ...]], kind: str = "TPU v5 lite") -> list[SimpleNamespace]:
     return [
-        SimpleNamespace(id=number, device_kind=kind, coords=at) for number, at in enumerate(coords)
+        SimpleNamespace(id=number, platform="tpu", device_kind=kind, coords=at)
+        for number, at in enumerate(coords)
     ]
 
 
