@@ -52,7 +52,11 @@ def matmul_page(plan: MatmulPlan, name: str, command: str) -> str:
 
 def _priced(plan: MatmulPlan) -> str:
     """Return what the figures are of."""
-    where = "one switch, as no topology is given" if plan.topology is None else plan.topology
+    where = (
+        "one switch without latencies, as no topology is given"
+        if plan.topology is None
+        else plan.topology
+    )
     text = (
         "The first row is the plan, the others are the next best of other kinds. Flops and bytes "
         f"are those of the busiest device; seconds are a model's, on {where}."

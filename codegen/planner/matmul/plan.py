@@ -39,6 +39,9 @@ LOOPS = ("auto", "never", *WAYS)
 FASTER = 0.95
 """A loop is taken where it takes less than this part of what the candidate takes without."""
 
+BYTES = "switch,latency=1e-10"
+"""What movements are planned on where no topology is given: bytes are what takes time there."""
+
 Rank = tuple[float, ...]
 """What candidates are compared by, the least first."""
 
@@ -111,9 +114,7 @@ class _Search:
     @staticmethod
     def of(matmul: Matmul, topology: str | Topology | None, loop: str) -> _Search:
         """Return the search on a topology; by bytes, priced on one switch, where there is none."""
-        found = (
-            topology_of(topology or "switch") if not isinstance(topology, Topology) else topology
-        )
+        found = topology if isinstance(topology, Topology) else topology_of(topology or BYTES)
         devices = 1 + max(matmul.mesh.device_ids)
         if matmul.mesh.size > MOST_DEVICES:
             raise InputError(

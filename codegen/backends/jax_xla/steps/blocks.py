@@ -84,7 +84,8 @@ class Blocks:
     """Makes the blocks of the steps of one plan. `axes`: None where the program has no axes of
     meshes, since they list their devices in different orders. `outermost`: collectives are along a
     first dimension, made for them where it is another one, as XLA on CPU wants them: it transposes
-    element by element before and after any other."""
+    element by element before and after any other. There a sum everywhere, cut, takes less than a
+    sum along another dimension."""
 
     source: Mesh
     dtype: str
@@ -252,6 +253,8 @@ class Blocks:
         scattered += self._scattered(step.reduction, change)
         elements = math.prod(after.local_shape)
         asked = self._ask(before.mesh, "reduce-scatter", elements, change.digits)
+        if change.axis and self.outermost:
+            asked = self._ask(before.mesh, "all-reduce", elements * count, change.digits)
         if step.reduction.operator != "sum":
             asked = self._ask(before.mesh, "all-to-all", elements * count, change.digits)
         return self._block(scattered, [asked])
@@ -263,11 +266,8 @@ class Blocks:
         shape = list(reduction.after.local_shape)
         extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
         if reduction.operator == "sum" and axis and self.outermost:
-            return [
-                Statement("x.reshape", extents),
-                Statement("jnp.moveaxis", ("x", str(axis), "0"), ("jnp",)),
-                self._collective(mesh, "psum_scatter", change.digits, ["scatter_dimension=0"]),
-            ]
+            terms = self._collective(mesh, "psum", change.digits, [])
+            return [terms, self._slice(change, shape[axis])]
         if reduction.operator == "sum":
             how = [f"scatter_dimension={axis}", "tiled=True"]
             return [self._collective(mesh, "psum_scatter", change.digits, how)]
