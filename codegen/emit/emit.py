@@ -15,10 +15,12 @@ from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul, emit_matmul
 from shardwright.codegen.emit.modules import Part, parts
 from shardwright.codegen.emit.package import BundlePackage
+from shardwright.codegen.emit.program import ProgramBundle, emit_program
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.verdict import page_lines
 from shardwright.codegen.emit.write import write_bundles
+from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.planner import STRATEGIES
 from shardwright.codegen.show.review import review_page
 from shardwright.codegen.show.svg import svg
@@ -144,8 +146,10 @@ def emit(
     gradient: bool = False,
     single_file: bool = False,
 ) -> MatmulBundle: ...
+@overload
+def emit(what: Partitioned) -> ProgramBundle: ...
 def emit(
-    what: Plan | Reshard | Matmul | MatmulPlan,
+    what: Plan | Reshard | Matmul | MatmulPlan | Partitioned,
     backends: tuple[str, ...] | None = None,
     strategy: str = "auto",
     topology: str | None = None,
@@ -155,8 +159,8 @@ def emit(
     gradient: bool = False,
     single_file: bool = False,
     collective_id: int | None = None,
-) -> Bundle | MatmulBundle:
-    """Return the bundle of a reshard, of a matmul, or of a plan of one.
+) -> Bundle | MatmulBundle | ProgramBundle:
+    """Return the bundle of a reshard, of a matmul, of a plan of one, or of a partitioned function.
 
     `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`. `gradient`: with the
     reverse reshard beside each module that needs to be asked for it, which otherwise raises for a
@@ -168,6 +172,8 @@ def emit(
     what it is chosen by are for a reshard, of which only strategies count that every backend
     executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
     """
+    if isinstance(what, Partitioned):
+        return emit_program(what)
     if isinstance(what, Matmul | MatmulPlan):
         check_reshards_own(strategy, memory_limit, collective_id)
         names = MULTIPLYING if backends is None else backends
