@@ -78,7 +78,11 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
             out_shardings=made.outputs,
             mode=mode,
         )
-        found[str(seed)] = emitted.fault(made, made.avals, program, of_jax)
+        try:
+            found[str(seed)] = emitted.fault(made, made.avals, program, of_jax)
+        except sw.InputError as error:  # of arguments or results that do not divide
+            if "must be equal, as JAX wants them" not in str(error):
+                raise
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.codegen.partition.edges import gather_sub_axes
+from shardwright.codegen.partition.local.cheapest import cheapest
 from shardwright.codegen.partition.local.communications import (
     Communication,
     communications,
@@ -34,6 +35,7 @@ class Partitioned:
     outputs: Callable[[tuple[Any, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
     parameters: tuple[str, ...]  # of the function, one an argument
+    mode: str = "as_shardy"
     until: int | None = None  # the last user priority that is propagated
     gather_sub_axes: bool = False  # of arguments and results
 
@@ -54,7 +56,8 @@ class Partitioned:
         Raises InputError where it cannot be said: arguments that do not divide, several meshes.
         """
         check_even(self.given, self.program)
-        return as_shardy(self.program, self.mesh)
+        chosen = cheapest if self.mode == "cheapest" else as_shardy
+        return chosen(self.program, self.mesh)
 
     @functools.cached_property
     def communications(self) -> tuple[Communication, ...]:

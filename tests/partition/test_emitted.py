@@ -11,6 +11,7 @@ import pytest
 from places import TESTS
 
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
+MODES = ("as_shardy", "cheapest")
 MODELS = ("mlp", "mlp_step", "attention", "layer", "layer_step")
 
 
@@ -28,31 +29,38 @@ def wrong(found: dict[str, str]) -> dict[str, str]:
     return {name: said for name, said in found.items() if said}
 
 
-def test_a_step_has_one_devices_values() -> None:
-    assert wrong(run("models", "as_shardy", "mlp_step:fsdp+tp", "layer_step:fsdp+tp")) == {}
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_has_one_devices_values(mode: str) -> None:
+    assert wrong(run("models", mode, "mlp_step:fsdp+tp", "layer_step:fsdp+tp")) == {}
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_in_every_strategy(model: str) -> None:
+def test_every_model_in_every_strategy(model: str, mode: str) -> None:
     names = [f"{model}:{strategy}" for strategy in STRATEGIES]
-    assert wrong(run("models", "as_shardy", *names)) == {}
+    assert wrong(run("models", mode, *names)) == {}
 
 
-def test_random_functions_have_one_devices_values() -> None:
-    assert wrong(run("random", "as_shardy", "rich", "0", "6", "2x2x4")) == {}
+@pytest.mark.parametrize("mode", MODES)
+def test_random_functions_have_one_devices_values(mode: str) -> None:
+    found = run("random", mode, "rich", "0", "6", "2x2x4")
+    assert wrong(found) == {}
+    assert len(found) > 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mesh", ["1", "2x2", "2x4", "2x2x2"])
 @pytest.mark.parametrize("kind", ["plain", "rich"])
-def test_random_functions_on_every_mesh(mesh: str, kind: str) -> None:
-    assert wrong(run("random", "as_shardy", kind, "100", "106", mesh)) == {}
+@pytest.mark.parametrize("mode", MODES)
+def test_random_functions_on_every_mesh(mesh: str, kind: str, mode: str) -> None:
+    assert wrong(run("random", mode, kind, "100", "104", mesh)) == {}
 
 
 @pytest.mark.slow
-def test_other_models_and_loops() -> None:
-    found = wrong(run("more", "as_shardy"))
+@pytest.mark.parametrize("mode", MODES)
+def test_other_models_and_loops(mode: str) -> None:
+    found = wrong(run("more", mode))
     refused = found.pop("step of convolutions")
     assert "select_and_scatter_add" in refused
     assert found == {}
@@ -63,5 +71,13 @@ def test_planted_faults_are_found() -> None:
     assert [name for name, said in found.items() if "off by" not in said] == []
 
 
-def test_the_bytes_reported_are_those_of_the_hlo() -> None:
-    assert wrong(run("bytes", "as_shardy", "mlp_step:fsdp+tp", "mlp:dp+tp+sp")) == {}
+@pytest.mark.parametrize("mode", MODES)
+def test_the_bytes_reported_are_those_of_the_hlo(mode: str) -> None:
+    assert wrong(run("bytes", mode, "mlp_step:fsdp+tp", "mlp:dp+tp+sp")) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_the_bytes_of_every_step_are_those_of_the_hlo(mode: str) -> None:
+    names = [f"layer_step:{strategy}" for strategy in STRATEGIES]
+    assert wrong(run("bytes", mode, *names)) == {}

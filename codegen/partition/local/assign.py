@@ -71,6 +71,11 @@ class Splits:
                     taken.update(names)
         return FactorAxes(self._trimmed(factors))
 
+    def without(self, split: FactorAxes, names: Names) -> FactorAxes:
+        """Return a split that leaves pieces to something else."""
+        factors = [tuple(n for n in own if n not in names) for own in split.factors]
+        return FactorAxes(self._trimmed(factors))
+
     def _projected(self, tensor: int, layout: LocalLayout) -> Iterator[tuple[int, Names]]:
         """Yield the pieces that a layout has along each factor of a tensor."""
         for dim, names in zip(self.rule.tensors[tensor], layout.dims, strict=True):

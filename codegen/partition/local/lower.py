@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.reasons import OpReasons, Reason, plainly
@@ -23,7 +24,6 @@ from shardwright.codegen.partition.local.steps import (
     Step,
     item_bytes,
 )
-from shardwright.ir.errors import InputError
 from shardwright.ir.program import Body, Line, Op, Program
 
 Choice = Mapping[int, FactorAxes]  # from the first result of an op to its split
@@ -123,22 +123,10 @@ class _Steps:
 
     def op(self, op: Op) -> None:
         """Append an op and what brings its operands to it."""
-        match op.kind:
-            case "scan":
-                self._scan(op)
-            case "while":
-                self._while(op)
-            case "cond":
-                self._cond(op)
-            case "manual":
-                raise InputError(
-                    "a program with a shard_map of its own cannot be emitted yet",
-                    argument="fn",
-                    got=f"shard_map{f', {op.line}' if op.line else ''}",
-                    expected="a function of whole arrays",
-                )
-            case _:
-                self._plain(op)
+        if is_control(op):
+            self._control(op)
+        else:
+            self._plain(op)
 
     def _plain(self, op: Op) -> None:
         splits = Splits(op, self.lowering.program.values, self.lowering.axes)
@@ -167,62 +155,21 @@ class _Steps:
                 number = self.use(value, layout, reasons.result(layout), op.line)
                 self.versions[value] = {layout: number}
 
-    def _taken(self, op: Op, values: Sequence[int], layouts: Sequence[LocalLayout]) -> list[int]:
-        """Return operands of control flow in the layouts that its bodies take."""
-        return [
-            self.use(value, layout, plainly(f"the body of {op.kind} takes it as {layout}"), op.line)
-            for value, layout in zip(values, layouts, strict=True)
-        ]
-
-    def _defined(
-        self,
-        op: Op,
-        operands: list[int],
-        layouts: Sequence[LocalLayout],
-        bodies: tuple[LocalBody, ...],
-    ) -> None:
-        results = tuple(map(self.define, op.results, layouts))
-        self.steps.append(Compute(op, tuple(operands), results, bodies))
+    def _control(self, op: Op) -> None:
+        """Append a loop or a branch, its operands and results in the layouts it keeps."""
+        lowering = self.lowering
+        ends = control_ends(op, lowering.layout)
+        operands = tuple(
+            self.use(value, layout, plainly(f"{op.kind} takes it as {layout}"), op.line)
+            for value, layout in zip(op.operands, ends.operands, strict=True)
+        )
+        bodies = tuple(
+            lowering.body(body, *layouts, f"of {op.kind} the result")
+            for body, layouts in zip(op.bodies, ends.bodies, strict=True)
+        )
+        results = tuple(map(self.define, op.results, ends.results))
+        self.steps.append(Compute(op, operands, results, bodies))
         for value in op.results:
-            layout = self.lowering.layouts[value]
+            layout = lowering.layouts[value]
             if layout is not None:
                 self.use(value, layout, plainly(f"what {op.kind} gives is {layout}"), op.line)
-
-    def _scan(self, op: Op) -> None:
-        (body,) = op.bodies
-        lowering = self.lowering
-        consts, carries, _ = op.integers("lengths")
-        last = consts + carries
-        inside = [lowering.layout(v) for v in body.arguments]
-        whole = [LocalLayout(((), *layout.dims)) for layout in inside[last:]]
-        operands = self._taken(op, op.operands, [*inside[:last], *whole])
-        given = [*inside[consts:last], *map(lowering.layout, body.results[carries:])]
-        stacked = [LocalLayout(((), *layout.dims)) for layout in given[carries:]]
-        local = lowering.body(body, inside, given, "the loop's value")
-        self._defined(op, operands, [*given[:carries], *stacked], (local,))
-
-    def _while(self, op: Op) -> None:
-        cond, body = op.bodies
-        lowering = self.lowering
-        first, second = op.integers("lengths")
-        carried = [lowering.layout(v) for v in op.results]
-        consts = [
-            [lowering.layout(v) for v in inner.arguments[:count]]
-            for inner, count in ((cond, first), (body, second))
-        ]
-        operands = self._taken(op, op.operands, [*consts[0], *consts[1], *carried])
-        bodies = (
-            lowering.body(cond, [*consts[0], *carried], [LocalLayout(())], "the condition"),
-            lowering.body(body, [*consts[1], *carried], carried, "the loop's value"),
-        )
-        self._defined(op, operands, carried, bodies)
-
-    def _cond(self, op: Op) -> None:
-        lowering = self.lowering
-        layouts = [lowering.layout(v) for v in op.operands]
-        operands = self._taken(op, op.operands, layouts)
-        given = [lowering.layout(v) for v in op.results]
-        bodies = tuple(
-            lowering.body(branch, layouts[1:], given, "the branch's value") for branch in op.bodies
-        )
-        self._defined(op, operands, given, bodies)

@@ -25,7 +25,7 @@ class OpReasons:
         def reason(change: LayoutChange) -> str:
             if change.kind in ("all_reduce", "reduce_scatter"):
                 return f"{self.kind} needs {self.names[place]} added up"
-            if change.kind != "permute":
+            if change.kind not in ("permute", "mask"):
                 return self._gathered(place, change)
             need = self.splits.layouts(self.split).operands[place]
             return f"{self.kind} takes {self.names[place]} as {need}"

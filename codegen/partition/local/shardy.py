@@ -10,27 +10,28 @@ from collections.abc import Iterator
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
+from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.lower import lower
 from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.steps import LocalProgram, item_bytes
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import CONTROL, Program, Value, ops_of
+from shardwright.ir.program import Program, Value, ops_of
 
 
 def as_shardy(program: Program, mesh: Mesh) -> LocalProgram:
     """Return what each device runs of a propagated program."""
     axes = cut_axes(program, mesh)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
-    choice = dict(_choices(program, axes, layouts))
+    choice = dict(propagated_choices(program, axes, layouts))
     return lower(program, axes, choice, layouts)
 
 
-def _choices(
+def propagated_choices(
     program: Program, axes: CutAxes, layouts: list[LocalLayout]
 ) -> Iterator[tuple[int, FactorAxes]]:
     for op in ops_of(program.body):
-        if op.kind in CONTROL or op.kind == "cond":
+        if is_control(op):
             continue
         splits = Splits(op, program.values, axes)
         own = [layouts[v] for v in (*op.operands, *op.results)]
