@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
-from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers
+from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers, number
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -113,7 +113,7 @@ def gather(text: OpText) -> Expression:
     numbers = ", ".join(f"{name}={integers(text.op.integers(name))}" for name in names)
     fill = text.has("fill_value")
     ends = [f"lax.GatherDimensionNumbers({numbers})", integers(_sliced(text)), *_mode(text)]
-    ends += [] if fill is None else [f"fill_value={fill}"]
+    ends += [] if fill is None else [f"fill_value={number(fill)}"]
     return "lax.gather", [*text.given, *ends]
 
 

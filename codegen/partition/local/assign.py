@@ -54,6 +54,8 @@ class Splits:
         self.shapes = tuple(values[v].shape for v in (*op.operands, *op.results))
         self.rule = rule_of(op, values) or _of_results(op, values)
         self.free = frozenset(_free(op, self.rule, self.shapes))
+        self._split: dict[tuple[tuple[int, LocalLayout], ...], FactorAxes] = {}
+        self._layouts: dict[FactorAxes, OpLayouts] = {}
 
     @property
     def whole(self) -> FactorAxes:
@@ -62,6 +64,13 @@ class Splits:
 
     def along(self, tensors: Iterable[tuple[int, LocalLayout]]) -> FactorAxes:
         """Return the split that the layouts of tensors ask for, the first ones first."""
+        key = tuple(tensors)
+        found = self._split.get(key)
+        if found is None:
+            found = self._split[key] = self._along(key)
+        return found
+
+    def _along(self, tensors: tuple[tuple[int, LocalLayout], ...]) -> FactorAxes:
         factors: list[Names] = [()] * len(self.rule.sizes)
         taken: set[str] = set()
         for tensor, layout in tensors:
@@ -115,6 +124,12 @@ class Splits:
 
     def layouts(self, split: FactorAxes) -> OpLayouts:
         """Return the layouts of operands and results for a split."""
+        found = self._layouts.get(split)
+        if found is None:
+            found = self._layouts[split] = self._laid(split)
+        return found
+
+    def _laid(self, split: FactorAxes) -> OpLayouts:
         reduced = {name for f in self.reducing for name in split.factors[f]}
         terms = self.axes.ordered({*reduced, *split.partial})
         operator = OPERATORS.get(self.op.kind, "sum")

@@ -3,6 +3,7 @@ names for each dimension."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ class CutAxes:
     pieces: tuple[tuple[str, int], ...]
     parts: tuple[AxisPart, ...]  # what each piece is of the mesh
 
-    @property
+    @functools.cached_property
     def sizes(self) -> dict[str, int]:
         return dict(self.pieces)
 

@@ -39,6 +39,7 @@ class Costs:
         self.program, self.axes, self.values = program, axes, program.values
         self.ops: list[Op] = []
         self.splits: list[Splits] = []
+        self.alike: dict[tuple[object, ...], Splits] = {}
         self.times: list[int] = []
         self.made_by: dict[int, tuple[int, int]] = {}  # value -> op, which of its results
         self.used_by: dict[int, list[tuple[int, int] | LocalLayout]] = defaultdict(list)
@@ -82,13 +83,21 @@ class Costs:
                 continue
             number = len(self.ops)
             self.ops.append(op)
-            self.splits.append(Splits(op, self.values, self.axes))
+            self.splits.append(self._splits(op))
             self.times.append(times)
             self.made_by.update((v, (number, place)) for place, v in enumerate(op.results))
             for place, value in enumerate(op.operands):
                 self.used_by[value].append((number, place))
         for value, layout in zip(body.results, results, strict=True):
             self.used_by[value].append(layout)
+
+    def _splits(self, op: Op) -> Splits:
+        """Return the ways to split an op, the same ones for ops that are alike."""
+        tensors = (self.values[v] for v in (*op.operands, *op.results))
+        key = (op.kind, op.params, op.rule, tuple((v.shape, v.dtype) for v in tensors))
+        if key not in self.alike:
+            self.alike[key] = Splits(op, self.values, self.axes)
+        return self.alike[key]
 
     def _control(self, op: Op, times: int) -> None:
         ends = control_ends(op, self.propagated)
