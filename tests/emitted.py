@@ -6,12 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 import shardwright as sw
-from shardwright.codegen.planner.xla import received as received_by_all
+from shardwright.codegen.verify import program_values
 
 Plant = Callable[[str], str]
 
@@ -28,65 +24,18 @@ def module_of(program: sw.Partitioned, plant: Plant | None = None) -> dict[str, 
     return names
 
 
-def arguments(avals: Any, seed: int = 0) -> Any:
-    """Arrays for avals: floats of about one, small integers."""
-    rng = np.random.default_rng(seed)
-
-    def made(aval: Any) -> Any:
-        if np.issubdtype(aval.dtype, np.integer):
-            return jnp.asarray(rng.integers(0, 4, aval.shape), aval.dtype)
-        return jnp.asarray(rng.standard_normal(aval.shape) * 0.5, aval.dtype)
-
-    return jax.tree.map(made, avals)
-
-
-def in_float64(fn: Any, given: Any) -> Any:
-    """What a function gives on one device, its floats as wide as they get."""
-    with jax.enable_x64(True):
-        wide = jax.tree.map(
-            lambda x: np.asarray(x, np.float64 if x.dtype.kind == "f" else np.int64), given
-        )
-        return jax.tree.map(np.asarray, fn(*wide))
-
-
 def fault(fn: Any, avals: Any, program: Any, mesh: Any, plant: Plant | None = None) -> str:
     """What is wrong with what the module of a program computes; the empty string if nothing is."""
-    given = arguments(avals)
-    one, exact = jax.tree.map(np.asarray, fn(*given)), in_float64(fn, given)
-    try:
-        ours = jax.tree.map(np.asarray, module_of(program, plant)["program"](mesh)(*given))
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"[:500]
-    if jax.tree.structure(one) != jax.tree.structure(ours):
-        return "another tree of results"
-    for number, leaves in enumerate(zip(*map(jax.tree.leaves, (one, exact, ours)), strict=True)):
-        said = difference(*leaves)
-        if said:
-            return f"result {number}: {said}"
-    return ""
 
+    def run(*given: Any) -> Any:
+        return module_of(program, plant)["program"](mesh)(*given)
 
-def difference(one: Any, exact: Any, ours: Any) -> str:
-    """How a result differs from one device's: integers bitwise, floats by as much as float64 says
-    that one device is off, and by rounding."""
-    if one.shape != ours.shape or one.dtype != ours.dtype:
-        return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
-    if not np.issubdtype(one.dtype, np.floating):
-        return "" if np.array_equal(one, ours) else "other integers"
-    if not np.array_equal(np.isfinite(exact), np.isfinite(ours)):
-        return "" if not np.isfinite(one).all() else "not finite"
-    known = np.isfinite(exact)
-    scale = np.max(np.abs(exact[known]), initial=0)
-    allowed = 8 * np.max(np.abs(one[known] - exact[known]), initial=0) + 2e-5 * scale
-    off = np.max(np.abs(ours[known] - exact[known]), initial=0)
-    return "" if off <= allowed else f"off by {off}, allowed {allowed}"
+    return program_values.fault(fn, avals, run)
 
 
 def received(avals: Any, program: Any, mesh: Any) -> int:
     """The bytes that the busiest device receives by the HLO of the module, for CPUs."""
-    compiled = module_of(program)["program"](mesh).lower(*avals).compile()
-    totals, _ = received_by_all(compiled.as_text(), mesh.size)
-    return max(totals)
+    return program_values.received(avals, module_of(program)["program"](mesh), mesh.size)
 
 
 def once(pattern: str, to: str) -> Plant:

@@ -10,6 +10,7 @@ from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.plan import planned_matmul, planned_of, print_matmul
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 
 
@@ -44,6 +45,9 @@ class ShowCommand(Flags):
         if isinstance(asked, MatmulDescription):
             self._print_matmul(asked)
             return
+        if isinstance(asked, ProgramDescription):
+            self._print_program(asked)
+            return
         description = asked
         if self.svg is not None:
             _write(self.svg, shown.svg(planned_of(self, description)))
@@ -60,6 +64,15 @@ class ShowCommand(Flags):
         print(shown.tile_table(planned))
         print()
         print(shown.pictures(planned))
+
+    def _print_program(self, description: ProgramDescription) -> None:
+        from shardwright.codegen.emit.program import partition_described
+        from shardwright.codegen.show.program import show_program
+
+        try:
+            print(show_program(partition_described(description).program))
+        except InputError as error:
+            raise self.located(error, description.name) from None
 
     def _print_matmul(self, description: MatmulDescription) -> None:
         if self.svg is not None:

@@ -15,7 +15,7 @@ from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul, emit_matmul
 from shardwright.codegen.emit.modules import Part, parts
 from shardwright.codegen.emit.package import BundlePackage
-from shardwright.codegen.emit.program import ProgramBundle, emit_program
+from shardwright.codegen.emit.program import ProgramBundle, emit_program, partition_described
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.verdict import page_lines
@@ -27,6 +27,7 @@ from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.collective_ids import bundle_id
 from shardwright.codegen.spec.description import BUNDLE_IDS, Description, read_id
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -229,8 +230,12 @@ def _emitted_reshard(
 def emit_described(description: Description) -> Bundle: ...
 @overload
 def emit_described(description: MatmulDescription) -> MatmulBundle: ...
-def emit_described(description: Operation) -> Bundle | MatmulBundle:
+@overload
+def emit_described(description: ProgramDescription) -> ProgramBundle: ...
+def emit_described(description: Operation) -> Bundle | MatmulBundle | ProgramBundle:
     """Return the bundle of a description."""
+    if isinstance(description, ProgramDescription):
+        return emit_program(partition_described(description))
     if isinstance(description, MatmulDescription):
         return emit_described_matmul(description)
     return _emitted_reshard(

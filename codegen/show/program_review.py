@@ -40,3 +40,15 @@ def _lines(program: Partitioned, name: str) -> Iterator[str]:
     for warning in program.warnings:
         yield ""
         yield f"- {warning}"
+
+
+def program_text(program: Partitioned) -> str:
+    """Return the communications of a program for a terminal."""
+    found = program.communications
+    total = size_text(program.bytes_received)
+    lines = [f"{program.program.name} on {program.mesh}: the busiest device receives {total}"]
+    for each in found:
+        lines.append(str(each))
+        where = f"{each.line}: " if each.line else ""
+        lines.append(f"    {where}{each.value} becomes {each.shape}; to remove it, {each.remedy}")
+    return "\n".join((*lines, *program.warnings)) + "\n"

@@ -24,7 +24,8 @@ class OpReasons:
 
         def reason(change: LayoutChange) -> str:
             if change.kind in ("all_reduce", "reduce_scatter"):
-                return f"{self.kind} needs {self.names[place]} added up"
+                terms = f"which is a sum over {_said(change.axes)}"
+                return f"{self.kind} takes all of {self.names[place]}, {terms}"
             if change.kind not in ("permute", "mask"):
                 return self._gathered(place, change)
             need = self.splits.layouts(self.split).operands[place]
@@ -85,6 +86,8 @@ def plainly(text: str) -> Reason:
 def remedy(change: LayoutChange, value: str) -> str:
     """Return what would remove a communication, or make it cheaper."""
     over = _said(change.axes)
+    if not change.layout.dims:
+        return "nothing: it is one number"
     match change.kind:
         case "all_gather":
             return f"leave dimension {change.dims[0]} of {value} whole over {over}"
