@@ -19,6 +19,7 @@ import emitted
 import jax
 import models
 import more_models
+import program_patterns
 import random_functions
 
 import shardwright as sw
@@ -50,6 +51,14 @@ def of_more(mode: str) -> dict[str, str]:
     """Convolutions, experts, dropout, a cache; loops and branches."""
     found = {}
     every = [(*case[:4], None, case[4]) for case in more_models.cases()]
+    for pattern in program_patterns.patterns():
+        small = tuple(
+            jax.ShapeDtypeStruct(tuple(min(n, 64) for n in aval.shape), aval.dtype)
+            for aval in pattern.avals
+        )
+        of_jax = models.jax_mesh(**pattern.mesh.sizes)
+        sides = (pattern.inputs, pattern.output)
+        every.append((pattern.name, pattern.fn, small, *sides, of_jax))
     every += [case for case in control_cases.cases() if "manual" not in case[0]]
     for name, fn, avals, inputs, outputs, mesh in every:
         try:

@@ -10,14 +10,15 @@ op with all that follows from it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from shardwright.codegen.partition.local.assign import FactorAxes
-from shardwright.codegen.partition.local.axes import cut_axes
+from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
+from shardwright.codegen.partition.local.carries import carryings
 from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.linear import with_terms
-from shardwright.codegen.partition.local.lower import lower
+from shardwright.codegen.partition.local.lower import Choice, lower
 from shardwright.codegen.partition.local.shardy import propagated_choices
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
@@ -37,9 +38,21 @@ LEAST = 0.01
 def cheapest(program: Program, mesh: Mesh) -> LocalProgram:
     """Return what each device runs of a propagated program, at the least price that is found."""
     axes = cut_axes(program, mesh)
-    costs = Costs(program, axes)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     known = dict(propagated_choices(program, axes, layouts))
+    found = (_searched(program, axes, known, each) for each in carryings(program, axes))
+    _, choice, carried = min(found, key=lambda each: each[0])
+    return lower(program, axes, choice, [None] * len(program.values), carried)
+
+
+def _searched(
+    program: Program,
+    axes: CutAxes,
+    known: dict[int, FactorAxes],
+    carried: Mapping[int, LocalLayout],
+) -> tuple[float, Choice, Mapping[int, LocalLayout]]:
+    """Return the least price that is found where loops carry what they are said to, and how."""
+    costs = Costs(program, axes, carried)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
     search = _PriceSearch(costs, bound)
     starts = []
@@ -47,11 +60,9 @@ def cheapest(program: Program, mesh: Mesh) -> LocalProgram:
         start()
         search.improve()
         starts.append((costs.total, list(costs.split)))
-    best = min(starts, key=lambda each: each[0])[1]
-    for number, split in enumerate(best):
-        costs.choose(number, split)
+    total, best = min(starts, key=lambda each: each[0])
     choice = {op.results[0]: split for op, split in zip(costs.ops, best, strict=True) if split}
-    return lower(program, axes, choice, [None] * len(program.values))
+    return total, choice, carried
 
 
 class _PriceSearch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
@@ -35,8 +35,9 @@ def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Ten
 class Costs:
     """The splits of all ops and what they cost; values and ops by number."""
 
-    def __init__(self, program: Program, axes: CutAxes) -> None:
+    def __init__(self, program: Program, axes: CutAxes, carried: Mapping[int, LocalLayout]) -> None:
         self.program, self.axes, self.values = program, axes, program.values
+        self.carried = carried
         self.ops: list[Op] = []
         self.splits: list[Splits] = []
         self.alike: dict[tuple[object, ...], Splits] = {}
@@ -63,9 +64,9 @@ class Costs:
         self.layouts[number] = None if split is None else self.splits[number].layouts(split)
 
     def propagated(self, value: int) -> LocalLayout:
-        """Return the layout of a value as it was propagated."""
+        """Return the layout of a value as it was propagated, or as a loop carries it."""
         own = self.values[value]
-        return self.axes.layout(own.sharding, own.shape)
+        return self.carried.get(value) or self.axes.layout(own.sharding, own.shape)
 
     def _body(
         self,

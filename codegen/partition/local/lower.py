@@ -30,11 +30,16 @@ Choice = Mapping[int, FactorAxes]  # from the first result of an op to its split
 
 
 def lower(
-    program: Program, axes: CutAxes, choice: Choice, layouts: Sequence[LocalLayout | None]
+    program: Program,
+    axes: CutAxes,
+    choice: Choice,
+    layouts: Sequence[LocalLayout | None],
+    carried: Mapping[int, LocalLayout],
 ) -> LocalProgram:
     """Return what each device runs. `layouts` says in which layout a value is to be, whatever it is
-    used for; None: only as it is used."""
-    lowering = _Lowering(program, axes, choice, layouts)
+    used for; None: only as it is used. `carried`: arguments of loops in other layouts than those
+    that were propagated."""
+    lowering = _Lowering(program, axes, choice, layouts, carried)
     arguments = [
         axes.layout(program.values[v].sharding, program.values[v].shape)
         for v in program.body.arguments
@@ -56,8 +61,10 @@ class _Lowering:
         axes: CutAxes,
         choice: Choice,
         layouts: Sequence[LocalLayout | None],
+        carried: Mapping[int, LocalLayout],
     ) -> None:
         self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
+        self.carried = carried
         self.values: list[LocalValue] = []
 
     def body(
@@ -82,9 +89,9 @@ class _Lowering:
         return LocalBody(taken, tuple(block.steps), given)
 
     def layout(self, value: int) -> LocalLayout:
-        """Return the layout of a value as it was propagated."""
+        """Return the layout of a value as it was propagated, or as a loop carries it."""
         own = self.program.values[value]
-        return self.axes.layout(own.sharding, own.shape)
+        return self.carried.get(value) or self.axes.layout(own.sharding, own.shape)
 
     def new(self, value: int, layout: LocalLayout) -> int:
         self.values.append(LocalValue(value, layout))

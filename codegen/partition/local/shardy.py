@@ -24,7 +24,7 @@ def as_shardy(program: Program, mesh: Mesh) -> LocalProgram:
     axes = cut_axes(program, mesh)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     choice = dict(propagated_choices(program, axes, layouts))
-    return lower(program, axes, choice, layouts)
+    return lower(program, axes, choice, layouts, {})
 
 
 def propagated_choices(
