@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.emit.choice import plan
     from shardwright.codegen.emit.emit import Bundle, emit
     from shardwright.codegen.emit.matmul import MatmulBundle
+    from shardwright.codegen.emit.program import ProgramBundle
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
     from shardwright.codegen.partition.partitioned import Partitioned
@@ -65,6 +66,7 @@ _HOMES = {
     "shardwright.codegen.emit.choice": ("plan",),
     "shardwright.codegen.emit.emit": ("Bundle", "emit"),
     "shardwright.codegen.emit.matmul": ("MatmulBundle",),
+    "shardwright.codegen.emit.program": ("ProgramBundle",),
     "shardwright.codegen.emit.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),
@@ -102,6 +104,7 @@ __all__ = [
     "Partitioned",
     "Plan",
     "Problem",
+    "ProgramBundle",
     "Report",
     "Reshard",
     "Sharding",

@@ -13,6 +13,7 @@ from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import SUPPORT
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _emitted(given: Flags, description: Operation, plans: "dict[str, Plan]") -> 
     from shardwright.codegen.emit.emit import emit_described
 
     try:
-        if isinstance(description, MatmulDescription):
+        if isinstance(description, MatmulDescription | ProgramDescription):
             return emit_described(description).files(description.name)
         bundle = emit_described(description)
         plans[description.name] = bundle.plan

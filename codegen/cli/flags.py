@@ -32,6 +32,7 @@ from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import listing
 from shardwright.codegen.spec.matmul import FIELDS as MATMUL_FIELDS
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
+from shardwright.codegen.spec.program import FIELDS as PROGRAM_FIELDS
 from shardwright.ir.errors import InputError, one_of
 
 _OVERRIDES = ("strategy", "backends", "topology", "memory_limit", "gradient", "single_file")
@@ -239,7 +240,7 @@ class Flags(ABC):
         if isinstance(found, Description):
             return found
         raise InputError(
-            f"a matmul of {self.chosen.path} is given, and a reshard is wanted",
+            f"a matmul or a program of {self.chosen.path} is given, and a reshard is wanted",
             argument="--name",
             got=found.name,
             expected="the name of a reshard",
@@ -261,7 +262,7 @@ class Flags(ABC):
             )
         count = len(chosen.operations)
         if count > 1:
-            what = "operations" if chosen.matmuls else "reshards"
+            what = "operations" if chosen.matmuls or chosen.programs else "reshards"
             raise InputError(
                 f"{chosen.path} describes {count} {what}, and one is wanted",
                 argument="--name",
@@ -323,7 +324,8 @@ class Flags(ABC):
     def located(self, error: InputError, name: str) -> InputError:
         """Return an error that came up after the description was read, said of a flag or of the
         file."""
-        if error.argument is None or error.argument not in (*FIELDS, *MATMUL_FIELDS, "members"):
+        known = (*FIELDS, *MATMUL_FIELDS, *PROGRAM_FIELDS, "members")
+        if error.argument is None or error.argument not in known:
             return error
         if self.described or error.argument in self.fields:
             return error.named(flag(error.argument))

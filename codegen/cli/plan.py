@@ -12,6 +12,7 @@ from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.tables import console, ratio
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ class PlanCommand(Flags):
         if isinstance(asked, MatmulDescription):
             self._print_matmul(asked)
             return
+        if isinstance(asked, ProgramDescription):
+            self._print_program(asked)
+            return
         description = asked
         try:
             if self.relabel:
@@ -111,6 +115,18 @@ class PlanCommand(Flags):
             sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))
             return
         print_matmul(planned)
+
+    def _print_program(self, description: ProgramDescription) -> None:
+        """Print the communications of a program."""
+        from shardwright.codegen.emit.program import partition_described
+        from shardwright.codegen.show.program_review import program_text
+
+        try:
+            program = partition_described(description)
+            text = program.to_json() if self.json else program_text(program)
+        except InputError as error:
+            raise self.located(error, description.name) from None
+        sys.stdout.write(text)
 
     def _print_group(self, group: Group) -> None:
         """Print the plans of a group's kinds, and the bytes of all tensors."""

@@ -17,6 +17,7 @@ from shardwright.codegen.cli.plan import (
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import SIDES
 
@@ -62,6 +63,9 @@ class ShowCommand(Flags):
         if isinstance(asked, MatmulDescription):
             self._show_matmul(asked)
             return
+        if isinstance(asked, ProgramDescription):
+            self._print_program(asked)
+            return
         if self.svg is not None:
             _write(self.svg, shown.svg(planned_of(self, asked)), "--svg")
         if self.html is not None:
@@ -103,6 +107,20 @@ class ShowCommand(Flags):
         print(shown.tile_table(planned))
         print()
         print(shown.pictures(planned))
+
+    def _print_program(self, description: ProgramDescription) -> None:
+        """Print what a program communicates."""
+        for flag, path in (("--svg", self.svg), ("--html", self.html)):
+            if path is not None:
+                rule = "pictures and pages are of reshards and matmuls"
+                raise InputError(rule, argument=flag, got=description.name, expected=f"no {flag}")
+        from shardwright.codegen.emit.program import partition_described
+        from shardwright.codegen.show.program import show_program
+
+        try:
+            print(show_program(partition_described(description).program))
+        except InputError as error:
+            raise self.located(error, description.name) from None
 
     def _show_matmul(self, description: MatmulDescription) -> None:
         """Print the plan of a matmul, or write the page of its movements."""

@@ -15,16 +15,19 @@ from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul, emit_matmul
 from shardwright.codegen.emit.modules import Part, parts
 from shardwright.codegen.emit.package import BundlePackage
+from shardwright.codegen.emit.program import ProgramBundle, emit_program, partition_described
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.verdict import page_lines
 from shardwright.codegen.emit.write import write_bundles
+from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.planner import STRATEGIES
 from shardwright.codegen.show.review import review_page
 from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.collective_ids import bundle_id
 from shardwright.codegen.spec.description import BUNDLE_IDS, Description, read_id
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -144,8 +147,10 @@ def emit(
     gradient: bool = False,
     single_file: bool = False,
 ) -> MatmulBundle: ...
+@overload
+def emit(what: Partitioned) -> ProgramBundle: ...
 def emit(
-    what: Plan | Reshard | Matmul | MatmulPlan,
+    what: Plan | Reshard | Matmul | MatmulPlan | Partitioned,
     backends: tuple[str, ...] | None = None,
     strategy: str = "auto",
     topology: str | None = None,
@@ -155,8 +160,8 @@ def emit(
     gradient: bool = False,
     single_file: bool = False,
     collective_id: int | None = None,
-) -> Bundle | MatmulBundle:
-    """Return the bundle of a reshard, of a matmul, or of a plan of one.
+) -> Bundle | MatmulBundle | ProgramBundle:
+    """Return the bundle of a reshard, of a matmul, of a plan of one, or of a partitioned function.
 
     `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`. `gradient`: with the
     reverse reshard beside each module that needs to be asked for it, which otherwise raises for a
@@ -168,6 +173,8 @@ def emit(
     what it is chosen by are for a reshard, of which only strategies count that every backend
     executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
     """
+    if isinstance(what, Partitioned):
+        return emit_program(what)
     if isinstance(what, Matmul | MatmulPlan):
         check_reshards_own(strategy, memory_limit, collective_id)
         names = MULTIPLYING if backends is None else backends
@@ -223,8 +230,12 @@ def _emitted_reshard(
 def emit_described(description: Description) -> Bundle: ...
 @overload
 def emit_described(description: MatmulDescription) -> MatmulBundle: ...
-def emit_described(description: Operation) -> Bundle | MatmulBundle:
+@overload
+def emit_described(description: ProgramDescription) -> ProgramBundle: ...
+def emit_described(description: Operation) -> Bundle | MatmulBundle | ProgramBundle:
     """Return the bundle of a description."""
+    if isinstance(description, ProgramDescription):
+        return emit_program(partition_described(description))
     if isinstance(description, MatmulDescription):
         return emit_described_matmul(description)
     return _emitted_reshard(

@@ -10,7 +10,7 @@ from typing import Any
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError, install, one_of
 
-MODES = ("as_shardy",)
+MODES = ("as_shardy", "cheapest")
 EDGES = ("allow", "gather")
 
 
@@ -30,6 +30,9 @@ def partition(
     trees of the arguments and results; a leaf is a `Sharding`, a `NamedSharding`, a
     `PartitionSpec`, a text as `[{"d"}p1, {?}]`, or None, which leaves it free. With `strict`, a
     primitive that has no rule is an error instead of a warning.
+
+    `mode`: `as_shardy` gives every value the sharding that is propagated; `cheapest` takes what is
+    said of arguments, results and constraints as binding and chooses the rest by its price.
 
     Arguments and results may come to be sharded along sub-axes, which a `NamedSharding` cannot say:
     with `sub_axes_at_edges="gather"` these are gathered there, but for dimensions that were closed.
@@ -54,4 +57,4 @@ def partition(
     from shardwright.codegen.partition.tracing import traced
 
     program = traced(fn, avals, mesh, in_shardings, out_shardings, strict)
-    return replace(program, gather_sub_axes=sub_axes_at_edges == "gather")
+    return replace(program, mode=mode, gather_sub_axes=sub_axes_at_edges == "gather")

@@ -8,13 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.codegen.partition.edges import gather_sub_axes
+from shardwright.codegen.partition.local.cheapest import cheapest
+from shardwright.codegen.partition.local.communications import (
+    Communication,
+    communications,
+    program_json,
+)
+from shardwright.codegen.partition.local.even import check_even
+from shardwright.codegen.partition.local.shardy import as_shardy
+from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value
 from shardwright.ir.program_text import format_program
-from shardwright.ir.sharding import Sharding
 
 
 @dataclass(frozen=True)
@@ -23,9 +31,11 @@ class Partitioned:
 
     given: Program
     mesh: Mesh
-    inputs: Callable[[tuple[Sharding | None, ...]], Any]  # leaves to the tree of the arguments
-    outputs: Callable[[tuple[Sharding | None, ...]], Any]
+    inputs: Callable[[tuple[Any, ...]], Any]  # leaves to the tree of the arguments
+    outputs: Callable[[tuple[Any, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
+    parameters: tuple[str, ...]  # of the function, one an argument
+    mode: str = "as_shardy"
     until: int | None = None  # the last user priority that is propagated
     gather_sub_axes: bool = False  # of arguments and results
 
@@ -38,6 +48,31 @@ class Partitioned:
         """The program with its shardings."""
         program = self._propagated.program
         return gather_sub_axes(program) if self.gather_sub_axes else program
+
+    @functools.cached_property
+    def local(self) -> LocalProgram:
+        """What one device runs.
+
+        Raises InputError where it cannot be said: arguments that do not divide, several meshes.
+        """
+        check_even(self.given, self.program)
+        chosen = cheapest if self.mode == "cheapest" else as_shardy
+        return chosen(self.program, self.mesh)
+
+    @functools.cached_property
+    def communications(self) -> tuple[Communication, ...]:
+        """Every collective, in order: its bytes, its line, its reason."""
+        return tuple(communications(self.local).values())
+
+    @property
+    def bytes_received(self) -> int:
+        """What the busiest device receives, in bytes."""
+        return sum(each.bytes for each in self.communications)
+
+    def to_json(self) -> str:
+        """Return what is communicated as JSON, a line a communication; the same for the same
+        program."""
+        return program_json(self.local)
 
     @property
     def in_shardings(self) -> Any:

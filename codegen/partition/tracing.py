@@ -44,7 +44,8 @@ def traced(
     inputs = leaves_of(given, in_tree, shapes, meshes, "in_shardings")
     outputs = leaves_of(out_shardings, out_tree, out_shapes, meshes, "out_shardings")
     tracer = Tracer(strict, meshes)
-    names = _names(fn, [path for path, _ in paths])
+    parameters = _parameters(fn, len(avals))
+    names = _names(parameters, [path for path, _ in paths])
     body = tracer.body(closed.jaxpr, closed.consts, names)
     values = list(tracer.values)
     for argument, sharding in zip(body.arguments, inputs, strict=True):
@@ -66,6 +67,7 @@ def traced(
         lambda leaves: jax.tree.unflatten(in_tree, leaves),
         lambda leaves: jax.tree.unflatten(out_tree, leaves),
         tuple(tracer.constants),
+        parameters,
     )
 
 
@@ -101,16 +103,19 @@ def _place(error: Exception) -> str:
     return str(lines[-1]) if lines else ""
 
 
-def _names(fn: Callable[..., Any], paths: list[Any]) -> list[str]:
-    """Return a name for each leaf of the arguments: `p_w1` for `p["w1"]`."""
+def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """Return a name for each argument: that of its parameter, which must be one of its own."""
     try:
-        parameters = list(inspect.signature(fn).parameters)
+        signature = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
-        parameters = []
-    names = []
-    for path in paths:
-        index = path[0].idx
-        first = parameters[index] if index < len(parameters) else f"arg{index}"
-        rest = jax.tree_util.keystr(path[1:])
-        names.append(re.sub(r"\W+", "_", first + rest).strip("_"))
-    return names
+        signature = {}.values()
+    own = [p.name for p in signature if p.kind is not inspect.Parameter.VAR_POSITIONAL]
+    return tuple(own[i] if i < len(own) else f"arg{i}" for i in range(count))
+
+
+def _names(parameters: tuple[str, ...], paths: list[Any]) -> list[str]:
+    """Return a name for each leaf of the arguments: `p_w1` for `p["w1"]`."""
+    return [
+        re.sub(r"\W+", "_", parameters[path[0].idx] + jax.tree_util.keystr(path[1:])).strip("_")
+        for path in paths
+    ]

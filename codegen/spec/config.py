@@ -22,6 +22,8 @@ from shardwright.codegen.spec.group import GROUP_IDS, Group, check_devices, grou
 from shardwright.codegen.spec.include import ConfigFile, config_files
 from shardwright.codegen.spec.matmul import SHARED as SHARED_BY_MATMULS
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_matmul
+from shardwright.codegen.spec.program import SHARED as SHARED_BY_PROGRAMS
+from shardwright.codegen.spec.program import ProgramDescription, describe_program
 from shardwright.codegen.spec.toml_tables import Table
 from shardwright.ir.errors import InputError, one_of, unknown
 
@@ -29,7 +31,7 @@ FILE = "shardwright.toml"
 OUT = "generated"
 """The folder of bundles where a file says nothing of it."""
 
-AnOperation = TypeVar("AnOperation", Description, MatmulDescription)
+AnOperation = TypeVar("AnOperation", Description, MatmulDescription, ProgramDescription)
 
 _GROUP = ("name", "tensors", *SHARED, "collective_id")
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -67,8 +69,8 @@ def _values(table: Table) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Config:
-    """The reshards, matmuls and groups of one folder of bundles, `out`, and the tables that say
-    each.
+    """The reshards, matmuls, programs and groups of one folder of bundles, `out`, and the tables
+    that say each.
 
     `path` is the file, `root` its document; a manifest is read as a config that has no tables.
     `folders`: the folder of each operation, by name, of those that are not in one of their own
@@ -83,11 +85,12 @@ class Config:
     root: Table | None = None
     folders: Mapping[str, str] = field(default_factory=dict)
     matmuls: tuple[MatmulDescription, ...] = ()
+    programs: tuple[ProgramDescription, ...] = ()
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What there is a bundle of: the reshards, then the matmuls."""
-        return (*self.reshards, *self.matmuls)
+        """What there is a bundle of: the reshards, the matmuls, then the programs."""
+        return (*self.reshards, *self.matmuls, *self.programs)
 
     def folder(self, name: str) -> str:
         """Return the name of the folder of an operation or a group."""
@@ -98,7 +101,7 @@ class Config:
         return {name: self.folder(name) for name in self.names()}
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the reshards, of the matmuls, then of the groups."""
+        """Return the names of the reshards, matmuls and programs, then of the groups."""
         return (*(each.name for each in self.operations), *(each.name for each in self.groups))
 
     def select(self, names: Iterable[str], argument: str | None = None) -> Config:
@@ -114,7 +117,8 @@ class Config:
         wanted |= {member for group in groups for member in group.members}
         kept = tuple(each for each in self.reshards if each.name in wanted)
         matmuls = tuple(each for each in self.matmuls if each.name in wanted)
-        return replace(self, reshards=kept, groups=groups, matmuls=matmuls)
+        programs = tuple(each for each in self.programs if each.name in wanted)
+        return replace(self, reshards=kept, groups=groups, matmuls=matmuls, programs=programs)
 
     def located(self, error: InputError, name: str | None = None) -> InputError:
         """Return an error about a key of an operation, or of the file, with where it is said."""
@@ -122,7 +126,11 @@ class Config:
             return error if self.root is None else self.root.located(error)
         if name in self.origins:
             return self.origins[name].located(error)
-        kinds = (("group", self.groups), ("matmul", self.matmuls))
+        kinds = (
+            ("group", self.groups),
+            ("matmul", self.matmuls),
+            ("program", self.programs),
+        )
         found = (kind for kind, listed in kinds for each in listed if each.name == name)
         kind = next(found, "reshard")
         return error.named(f"{self.path}, {kind} {name!r}, {error.argument}")
@@ -152,26 +160,29 @@ def read_config(path: str | Path) -> Config:
     meshes = _meshes(files)
     reshards: list[_Said] = [each for file in files for each in _reshards(file, meshes)]
     matmuls = [each for file in files for each in _matmuls(file, meshes)]
+    programs = [each for file in files for each in _programs(file, meshes)]
     groups: list[tuple[Group, Origin]] = []
     for file in files:
         for table in file.root.many("group", "group"):
             group, tensors = _grouped(table, file, meshes)
             reshards += tensors
             groups.append((group, Origin((table,))))
-    if not reshards and not matmuls:
+    if not reshards and not matmuls and not programs:
         raise InputError("describes no reshard", argument=str(path), expected="[[reshard]] tables")
-    origins = _origins([*reshards, *matmuls, *groups])
+    origins = _origins([*reshards, *matmuls, *programs, *groups])
     named = {description.name: description for description, _ in reshards}
     for group, _ in groups:
         _check_members(group, named, origins)
     products = tuple(description for description, _ in matmuls)
-    folders = shared((*named.values(), *products))
+    partitioned = tuple(description for description, _ in programs)
+    folders = shared((*named.values(), *products, *partitioned))
     try:
         named, listed = allocated(named, [group for group, _ in groups], folders)
     except InputError as error:
         raise origins[str(error.where[0])].located(error) from None
     root, found = files[-1].root, tuple(named.values())
-    return Config(Path(path), _out(root), found, listed, origins, root, folders, products)
+    said = (origins, root, folders, products, partitioned)
+    return Config(Path(path), _out(root), found, listed, *said)
 
 
 def shared(operations: Iterable[Operation]) -> dict[str, str]:
@@ -236,6 +247,16 @@ def _matmuls(
         shared_keys = tuple(key for key in SHARED_BY_MATMULS if key != "backends")
         origin = Origin((table, *file.defaults), shared_keys)
         yield _described(origin, origin.fields(), meshes, describe_matmul), origin
+
+
+def _programs(
+    file: ConfigFile, meshes: Mapping[str, str]
+) -> Iterator[tuple[ProgramDescription, Origin]]:
+    """Yield the programs of a file, whose modules are looked for in its folder."""
+    for table in file.root.many("program", "program"):
+        origin = Origin((table, *file.defaults), SHARED_BY_PROGRAMS)
+        described = _described(origin, origin.fields(), meshes, describe_program)
+        yield replace(described, home=str(table.path.parent)), origin
 
 
 def _described(

@@ -11,7 +11,10 @@ from shardwright.codegen.spec.description import SHARED
 from shardwright.codegen.spec.toml_tables import Table, read_toml
 from shardwright.ir.errors import InputError, unknown
 
-_KEYS = ("reshard", "collective", "matmul", "group", "mesh", "defaults", "include", "out")
+_KEYS = (
+    *("reshard", "collective", "matmul", "program", "group"),
+    *("mesh", "defaults", "include", "out"),
+)
 
 
 @dataclass(frozen=True)

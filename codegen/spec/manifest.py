@@ -13,6 +13,7 @@ from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group, read_group
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_operation
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.toml_tables import read_text
 from shardwright.ir.errors import InputError
 
@@ -233,9 +234,18 @@ def listing(path: Path) -> Config:
     every = [replace(each.description, name=name) for each in found.entries for name in each.names]
     reshards = tuple(each for each in every if isinstance(each, Description))
     matmuls = tuple(each for each in every if isinstance(each, MatmulDescription))
+    programs = tuple(each for each in every if isinstance(each, ProgramDescription))
     groups = tuple(entry.group for entry in found.groups)
     folders = found.modules()
-    return Config(path, path.parent, reshards, groups, folders=folders, matmuls=matmuls)
+    return Config(
+        path,
+        path.parent,
+        reshards,
+        groups,
+        folders=folders,
+        matmuls=matmuls,
+        programs=programs,
+    )
 
 
 def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from shardwright.codegen.spec.description import (
     read_topology,
     toml_value,
 )
+from shardwright.codegen.spec.program import ProgramDescription, describe_program
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.matmul import Matmul
 
@@ -128,7 +129,7 @@ FIELDS = (
 SHARED = tuple(key for key in FIELDS if key not in ("name", "lhs", "rhs", "out"))
 """What a matmul may have in common with other tables."""
 
-Operation = Description | MatmulDescription
+Operation = Description | MatmulDescription | ProgramDescription
 """What a bundle may be of."""
 
 
@@ -141,6 +142,8 @@ def _inline(value: object) -> str:
 
 def describe_operation(given: Mapping[str, object]) -> Operation:
     """Return the description of fields as a manifest has them."""
+    if "function" in given:
+        return describe_program(given)
     return describe_matmul(given) if "lhs" in given else describe(given)
 
 

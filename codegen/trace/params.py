@@ -14,12 +14,14 @@ CONVOLUTION = ("lhs_spec", "rhs_spec", "out_spec")
 GATHER = (
     "offset_dims",
     "collapsed_slice_dims",
+    "start_index_map",
     "operand_batching_dims",
     "start_indices_batching_dims",
 )
 SCATTER = (
     "update_window_dims",
     "inserted_window_dims",
+    "scatter_dims_to_operand_dims",
     "operand_batching_dims",
     "scatter_indices_batching_dims",
 )

@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.jax_spmd.module import FILE
 from shardwright.codegen.emit.group import backends_of
+from shardwright.codegen.emit.owner import owner_path
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_manifest
-from shardwright.codegen.spec.matmul import MatmulDescription, Operation
+from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.paths import described, grouped
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.verify import single
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.group import report_group
 from shardwright.codegen.verify.matmul import report_matmul
 from shardwright.codegen.verify.pool import Runner
+from shardwright.codegen.verify.program import report_program
 from shardwright.codegen.verify.report import Progress, Report
 
 
@@ -72,6 +76,21 @@ class GroupJob:
         return report_group(*given, runner, folder)
 
 
+@dataclass(frozen=True)
+class ProgramJob:
+    """The module of a program, which runs beside the function that it was made of."""
+
+    description: ProgramDescription
+    root: Path
+    backend: str = Path(FILE).stem
+
+    def report(self, time_limit: float) -> Report:
+        """Return the verdict on the module."""
+        owner = owner_path(self.root, read_manifest(self.root))
+        home = Path() if owner is None else owner.parent
+        return report_program(self.description, self.root / self.description.name, home, time_limit)
+
+
 Job = BundleJob | MatmulJob | GroupJob
 
 
@@ -82,16 +101,31 @@ def verify_bundles(
     time_limit: float,
 ) -> tuple[Report, ...]:
     """Return `verify`, whose docstring says what it does."""
-    jobs = _jobs([paths] if isinstance(paths, str | Path) else paths, backends)
+    every = [paths] if isinstance(paths, str | Path) else list(paths)
+    jobs, programs = _jobs(every, backends), _programs(every, backends)
+    count = len(jobs) + len(programs)
     if progress is not None:
-        progress(0, len(jobs), None)
-    reports: dict[Job, Report] = {}
+        progress(0, count, None)
+    reports: dict[Job | ProgramJob, Report] = {}
     with tempfile.TemporaryDirectory(prefix="shardwright-twins-") as folder:
         for job, report in _run(jobs, Path(folder), time_limit):
             reports[job] = report
             if progress is not None:
-                progress(len(reports), len(jobs), report)
-    return tuple(reports[job] for job in jobs)
+                progress(len(reports), count, report)
+    for program in programs:
+        reports[program] = program.report(time_limit)
+        if progress is not None:
+            progress(len(reports), count, reports[program])
+    return tuple(reports[job] for job in (*jobs, *programs))
+
+
+def _programs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[ProgramJob]:
+    """Return the programs at paths, where modules of all backends are asked for."""
+    return [
+        ProgramJob(description, root)
+        for (root, _), description in described(paths).items()
+        if isinstance(description, ProgramDescription) and backends is None
+    ]
 
 
 def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[Job]:
@@ -101,6 +135,7 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
     jobs: list[Job] = [
         _job(description, backend, root)
         for (root, _), description in described(every).items()
+        if not isinstance(description, ProgramDescription)
         for backend in description.backends
         if backends is None or backend in backends
     ]
@@ -112,7 +147,7 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
     return jobs
 
 
-def _job(described: Operation, backend: str, root: Path) -> Job:
+def _job(described: Description | MatmulDescription, backend: str, root: Path) -> Job:
     """Return what a report on the module of a bundle is about."""
     if isinstance(described, MatmulDescription):
         return MatmulJob(described, backend, root)

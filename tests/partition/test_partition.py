@@ -150,7 +150,10 @@ def test_mistakes() -> None:
     assert refused(in_shardings=(3, None)).startswith(
         "in_shardings[0]['w1']: a leaf of shardings must be a Sharding, a NamedSharding"
     )
-    assert refused(mode="best") == "mode: the mode must be known\ngot: best\nexpected: as_shardy"
+    assert (
+        refused(mode="best")
+        == "mode: the mode must be known\ngot: best\nexpected: one of as_shardy, cheapest"
+    )
     assert refused(fn=3).startswith("fn: the function must be callable\ngot: 3\n")
 
 

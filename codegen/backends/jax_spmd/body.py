@@ -1,0 +1,216 @@
+"""The statements of a body: one an op, one a change of layout, control flow as nested functions."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from shardwright.codegen.backends.jax_spmd.changes import change_call, permutation
+from shardwright.codegen.backends.jax_spmd.control import control
+from shardwright.codegen.backends.jax_spmd.expressions import WEAK, Expression, OpText, expanded
+from shardwright.codegen.backends.jax_spmd.literals import (
+    dtype_text,
+    integers,
+    is_weak,
+    number,
+    scalar,
+)
+from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.ops import expression
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
+from shardwright.codegen.partition.local.communications import Communication, notation
+from shardwright.codegen.partition.local.steps import (
+    Compute,
+    LocalBody,
+    LocalProgram,
+    MoveValue,
+    Step,
+)
+from shardwright.ir.program import Line
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A value that is one number everywhere; it is written where it is used."""
+
+    value: object
+
+
+@dataclass
+class Writer:
+    """Writes bodies; what is known of local values and constants grows as it goes."""
+
+    program: LocalProgram
+    names: LocalNames
+    communications: dict[int, Communication]  # by the local value that each makes
+    arrays: tuple[str, ...] = ()  # what the function closes over
+    text: dict[int, str] = field(default_factory=dict)  # names, by local value
+    filled: dict[int, Filled] = field(default_factory=dict)
+    inline: dict[int, str] = field(default_factory=dict)  # broadcasts that their uses imply
+    permutations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def read(self, local: int) -> str:
+        """Return a local value as an expression of an array."""
+        if local in self.text:
+            return self.text[local]
+        value, shape = self.filled[local].value, self.program.shape(local)
+        dtype = self.program.of(local).dtype
+        if not shape:
+            return scalar(value, dtype)
+        return f"jnp.full({integers(shape)}, {number(value)}, {dtype_text(dtype)})"
+
+    def alias(self, local: int, like: int) -> None:
+        """Let a local value be what another one is."""
+        if like in self.filled:
+            self.filled[local] = self.filled[like]
+        else:
+            self.text[local] = self.read(like)
+
+    def body(self, body: LocalBody, indent: int) -> list[str]:
+        """Return the lines of the steps of a body."""
+        lines: list[str] = []
+        uses = _uses(body)
+        at: Line | None = None
+        for step in body.steps:
+            if isinstance(step, Compute) and self._implied(step, uses):
+                continue
+            line = step.op.line if isinstance(step, Compute) else step.line
+            if line is not None and line != at:
+                lines.append(f"# {line}")
+                at = line
+            lines += self._step(step, indent)
+        return lines
+
+    def _step(self, step: Step, indent: int) -> list[str]:
+        if isinstance(step, MoveValue):
+            return self._move(step, indent)
+        if step.bodies:
+            return control(self, step, indent)
+        made = self._made(step)
+        names = []
+        for result in step.results:
+            self.text[result] = self.names.of(result)
+            names.append(self.text[result])
+        target = ", ".join(names)
+        if len(names) == 1 and step.op.kind == "split":  # which gives a list
+            target += ","
+        return self._statement(target, made, step.results[0], indent)
+
+    def _made(self, step: Compute) -> Expression:
+        if step.op.kind == "constant":
+            return self.arrays[step.op.integers("array")[0]]
+        return expression(self.op_text(step))
+
+    def _statement(self, target: str, made: Expression, shown: int, indent: int) -> list[str]:
+        """Return `target = made  # f32[16@d]`; the comment where it fits."""
+        own = self.program.values[shown]
+        value = self.program.of(shown)
+        comment = f"  # {notation(value.dtype, value.shape, own.layout)}"
+        if isinstance(made, str):
+            lines = [f"{target} = {made}"]
+        else:
+            lines = called(f"{target} = {made[0]}", made[1], "", indent)
+        if len(lines[-1]) + len(comment) + indent * len(INDENT) <= WIDTH:
+            lines[-1] += comment
+        return lines
+
+    def op_text(self, step: Compute) -> OpText:
+        """Return what the table needs of an op."""
+        everything = (*step.operands, *step.results)
+        return OpText(
+            step.op,
+            tuple(self._given(step)),
+            tuple(map(self.program.shape, everything)),
+            tuple(self.program.of(local).dtype for local in everything),
+            self.program.values[step.results[0]].layout,
+            self.program.axes,
+        )
+
+    def _given(self, step: Compute) -> Iterator[str]:
+        """Yield the operands; numbers as they are where one operand is an array."""
+        weak = step.op.kind in WEAK and not all(o in self.filled for o in self._branches(step))
+        for place, local in enumerate(step.operands):
+            own = self.filled.get(local)
+            dtype = self.program.of(local).dtype
+            if weak and own is not None and is_weak(own.value, dtype):
+                if step.op.kind == "select_n" and place == 0:
+                    yield self.read(local)
+                else:
+                    yield number(own.value)
+            elif local in self.inline:
+                yield self.inline[local]
+            else:
+                yield self.read(local)
+
+    def _branches(self, step: Compute) -> Sequence[int]:
+        return step.operands[1:] if step.op.kind == "select_n" else step.operands
+
+    def _implied(self, step: Compute, uses: dict[int, list[Step | None]]) -> bool:
+        """Note a constant, or a broadcast that its uses make by themselves; return whether it is
+        one."""
+        kind, (result, *_) = step.op.kind, step.results
+        if kind == "constant" and "value" in dict(step.op.params):
+            self.filled[result] = Filled(step.op.param("value"))
+            return True
+        if kind != "broadcast_in_dim":
+            return False
+        (source,) = step.operands[:1]
+        if source in self.filled:
+            self.filled[result] = self.filled[source]
+            return True
+        if all(self._broadcasts(use, result) for use in uses[result]) and uses[result]:
+            self.inline[result] = expanded(self.op_text(step))
+            return True
+        return False
+
+    def _broadcasts(self, use: Step | None, local: int) -> bool:
+        """Return whether a use is elementwise, beside an array of the whole shape."""
+        if not isinstance(use, Compute) or use.op.kind not in WEAK:
+            return False
+        return any(
+            other != local
+            and other in self.text
+            and self.program.shape(other) == self.program.shape(local)
+            for other in use.operands
+        )
+
+    def _move(self, step: MoveValue, indent: int) -> list[str]:
+        change = step.change
+        source = self.program.values[step.operand].layout
+        pairs = ""
+        if change.kind == "permute":
+            pairs = f"PERMUTATION_{len(self.permutations) + 1}"
+            sizes = self.program.axes.sizes
+            self.permutations[pairs] = permutation(change.axes, sizes, source, change.layout)
+        shape = self.program.shape(step.result)
+        given = self.read(step.operand)
+        made = change_call(change, source, given, shape, pairs)
+        name = self.text[step.result] = self.names.changed(step.result, change.kind)
+        lines = self._statement(name, made, step.result, indent)
+        found = self.communications.get(step.result)
+        if found is None:
+            return lines
+        room = WIDTH - indent * len(INDENT)
+        comment = textwrap.wrap(
+            str(found),
+            room,
+            initial_indent="# ",
+            subsequent_indent="#   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        return [*comment, *lines]
+
+
+def _uses(body: LocalBody) -> dict[int, list[Step | None]]:
+    """Return what uses each local value of a body; None for its results."""
+    found: dict[int, list[Step | None]] = defaultdict(list)
+    for step in body.steps:
+        operands = (step.operand,) if isinstance(step, MoveValue) else step.operands
+        for local in operands:
+            found[local].append(step)
+    for result in body.results:
+        found[result].append(None)
+    return found

@@ -1,0 +1,75 @@
+"""Changes of layout as calls of `jnp` and `lax`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.steps import LayoutChange
+from shardwright.ir.errors import InternalError
+
+REDUCERS = {"sum": "lax.psum", "max": "lax.pmax", "min": "lax.pmin"}
+
+
+def axes_text(names: Sequence[str]) -> str:
+    """Return names of axes as collectives take them: one, or a tuple."""
+    quoted = [f'"{name}"' for name in names]
+    return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
+
+
+def change_call(
+    change: LayoutChange, source: LocalLayout, given: str, extents: Sequence[int], pairs: str
+) -> tuple[str, list[str]]:
+    """Return the function that makes a change, and its arguments.
+
+    `extents` are those of what comes out; `pairs` names the constant with who sends to whom.
+    """
+    axes = axes_text(change.axes)
+    match change.kind:
+        case "slice":
+            (dim,) = change.dims
+            size = extents[dim]
+            start = f"lax.axis_index({axes}) * {size}"
+            return "lax.dynamic_slice_in_dim", [given, start, str(size), f"axis={dim}"]
+        case "mask":
+            return "jnp.where", [f"lax.axis_index({axes}) == 0", given, "0"]
+        case "all_gather":
+            ends = [f"axis={change.dims[0]}", "tiled=True", 'to="invarying"']
+            return "lax.all_gather", [given, axes, *ends]
+        case "all_to_all":
+            gathered, split = change.dims
+            ends = [f"split_axis={split}", f"concat_axis={gathered}", "tiled=True"]
+            return "lax.all_to_all", [given, axes, *ends]
+        case "all_reduce":
+            return REDUCERS[source.operator], [given, axes]
+        case "reduce_scatter":
+            ends = [f"scatter_dimension={change.dims[0]}", "tiled=True"]
+            return "lax.psum_scatter", [given, axes, *ends]
+        case "permute":
+            return "lax.ppermute", [given, axes, pairs]
+    raise InternalError(f"no collective for {change.kind}")
+
+
+def permutation(
+    axes: Names, sizes: Mapping[str, int], source: LocalLayout, target: LocalLayout
+) -> list[tuple[int, int]]:
+    """Return who sends to whom, by flat position along `axes`: each device its shard to one that is
+    to hold it."""
+    places = list(itertools.product(*(range(sizes[name]) for name in axes)))
+    known = [dict(zip(axes, place, strict=True)) for place in places]
+    holders = {_held(source, at, sizes): number for number, at in enumerate(known)}
+    return [(holders[_held(target, at, sizes)], number) for number, at in enumerate(known)]
+
+
+def _held(layout: LocalLayout, at: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return which shard the device at a position holds, then which of its holders it is."""
+    free = tuple(name for name in at if name not in layout.used)
+    return tuple(_read(names, at, sizes) for names in (*layout.dims, free))
+
+
+def _read(names: Names, at: Mapping[str, int], sizes: Mapping[str, int]) -> int:
+    number = 0
+    for name in names:
+        number = number * sizes[name] + at[name]
+    return number

@@ -1,0 +1,122 @@
+"""Loops and branches: nested functions, and the call of `lax` that runs them.
+
+What a body takes from outside and never changes it reads from the function around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from shardwright.codegen.backends.jax_spmd.literals import listed
+from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.emit.python_text import INDENT, called
+from shardwright.codegen.partition.local.steps import Compute, LocalBody
+
+
+class BodyWriter(Protocol):
+    """What writes the statements of a body, and knows what local values are called."""
+
+    names: LocalNames
+    text: dict[int, str]
+
+    def read(self, local: int) -> str:
+        """Return a local value as an expression."""
+
+    def alias(self, local: int, like: int) -> None:
+        """Let a local value be what another one is."""
+
+    def body(self, body: LocalBody, indent: int) -> list[str]:
+        """Return the lines of the steps of a body."""
+
+
+def control(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
+    """Return the lines of a scan, a while loop or a cond."""
+    match step.op.kind:
+        case "scan":
+            return _scan(writer, step, indent)
+        case "while":
+            return _while(writer, step, indent)
+    return _cond(writer, step, indent)
+
+
+def _function(
+    writer: BodyWriter, start: list[str], body: LocalBody, indent: int, returned: str = ""
+) -> list[str]:
+    """Return a nested function that begins with the lines `start`; `returned` says what it gives
+    of its results, by default all of them."""
+    lines = writer.body(body, indent + 1)
+    given = [writer.read(result) for result in body.results]
+    text = returned.format(*given) if returned else listed(given)
+    first, *rest = start
+    return [first, *(INDENT + line for line in (*rest, *lines, f"return {text}")), ""]
+
+
+def _named(writer: BodyWriter, locals_: Sequence[int]) -> list[str]:
+    """Give local values names of their own; return these."""
+    for local in locals_:
+        writer.text[local] = writer.names.of(local)
+    return [writer.text[local] for local in locals_]
+
+
+def _shared(writer: BodyWriter, arguments: Sequence[int], operands: Sequence[int]) -> None:
+    """Let arguments of a body be what they are outside of it."""
+    for argument, operand in zip(arguments, operands, strict=True):
+        writer.alias(argument, operand)
+
+
+def _unpacked(names: list[str], given: str) -> list[str]:
+    return [f"{listed(names)} = {given}"] if names else []
+
+
+def _scan(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
+    (body,), op = step.bodies, step.op
+    consts, carries, _ = op.integers("lengths")
+    last = consts + carries
+    operands = [writer.read(local) for local in step.operands]
+    _shared(writer, body.arguments[:consts], step.operands[:consts])
+    carry = _named(writer, body.arguments[consts:last])
+    slices = _named(writer, body.arguments[last:])
+    name, first, second = map(writer.names.fresh, ("iteration", "carry", "slices"))
+    slots = [f"{{{place}}}" for place in range(len(body.results))]
+    returned = f"{listed(slots[:carries])}, {listed(slots[carries:])}"
+    start = [f"def {name}({first}, {second}):"]
+    start += [*_unpacked(carry, first), *_unpacked(slices, second)]
+    lines = _function(writer, start, body, indent, returned)
+    arguments = [name, listed(operands[consts:last]), listed(operands[last:])]
+    arguments.append(f"length={op.param('length')}")
+    arguments += ["reverse=True"] if op.param("reverse") else []
+    names = _named(writer, step.results)
+    targets = (listed(part) if part else "_" for part in (names[:carries], names[carries:]))
+    return [*lines, *called(f"{', '.join(targets)} = lax.scan", arguments, "", indent)]
+
+
+def _while(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
+    cond, body = step.bodies
+    first, second = step.op.integers("lengths")
+    carried = [writer.read(local) for local in step.operands[first + second :]]
+    _shared(writer, cond.arguments[:first], step.operands[:first])
+    _shared(writer, body.arguments[:second], step.operands[first : first + second])
+    lines, names = [], []
+    for what, inner, count, gives in (
+        ("condition", cond, first, "{0}"),
+        ("iteration", body, second, ""),
+    ):
+        name, given = map(writer.names.fresh, (what, "carry"))
+        start = [f"def {name}({given}):"]
+        start += _unpacked(_named(writer, inner.arguments[count:]), given)
+        lines += _function(writer, start, inner, indent, gives)
+        names.append(name)
+    target = listed(_named(writer, step.results))
+    return [*lines, *called(f"{target} = lax.while_loop", [*names, listed(carried)], "", indent)]
+
+
+def _cond(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
+    lines, names = [], []
+    for branch in step.bodies:
+        _shared(writer, branch.arguments, step.operands[1:])
+        names.append(writer.names.fresh("branch"))
+        lines += _function(writer, [f"def {names[-1]}():"], branch, indent)
+    arguments = [writer.read(step.operands[0]), listed(names)]
+    target = listed(_named(writer, step.results))
+    return [*lines, *called(f"{target} = lax.switch", arguments, "", indent)]

@@ -1,0 +1,319 @@
+"""One table: from the kind of an op to the expression that a person would write for its shards.
+
+An expression is a function with its arguments, or a finished text. Shapes are those of shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shardwright.codegen.backends.jax_spmd.literals import (
+    dtype_text,
+    integers,
+    listed,
+    number,
+)
+from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.ir.program import Op
+
+Shape = tuple[int, ...]
+Expression = str | tuple[str, list[str]]
+
+
+@dataclass(frozen=True)
+class OpText:
+    """An op with the texts of its operands, and what is known of its tensors on one device."""
+
+    op: Op
+    given: tuple[str, ...]
+    shapes: tuple[Shape, ...]  # of operands, then results, of shards
+    dtypes: tuple[str, ...]
+    layout: LocalLayout  # of the first result
+    axes: CutAxes
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the first result."""
+        return self.shapes[len(self.given)]
+
+    @property
+    def dtype(self) -> str:
+        return self.dtypes[len(self.given)]
+
+    def has(self, name: str) -> object:
+        """Return a parameter, None if the op has none of this name."""
+        return dict(self.op.params).get(name)
+
+
+INFIX = {
+    "add": "+",
+    "add_any": "+",
+    "sub": "-",
+    "mul": "*",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "gt": ">",
+    "le": "<=",
+    "ge": ">=",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+}
+WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
+"""Ops beside whose operands a Python number may stand."""
+
+FUNCTIONS = {
+    **{name: f"jnp.{name}" for name in ("exp", "log", "sin", "cos", "tan", "tanh", "sqrt", "sign")},
+    **{name: f"jnp.{name}" for name in ("log1p", "expm1", "floor", "ceil", "real", "imag")},
+    "abs": "jnp.abs",
+    "max": "jnp.maximum",
+    "min": "jnp.minimum",
+    "conj": "jnp.conj",
+    "is_finite": "jnp.isfinite",
+    "clamp": "lax.clamp",
+    "copy": "jnp.copy",
+    "copy_p": "jnp.copy",
+    "stop_gradient": "lax.stop_gradient",
+    **{
+        name: f"lax.{name}"
+        for name in (
+            *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e"),
+            *("bessel_i1e", "cbrt", "clz", "complex", "cosh", "digamma", "erf", "erf_inv", "erfc"),
+            *("exp2", "igamma", "igammac", "lgamma", "logistic", "nextafter", "population_count"),
+            *("polygamma", "pow", "regularized_incomplete_beta", "rem", "rsqrt", "shift_left"),
+            *("shift_right_arithmetic", "shift_right_logical", "sinh", "square", "zeta"),
+            "optimization_barrier",
+        )
+    },
+}
+
+
+def _call(name: str, text: OpText, *more: str) -> Expression:
+    return name, [*text.given, *more]
+
+
+def _div(text: OpText) -> Expression:
+    if text.dtype[0] in "iu":
+        return "lax.div", list(text.given)
+    return f"{text.given[0]} / {text.given[1]}"
+
+
+def _select(text: OpText) -> Expression:
+    if text.dtypes[0] != "bool":
+        return "lax.select_n", list(text.given)
+    predicate, otherwise, then = text.given
+    return "jnp.where", [predicate, then, otherwise]
+
+
+def _cast(text: OpText) -> Expression:
+    return f"{text.given[0]}.astype({dtype_text(text.dtype)})"
+
+
+def _round(text: OpText) -> Expression:
+    method = str(text.has("rounding_method"))
+    return _call("lax.round", text, f"lax.RoundingMethod.{method}")
+
+
+def _reduce_precision(text: OpText) -> Expression:
+    bits = (f"{name}={text.has(name)}" for name in ("exponent_bits", "mantissa_bits"))
+    return _call("lax.reduce_precision", text, *bits)
+
+
+def _broadcast(text: OpText) -> Expression:
+    if text.shapes[0] and text.shape == expanded_shape(text):
+        return expanded(text)
+    return "jnp.broadcast_to", [expanded(text), integers(text.shape)]
+
+
+def expanded(text: OpText) -> str:
+    """Return the operand of a broadcast with the rank of its result; of rank 0 it stays."""
+    dims, rank = text.op.integers("broadcast_dimensions"), len(text.shape)
+    if len(dims) in (0, rank):
+        return text.given[0]
+    return f"{text.given[0]}[{_index(dims, rank)}]"
+
+
+def _index(dims: Sequence[int], rank: int) -> str:
+    return ", ".join(":" if dim in dims else "None" for dim in range(rank))
+
+
+def expanded_shape(text: OpText) -> Shape:
+    """Return the shape of the operand of a broadcast where it has the rank of the result."""
+    place = {to: dim for dim, to in enumerate(text.op.integers("broadcast_dimensions"))}
+    return tuple(text.shapes[0][place[to]] if to in place else 1 for to in range(len(text.shape)))
+
+
+def _reshape(text: OpText) -> Expression:
+    return f"{text.given[0]}.reshape({integers(text.shape)})"
+
+
+def _transpose(text: OpText) -> Expression:
+    order = text.op.integers("permutation")
+    if order == (1, 0):
+        return f"{text.given[0]}.T"
+    return f"{text.given[0]}.transpose({integers(order)})"
+
+
+def _reduction(plain: str, wide: tuple[str, ...]) -> Callable[[OpText], Expression]:
+    def reduction(text: OpText) -> Expression:
+        axes = text.op.integers("axes")
+        if text.dtype in wide:
+            return f"jnp.{plain}", [text.given[0], f"axis={integers(axes)}"]
+        return f"lax.reduce_{plain}", [text.given[0], f"axes={integers(axes)}"]
+
+    return reduction
+
+
+def _arg(name: str) -> Callable[[OpText], Expression]:
+    def found(text: OpText) -> Expression:
+        (axis,) = text.op.integers("axes")
+        return f"lax.{name}", [text.given[0], str(axis), dtype_text(text.dtype)]
+
+    return found
+
+
+def _cumulative(name: str) -> Callable[[OpText], Expression]:
+    def cumulative(text: OpText) -> Expression:
+        reverse = ["reverse=True"] if text.has("reverse") else []
+        return _call(f"lax.{name}", text, f"axis={text.has('axis')}", *reverse)
+
+    return cumulative
+
+
+def _iota(text: OpText) -> Expression:
+    (dim,) = text.op.integers("dimension")
+    shape = integers(text.shape)
+    whole = f"lax.broadcasted_iota({dtype_text(text.dtype)}, {shape}, {dim})"
+    if len(text.shape) == 1:
+        whole = f"jnp.arange({text.shape[0]}, dtype={dtype_text(text.dtype)})"
+    names = text.layout.dims[dim]
+    if not names:
+        return whole
+    quoted = [f'"{name}"' for name in names]
+    axes = quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
+    start = f"lax.axis_index({axes}).astype({dtype_text(text.dtype)}) * {text.shape[dim]}"
+    return f"{whole} + {start}"
+
+
+def _slice(text: OpText) -> Expression:
+    starts, limits = text.op.integers("start_indices"), text.op.integers("limit_indices")
+    strides = text.has("strides")
+    steps = strides if isinstance(strides, tuple) else (1,) * len(starts)
+    ranges = []
+    for dim, (start, limit, step) in enumerate(zip(starts, limits, steps, strict=True)):
+        whole = text.shape[dim] == text.shapes[0][dim]
+        tail = "" if step == 1 else f":{step}"
+        ranges.append(":" if whole else f"{start}:{limit}{tail}")
+    return f"{text.given[0]}[{', '.join(ranges)}]"
+
+
+def _pad(text: OpText) -> Expression:
+    return _call("lax.pad", text, integers(text.op.param("padding_config")))
+
+
+def _concatenate(text: OpText) -> Expression:
+    return "jnp.concatenate", [f"({', '.join(text.given)},)", f"axis={text.has('dimension')}"]
+
+
+def _rev(text: OpText) -> Expression:
+    return _call("lax.rev", text, integers(text.op.integers("dimensions")))
+
+
+def _split(text: OpText) -> Expression:
+    axis = text.op.integers("axis")[0]
+    return _call("lax.split", text, integers(text.op.integers("sizes")), f"axis={axis}")
+
+
+def _sort(text: OpText) -> Expression:
+    ends = [f"dimension={text.has('dimension')}", f"num_keys={text.has('num_keys')}"]
+    stable = f"is_stable={bool(text.has('is_stable'))}"
+    if len(text.given) == 1:
+        return "lax.sort", [text.given[0], ends[0], stable]
+    return "lax.sort", [f"({', '.join(text.given)})", *ends, stable]
+
+
+def _top_k(text: OpText) -> Expression:
+    return _call("lax.top_k", text, str(text.has("k")))
+
+
+def _dynamic_slice(text: OpText) -> Expression:
+    source, *starts = text.given
+    return "lax.dynamic_slice", [source, listed(starts), integers(text.shape)]
+
+
+def _dynamic_update_slice(text: OpText) -> Expression:
+    source, update, *starts = text.given
+    return "lax.dynamic_update_slice", [source, update, listed(starts)]
+
+
+def _power(text: OpText) -> Expression:
+    return f"{text.given[0]} ** {number(text.op.param('y'))}"
+
+
+def _bits(text: OpText) -> Expression:
+    return "jax.random.bits", [text.given[0], integers(text.shape), dtype_text(text.dtype)]
+
+
+def _bitcast(text: OpText) -> Expression:
+    return _call("lax.bitcast_convert_type", text, dtype_text(text.dtype))
+
+
+def _window(function: str, start: str) -> Callable[[OpText], Expression]:
+    def window(text: OpText) -> Expression:
+        names = ("window_dimensions", "window_strides", "padding", "base_dilation")
+        ends = [f"{name}={integers(text.op.param(name))}" for name in (*names, "window_dilation")]
+        return "lax.reduce_window", [text.given[0], start, function, *ends]
+
+    return window
+
+
+TABLE: dict[str, Callable[[OpText], Expression]] = {
+    "div": _div,
+    "neg": lambda text: f"-{text.given[0]}",
+    "not": lambda text: f"~{text.given[0]}",
+    "select_n": _select,
+    "convert_element_type": _cast,
+    "bitcast_convert_type": _bitcast,
+    "integer_pow": _power,
+    "round": _round,
+    "reduce_precision": _reduce_precision,
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "transpose": _transpose,
+    "reduce_sum": _reduction("sum", ("f32", "f64", "i32", "u32")),
+    "reduce_max": _reduction("max", ("f32", "f64", "i32", "bf16", "f16")),
+    "reduce_min": _reduction("min", ("f32", "f64", "i32", "bf16", "f16")),
+    "reduce_prod": _reduction("prod", ("f32", "f64", "i32")),
+    "reduce_and": _reduction("and", ()),
+    "reduce_or": _reduction("or", ()),
+    "reduce_xor": _reduction("xor", ()),
+    "argmax": _arg("argmax"),
+    "argmin": _arg("argmin"),
+    **{
+        name: _cumulative(name)
+        for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+    },
+    "reduce_window_max": _window("lax.max", "-jnp.inf"),
+    "reduce_window_min": _window("lax.min", "jnp.inf"),
+    "reduce_window_sum": _window("lax.add", "0.0"),
+    "iota": _iota,
+    "slice": _slice,
+    "pad": _pad,
+    "concatenate": _concatenate,
+    "rev": _rev,
+    "split": _split,
+    "sort": _sort,
+    "top_k": _top_k,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "random_bits": _bits,
+    "random_seed": lambda text: ("jax.random.key", list(text.given)),
+    "random_wrap": lambda text: ("jax.random.wrap_key_data", list(text.given)),
+    "random_unwrap": lambda text: ("jax.random.key_data", list(text.given)),
+    "random_fold_in": lambda text: ("jax.random.fold_in", list(text.given)),
+    "random_split": lambda text: _call("jax.random.split", text, integers(text.shape)),
+}

@@ -1,0 +1,73 @@
+"""Numbers, dtypes and shapes as Python text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from shardwright.ir.errors import InternalError
+
+LONG = {"f": "float", "i": "int", "u": "uint", "c": "complex", "bf": "bfloat"}
+WEAKEST = 2**31  # an integer from here on is no int32, as which Python's own are read
+
+
+def dtype_name(short: str) -> str:
+    """Return the name that numpy has for a dtype as jaxprs print it.
+
+    >>> dtype_name("f32"), dtype_name("bool"), dtype_name("bf16")
+    ('float32', 'bool_', 'bfloat16')
+    """
+    if short == "bool":
+        return "bool_"
+    match = re.fullmatch(r"(bf|[fiuc])(\d+)", short)
+    return f"{LONG[match[1]]}{match[2]}" if match else short
+
+
+def dtype_text(short: str) -> str:
+    """Return a dtype as an expression."""
+    return f"jnp.{dtype_name(short)}"
+
+
+def number(value: object) -> str:
+    """Return a number as an expression of Python."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "jnp.nan" if math.isnan(value) else ("jnp.inf" if value > 0 else "-jnp.inf")
+    return repr(value)
+
+
+def is_weak(value: object, dtype: str) -> bool:
+    """Return whether a Python number, beside an array of this dtype, stands for the same one."""
+    if isinstance(value, bool):
+        return dtype == "bool"
+    if isinstance(value, int):
+        return dtype[0] in "iu" and abs(value) < WEAKEST
+    return isinstance(value, float) and dtype[0] in "fb"
+
+
+def scalar(value: object, dtype: str) -> str:
+    """Return an array of rank 0 as an expression."""
+    if isinstance(value, int) and abs(value) >= WEAKEST:
+        return f"jnp.{dtype_name(dtype)}({value})"
+    return f"{dtype_text(dtype)}({number(value)})"
+
+
+def integers(values: object) -> str:
+    """Return a tuple of integers, or of such tuples, as an expression.
+
+    >>> integers((1, (2, 3))), integers((4,))
+    ('(1, (2, 3))', '(4,)')
+    """
+    if isinstance(values, tuple):
+        inside = ", ".join(map(integers, values))
+        return f"({inside},)" if len(values) == 1 else f"({inside})"
+    if values is None or isinstance(values, int):
+        return str(values)
+    raise InternalError(f"not integers: {values!r}")
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return expressions as a tuple."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

@@ -1,0 +1,181 @@
+"""The whole module of a program: what the template prints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen.backends.jax_spmd.body import Writer
+from shardwright.codegen.backends.jax_spmd.literals import integers, number
+from shardwright.codegen.backends.jax_spmd.names import LocalNames, function_name
+from shardwright.codegen.backends.jax_spmd.trees import check_tree, paths, tree_lines
+from shardwright.codegen.backends.jax_spmd.varying import is_checked
+from shardwright.codegen.emit.python_text import INDENT, exploded
+from shardwright.codegen.emit.templates import render
+from shardwright.codegen.partition.local.communications import (
+    Communication,
+    communications,
+    size_text,
+)
+from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.ir.errors import InputError
+
+FILE = "jax_spmd.py"
+MOST_CLOSED_OVER = 64
+"""Elements of an array that stands in a module."""
+
+
+@dataclass(frozen=True)
+class SpmdModule:
+    """What the template needs, as finished lines."""
+
+    name: str
+    mesh: str
+    axes: str
+    whole_axes: str
+    cut: bool
+    summary: tuple[str, ...]
+    in_shardings: tuple[str, ...]
+    out_shardings: tuple[str, ...]
+    communications: tuple[str, ...]
+    permutations: tuple[str, ...]
+    parameters: str
+    body: tuple[str, ...]
+    checked: bool
+
+
+def module_text(partitioned: Partitioned) -> str:
+    """Return the module of a program."""
+    return render("jax_spmd/program.py.jinja", _context(partitioned))
+
+
+def _context(partitioned: Partitioned) -> SpmdModule:
+    local = partitioned.local
+    found = communications(local)
+    parameters = partitioned.parameters
+    name = function_name(local.program.name)
+    names = LocalNames(local, (*parameters, name))
+    arrays = tuple(map(array_text, partitioned.constants))
+    writer = Writer(local, names, found, arrays)
+    own = [_argument_name(names, number, local, parameters) for number in local.body.arguments]
+    writer.text.update(zip(local.body.arguments, own, strict=True))
+    arguments = partitioned.inputs(tuple(own))
+    check_tree(arguments, "avals")
+    taken = [
+        f"{leaf} = {path}"
+        for tree, parameter in zip(arguments, parameters, strict=True)
+        for leaf, path in paths(tree, parameter)
+        if leaf != path
+    ]
+    lines = [*taken, *writer.body(local.body, 1)]
+    results = partitioned.outputs(tuple(writer.read(result) for result in local.body.results))
+    check_tree(results, "fn")
+    lines += tree_lines(results, "return ", "", 1)
+    inputs = partitioned.inputs(tuple(_spec(local, v) for v in local.body.arguments))
+    outputs = partitioned.outputs(tuple(_spec(local, v) for v in local.body.results))
+    pairs = (
+        line
+        for name, each in writer.permutations.items()
+        for line in exploded(f"{name} = ", [str(pair) for pair in each], "[]")
+    )
+    axes = local.axes
+    return SpmdModule(
+        name,
+        str(axes.mesh),
+        _axes_text(axes.pieces),
+        _axes_text(axes.mesh.axes),
+        not axes.whole,
+        tuple(_summary(list(found.values()))),
+        tuple(tree_lines(inputs, "IN_SHARDINGS = ")),
+        tuple(tree_lines(outputs, "OUT_SHARDINGS = ")),
+        tuple(INDENT + line for each in found.values() for line in _row(each)),
+        tuple(pairs),
+        ", ".join(parameters),
+        tuple(lines),
+        is_checked(local),
+    )
+
+
+def array_text(array: Any) -> str:
+    """Return an array that the function closes over as an expression.
+
+    Raises InputError for a large one, which is better given as an argument.
+    """
+    if str(array.dtype).startswith("key") or array.size > MOST_CLOSED_OVER:
+        raise InputError(
+            "an array that the function closes over must be short enough to stand in the module",
+            argument="fn",
+            got=f"{array.dtype}{list(array.shape)}",
+            expected=f"at most {MOST_CLOSED_OVER} elements, or the array as an argument",
+        )
+    values = ", ".join(map(number, np.asarray(array).ravel().tolist()))
+    return f"jnp.array([{values}], jnp.{array.dtype}).reshape({integers(array.shape)})"
+
+
+def _argument_name(
+    names: LocalNames, number: int, local: LocalProgram, parameters: tuple[str, ...]
+) -> str:
+    """Return the name of an argument: its parameter where it is one, else one of its own."""
+    name = local.of(number).name
+    return name if name in parameters else names.fresh(name)
+
+
+def _axes_text(axes: tuple[tuple[str, int], ...]) -> str:
+    return "{" + ", ".join(f'"{name}": {size}' for name, size in axes) + "}"
+
+
+def _spec(local: LocalProgram, number: int) -> str:
+    return spec_text(local.values[number].layout)
+
+
+def spec_text(layout: LocalLayout) -> str:
+    """Return a layout as a PartitionSpec; dimensions that are whole at the end are left out."""
+    dims = list(layout.dims)
+    while dims and not dims[-1]:
+        dims.pop()
+    return f"P({', '.join(map(_entry, dims))})"
+
+
+def _entry(names: tuple[str, ...]) -> str:
+    if not names:
+        return "None"
+    quoted = [f'"{name}"' for name in names]
+    return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
+
+
+def _row(found: Communication) -> list[str]:
+    """Return a communication as an entry of the table."""
+    items = (found.number, found.op, found.axes, found.value, found.shape, found.bytes)
+    texts = [*map(_literal, items), _literal(found.line), _literal(found.reason)]
+    return exploded("", texts, "()", ",")
+
+
+def _literal(item: object) -> str:
+    if isinstance(item, str):
+        escaped = item.replace("\\", "\\\\")
+        return f"'{escaped}'" if '"' in escaped else f'"{escaped}"'
+    if isinstance(item, tuple):
+        inside = ", ".join(map(_literal, item))
+        return f"({inside},)" if len(item) == 1 else f"({inside})"
+    return str(item)
+
+
+def _summary(found: list[Communication]) -> list[str]:
+    """Return what the busiest device receives, in all and by collective."""
+    total = sum(each.bytes for each in found)
+    if not found:
+        return ["No device receives anything."]
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for each in found:
+        counts[each.op] += each.times
+        sizes[each.op] += each.bytes
+    lines = [f"Received by the busiest device: {size_text(total)}."]
+    for op, size in sizes.most_common():
+        lines.append(f"{INDENT}{op.replace('_', '-'):14} {counts[op]:4}  {size_text(size):>12}")
+    return lines

@@ -1,0 +1,52 @@
+"""Names of local values: those of the user's values, and what was done to them."""
+
+from __future__ import annotations
+
+import keyword
+import re
+
+from shardwright.codegen.partition.local.steps import LocalProgram
+
+RESERVED = frozenset({"jax", "jnp", "np", "lax", "P", "Mesh", "program", "MESH", "PIECES"})
+CHANGED = {
+    "slice": "part",
+    "mask": "term",
+    "all_gather": "whole",
+    "all_to_all": "turned",
+    "all_reduce": "sum",
+    "reduce_scatter": "sum",
+    "permute": "moved",
+}
+
+
+def function_name(name: str) -> str:
+    """Return the name of the user's function, changed where a module has another use for it."""
+    return f"{name}_" if name in RESERVED or keyword.iskeyword(name) else name
+
+
+class LocalNames:
+    """A name for every local value, no two alike."""
+
+    def __init__(self, program: LocalProgram, taken: tuple[str, ...]) -> None:
+        self.program = program
+        self.taken = {*RESERVED, *taken}
+
+    def fresh(self, name: str) -> str:
+        """Return an identifier like `name` that nothing has yet."""
+        base = re.sub(r"\W", "_", name)
+        base = f"v{base}" if not base or base[0].isdigit() else base
+        base = f"{base}_" if keyword.iskeyword(base) else base
+        found, number = base, 1
+        while found in self.taken:
+            number += 1
+            found = f"{base}_{number}"
+        self.taken.add(found)
+        return found
+
+    def of(self, local: int) -> str:
+        """Return a name for a local value that an op makes."""
+        return self.fresh(self.program.of(local).name)
+
+    def changed(self, local: int, kind: str) -> str:
+        """Return a name for a local value that a change of layout makes."""
+        return self.fresh(f"{self.program.of(local).name}_{CHANGED[kind]}")

@@ -1,0 +1,70 @@
+"""Trees of arguments and results as Python text: dicts, lists and tuples of leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.ir.errors import InputError
+
+ENDS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
+
+
+def check_tree(tree: Any, argument: str) -> None:
+    """Raise InputError for a tree that is not made of dicts, lists and tuples."""
+    if isinstance(tree, str) or tree is None:
+        return
+    if type(tree) not in ENDS:
+        raise InputError(
+            "arguments and results of a program that is emitted must be trees that text can say",
+            argument=argument,
+            got=type(tree).__name__,
+            expected="dicts with string or integer keys, lists, tuples, arrays",
+        )
+    for inner in tree.values() if isinstance(tree, dict) else tree:
+        check_tree(inner, argument)
+
+
+def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -> list[str]:
+    """Return a tree whose leaves are texts, on one line where it fits, else an item a line."""
+    line = f"{prefix}{_flat(tree)}{suffix}"
+    if len(line) + indent * len(INDENT) <= WIDTH or type(tree) not in ENDS or not tree:
+        return [line]
+    start, end = ENDS[type(tree)]
+    out = [f"{prefix}{start}"]
+    for name, item in _items(tree):
+        out += [INDENT + inner for inner in tree_lines(item, name, ",", indent + 1)]
+    return [*out, f"{end}{suffix}"]
+
+
+def _items(tree: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, dict):
+        yield from ((f"{_key(key)}: ", item) for key, item in tree.items())
+    else:
+        yield from (("", item) for item in tree)
+
+
+def _flat(tree: Any) -> str:
+    if type(tree) not in ENDS:
+        return str(tree)
+    start, end = ENDS[type(tree)]
+    inside = ", ".join(name + _flat(item) for name, item in _items(tree))
+    comma = "," if isinstance(tree, tuple) and len(tree) == 1 else ""
+    return f"{start}{inside}{comma}{end}"
+
+
+def _key(key: object) -> str:
+    return f'"{key}"' if isinstance(key, str) else repr(key)
+
+
+def paths(tree: Any, base: str) -> Iterator[tuple[str, str]]:
+    """Yield each leaf with the expression that takes it out of `base`."""
+    if isinstance(tree, str):
+        yield tree, base
+    elif isinstance(tree, dict):
+        for key, item in tree.items():
+            yield from paths(item, f"{base}[{_key(key)}]")
+    elif tree is not None:
+        for place, item in enumerate(tree):
+            yield from paths(item, f"{base}[{place}]")

@@ -1,0 +1,168 @@
+"""Emission of programs: from a partitioned function to the files of its bundle."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardwright.codegen.backends.jax_spmd.module import FILE, module_text
+from shardwright.codegen.emit.package import BundlePackage
+from shardwright.codegen.emit.templates import render
+from shardwright.codegen.emit.write import write_file
+from shardwright.codegen.partition.entry import partition
+from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.show.program_review import program_page
+from shardwright.codegen.spec.program import REFERENCE, ProgramDescription
+from shardwright.ir.errors import InputError, wrong_type
+from shardwright.ir.mesh import Mesh
+
+
+@dataclass(frozen=True)
+class ProgramBundle:
+    """What is emitted for a program: the module of one device, and what it communicates."""
+
+    program: Partitioned
+
+    def files(self, name: str) -> dict[str, str]:
+        """Return the text of every file of the bundle, by file name; the same for the same
+        program."""
+        return {
+            FILE: module_text(self.program),
+            "README.md": program_page(self.program, name),
+            "__init__.py": render("common/package.py.jinja", BundlePackage("program", False)),
+            "plan.json": self.program.to_json(),
+        }
+
+    def write(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the bundle into the folder `path`; return the files that changed.
+
+        Raises InputError where the folder's name is no identifier, or it holds other files of these
+        names.
+        """
+        if not isinstance(path, str | Path):
+            raise wrong_type(path, Path, '"generated/mlp_step"', "path")
+        folder = Path(path)
+        if not folder.name.isidentifier():
+            raise InputError(
+                "the folder of a bundle is a Python package, whose name is an identifier",
+                argument="path",
+                got=folder.name or str(folder),
+                expected="letters, digits and underscores, not starting with a digit",
+            )
+        texts = {folder / name: text for name, text in self.files(folder.name).items()}
+        self._check_ours(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        changed = [file for file, text in texts.items() if _differs(file, text)]
+        for file in changed:
+            write_file(file, texts[file])
+        return tuple(changed)
+
+    def _check_ours(self, folder: Path) -> None:
+        """Raise InputError for a folder that holds something else than a program's bundle."""
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / FILE).is_file():
+            raise InputError(
+                "a folder that is no bundle of a program stands where one is to be written",
+                argument="path",
+                got=str(folder),
+                expected="another name for the bundle, or that folder out of the way",
+            )
+
+
+def _differs(path: Path, text: str) -> bool:
+    return not path.is_file() or path.read_text("utf-8", "replace") != text
+
+
+def partition_described(description: ProgramDescription) -> Partitioned:
+    """Return the partitioned function of a description; the user's module is imported and traced.
+
+    Raises InputError for what cannot be imported or traced, and over the budget.
+    """
+    with contextlib.chdir(description.home):
+        given = given_of(description)
+        program = partition(
+            given.function,
+            *given.avals,
+            mesh=given.mesh,
+            in_shardings=given.in_shardings,
+            out_shardings=given.out_shardings,
+            mode=description.mode,
+        )
+        received = program.bytes_received
+    budget = description.budget
+    if budget is not None and received > budget:
+        raise InputError(
+            "the program receives more than its budget",
+            argument="budget",
+            got=f"{received:,} bytes, the most of them in {_largest(program)}",
+            expected=f"at most {budget:,} bytes",
+        )
+    return program
+
+
+def _largest(program: Partitioned) -> str:
+    return str(max(program.communications, key=lambda each: each.bytes))
+
+
+@dataclass(frozen=True)
+class GivenProgram:
+    """What a description names, imported."""
+
+    function: Callable[..., Any]
+    avals: tuple[Any, ...]
+    mesh: Mesh
+    in_shardings: Any
+    out_shardings: Any
+
+
+def given_of(description: ProgramDescription) -> GivenProgram:
+    """Return what a description names; modules are looked for in the current folder first."""
+    function, arguments = (
+        _named(getattr(description, key), key) for key in ("function", "arguments")
+    )
+    shardings = (
+        _named(text, key) if text is not None and REFERENCE.fullmatch(text) else text
+        for key, text in (
+            ("in_shardings", description.in_shardings),
+            ("out_shardings", description.out_shardings),
+        )
+    )
+    avals = arguments() if callable(arguments) else arguments
+    if not isinstance(avals, tuple):
+        raise InputError(
+            "the arguments are a tuple, or a function that returns one",
+            argument="arguments",
+            got=type(avals).__name__,
+            expected="(jax.ShapeDtypeStruct((8, 16), jnp.float32), …)",
+        )
+    return GivenProgram(function, avals, Mesh.parse(description.mesh), *shardings)
+
+
+def _named(reference: str, argument: str) -> Any:
+    """Return what stands in a module under a name."""
+    module, _, name = reference.partition(":")
+    sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever the module raises
+        raise InputError(
+            "what a table names must be there to be imported",
+            argument=argument,
+            got=f"{reference} ({type(error).__name__}: {error})".splitlines()[0],
+            expected="module:name, the module in the folder of the config or installed",
+        ) from error
+    finally:
+        sys.path.remove("")
+
+
+def emit_program(program: Partitioned) -> ProgramBundle:
+    """Return the bundle of a partitioned function.
+
+    Raises InputError, with the user's line, for what a module cannot say.
+    """
+    module_text(program)
+    return ProgramBundle(program)

@@ -1,0 +1,233 @@
+"""In which layouts an op can run on shards: each factor of its rule is split by pieces of axes.
+
+Where every tensor of an op is split along factors alike, devices compute their shards of the result
+by the same op. Where a factor is summed over and split, what they get are terms of the result.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.layout import LocalLayout, Names, fitting
+from shardwright.codegen.propagate.build import Builder
+from shardwright.codegen.propagate.rules import rule_of
+from shardwright.ir.program import Dims, Op, Rule, Value
+
+OPERATORS = {
+    **dict.fromkeys(("dot_general", "conv_general_dilated", "reduce_sum", "scatter-add"), "sum"),
+    "reduce_max": "max",
+    "reduce_min": "min",
+}
+"""Ops whose shards along a factor that is reduced over give terms, and what makes one of these."""
+
+UNSPLIT = frozenset({"random_bits", "random_fold_in", "random_split", "threefry2x32", "fft"})
+"""Ops that every device computes whole, though they have a rule."""
+
+
+@dataclass(frozen=True)
+class FactorAxes:
+    """For each factor of an op the pieces that split it. Along `partial`, the operands `carriers`
+    are terms, and so are the results."""
+
+    factors: tuple[Names, ...]
+    partial: Names = ()
+    carriers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class OpLayouts:
+    """The layouts of the tensors of an op that runs on shards."""
+
+    operands: tuple[LocalLayout, ...]
+    results: tuple[LocalLayout, ...]
+
+
+class Splits:
+    """The ways to split one op."""
+
+    def __init__(self, op: Op, values: Sequence[Value], axes: CutAxes) -> None:
+        self.op, self.axes, self.sizes = op, axes, axes.sizes
+        self.shapes = tuple(values[v].shape for v in (*op.operands, *op.results))
+        self.rule = rule_of(op, values) or _of_results(op, values)
+        self.free = frozenset(_free(op, self.rule, self.shapes))
+        self._split: dict[tuple[tuple[int, LocalLayout], ...], FactorAxes] = {}
+        self._layouts: dict[FactorAxes, OpLayouts] = {}
+
+    @property
+    def whole(self) -> FactorAxes:
+        """Nothing is split."""
+        return FactorAxes(((),) * len(self.rule.sizes))
+
+    def along(self, tensors: Iterable[tuple[int, LocalLayout]]) -> FactorAxes:
+        """Return the split that the layouts of tensors ask for, the first ones first."""
+        key = tuple(tensors)
+        found = self._split.get(key)
+        if found is None:
+            found = self._split[key] = self._along(key)
+        return found
+
+    def _along(self, tensors: tuple[tuple[int, LocalLayout], ...]) -> FactorAxes:
+        factors: list[Names] = [()] * len(self.rule.sizes)
+        taken: set[str] = set()
+        for tensor, layout in tensors:
+            for factor, names in self._projected(tensor, layout):
+                if not factors[factor] and taken.isdisjoint(names):
+                    factors[factor] = names
+                    taken.update(names)
+        return FactorAxes(self._trimmed(factors))
+
+    def without(self, split: FactorAxes, names: Names) -> FactorAxes:
+        """Return a split that leaves pieces to something else."""
+        factors = [tuple(n for n in own if n not in names) for own in split.factors]
+        return FactorAxes(self._trimmed(factors))
+
+    def _projected(self, tensor: int, layout: LocalLayout) -> Iterator[tuple[int, Names]]:
+        """Yield the pieces that a layout has along each factor of a tensor."""
+        for dim, names in zip(self.rule.tensors[tensor], layout.dims, strict=True):
+            left = names
+            for factor in dim:
+                own = fitting(left, self.rule.sizes[factor], self.sizes)
+                left = left[len(own) :]
+                if own and factor in self.free:
+                    yield factor, own
+                if self.axes.parts_of(own) != self.rule.sizes[factor]:
+                    break
+
+    def _trimmed(self, factors: Sequence[Names]) -> tuple[Names, ...]:
+        """Return the factors without pieces that would make shards other than blocks: of a
+        dimension, all factors before the last that is split must be split to the end."""
+        out = [
+            fitting(names, size, self.sizes) if factor in self.free else ()
+            for factor, (names, size) in enumerate(zip(factors, self.rule.sizes, strict=True))
+        ]
+        while True:
+            wrong = [factor for dim in self._dims() for factor in self._hanging(dim, out)]
+            if not wrong:
+                return tuple(out)
+            for factor in wrong:
+                out[factor] = ()
+
+    def _dims(self) -> Iterator[tuple[int, ...]]:
+        return itertools.chain.from_iterable(self.rule.tensors)
+
+    def _hanging(self, dim: tuple[int, ...], factors: Sequence[Names]) -> Iterator[int]:
+        """Yield the factors that are split though one before them is not to the end."""
+        full = True
+        for factor in dim:
+            if factors[factor] and not full:
+                yield factor
+            full = full and self.axes.parts_of(factors[factor]) == self.rule.sizes[factor]
+
+    def layouts(self, split: FactorAxes) -> OpLayouts:
+        """Return the layouts of operands and results for a split."""
+        found = self._layouts.get(split)
+        if found is None:
+            found = self._layouts[split] = self._laid(split)
+        return found
+
+    def _laid(self, split: FactorAxes) -> OpLayouts:
+        reduced = {name for f in self.reducing for name in split.factors[f]}
+        terms = self.axes.ordered({*reduced, *split.partial})
+        operator = OPERATORS.get(self.op.kind, "sum")
+        operands = []
+        for place, dims in enumerate(self.rule.operands):
+            own = split.partial if place in split.carriers else ()
+            if self.op.kind == "scatter-add" and place == 0:
+                own = terms
+            operands.append(LocalLayout(_joined(dims, split.factors), own))
+        results = (
+            LocalLayout(_joined(dims, split.factors), terms, operator if terms else "sum")
+            for dims in self.rule.results
+        )
+        return OpLayouts(tuple(operands), tuple(results))
+
+    @property
+    def reducing(self) -> tuple[int, ...]:
+        """The factors of which shards are terms of the result."""
+        return self.rule.reduction
+
+    def work(self, split: FactorAxes) -> float:
+        """Return what a device computes, in bytes that it could receive in that time.
+
+        Of a matmul a thousand operations take as long as receiving a byte, of other ops five bytes
+        read or written: about what chips of all makers have.
+        """
+        parts = self.axes.parts_of(name for names in split.factors for name in names)
+        touched = sum(map(math.prod, self.shapes)) * 4 / 5
+        flops = 0.0
+        if self.op.kind in ("dot_general", "conv_general_dilated"):
+            flops = 2 * math.prod(self.rule.sizes) / 1000
+        return max(flops, touched) / parts
+
+
+def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:
+    """Return the splits that the layouts of an op's tensors ask for, each tensor first once."""
+    tensors = list(enumerate(layouts))
+    found = [splits.along((first, *tensors)) for first in (*reversed(tensors),)]
+    return tuple(dict.fromkeys((*found, splits.whole)))
+
+
+def _joined(dims: Dims, factors: Sequence[Names]) -> tuple[Names, ...]:
+    return tuple(tuple(name for factor in dim for name in factors[factor]) for dim in dims)
+
+
+def _of_results(op: Op, values: Sequence[Value]) -> Rule:
+    """Return the rule of an op that has none: each dimension is a factor of its own."""
+    shapes = [tuple(values[v].shape for v in side) for side in (op.operands, op.results)]
+    build = Builder(*shapes)
+    for tensor, shape in enumerate(itertools.chain(*shapes)):
+        for dim, extent in enumerate(shape):
+            build.factor(extent, {tensor: dim})
+    return build.rule()
+
+
+def _free(op: Op, rule: Rule, shapes: Sequence[tuple[int, ...]]) -> Iterator[int]:
+    """Yield the factors along which shards are computed by the op itself."""
+    held = {*rule.need_replication, *rule.permutation, *rule.blocked}
+    if op.kind not in OPERATORS:
+        held.update(rule.reduction)
+    if op.kind == "iota":
+        held.clear()
+    elif op.rule is None and (op.kind in UNSPLIT or not _ruled(op)):
+        return
+    held.update(_held(op, rule))
+    for factor, size in enumerate(rule.sizes):
+        if factor not in held and size > 1:
+            yield factor
+
+
+def _ruled(op: Op) -> bool:
+    return op.kind not in ("constant", "random_seed", "random_wrap", "random_unwrap")
+
+
+def _held(op: Op, rule: Rule) -> Iterator[int]:
+    """Yield the factors of an op that its kind needs whole, beside those of which the rule says
+    so."""
+    match op.kind:
+        case "dynamic_update_slice":
+            kept = _factors(rule.operands[1])
+            yield from _factors(rule.operands[0]) - kept
+        case "gather":
+            yield from rule.reduction
+        case "scatter-add" | "scatter":
+            yield from _factors(rule.operands[0]) - _factors(rule.operands[2])
+        case "conv_general_dilated":
+            yield from _held_by_convolution(op, rule)
+
+
+def _held_by_convolution(op: Op, rule: Rule) -> Iterator[int]:
+    """Yield what is not a batch or a feature; all factors where there are groups."""
+    groups = (*op.integers("feature_group_count"), *op.integers("batch_group_count"))
+    sides = ("lhs", "rhs", "out")
+    for spec, dims in zip(sides, rule.tensors, strict=True):
+        moved = op.integers(f"{spec}_spec")[2 if max(groups) == 1 else 0 :]
+        for dim in moved:
+            yield from dims[dim]
+
+
+def _factors(dims: Dims) -> set[int]:
+    return {factor for dim in dims for factor in dim}

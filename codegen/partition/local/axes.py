@@ -1,0 +1,106 @@
+"""The mesh cut at every border that a sharding of the program has, so that a sharding is a list of
+names for each dimension."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardwright.codegen.partition.local.layout import LocalLayout, fitting
+from shardwright.codegen.propagate.parts import AxisPart, part_of
+from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.program import Program
+from shardwright.ir.sharding import Sharding
+
+
+@dataclass(frozen=True)
+class CutAxes:
+    """The axes of a mesh, each as its pieces, major to minor; a piece has a name and a size."""
+
+    mesh: Mesh
+    pieces: tuple[tuple[str, int], ...]
+    parts: tuple[AxisPart, ...]  # what each piece is of the mesh
+
+    @functools.cached_property
+    def sizes(self) -> dict[str, int]:
+        return dict(self.pieces)
+
+    @property
+    def whole(self) -> bool:
+        """Is every axis in one piece?"""
+        return [name for name, _ in self.pieces] == list(self.mesh.names)
+
+    def names(self, parts: Iterable[AxisPart]) -> tuple[str, ...]:
+        """Return the pieces that parts consist of, without those of size 1."""
+        return tuple(
+            name
+            for part in parts
+            for (name, size), own in zip(self.pieces, self.parts, strict=True)
+            if size > 1 and own.axis == part.axis and part.low <= own.low and own.high <= part.high
+        )
+
+    def layout(self, sharding: Sharding | None, shape: tuple[int, ...]) -> LocalLayout:
+        """Return a sharding as a layout of equal shards: axes that do not divide are left out."""
+        if sharding is None:
+            return LocalLayout(((),) * len(shape))
+        sizes = self.mesh.sizes
+        dims = tuple(
+            fitting(self.names(part_of(ref, sizes) for ref in dim.axes), extent, self.sizes)
+            for dim, extent in zip(sharding.dims, shape, strict=True)
+        )
+        return LocalLayout(dims)
+
+    def parts_of(self, names: Iterable[str]) -> int:
+        """Return into how many shards pieces cut together."""
+        sizes = self.sizes
+        return math.prod(sizes[name] for name in names)
+
+    def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return pieces in the order of the mesh."""
+        wanted = set(names)
+        return tuple(name for name, _ in self.pieces if name in wanted)
+
+
+def cut_axes(program: Program, mesh: Mesh) -> CutAxes:
+    """Return a mesh cut at the borders of all shardings of a program.
+
+    Raises InputError for a program with values on several meshes.
+    """
+    cuts: dict[str, set[int]] = {name: {1, size} for name, size in mesh.axes}
+    shardings = (*(value.sharding for value in program.values), *program.results)
+    for sharding in filter(None, shardings):
+        if sharding.mesh != mesh and sharding.used():
+            raise InputError(
+                "the values of a program that is emitted must be on one mesh",
+                got=f"{sharding} on {sharding.mesh}",
+                expected=f"shardings on {mesh}",
+            )
+        for ref in sharding.used() if sharding.mesh == mesh else ():
+            part = part_of(ref, mesh.sizes)
+            cuts[ref.name] |= {part.low, part.high}
+    pieces, parts = [], []
+    for name, size in mesh.axes:
+        borders = sorted(cuts[name])
+        if any(high % low for low, high in itertools.pairwise(borders)):
+            raise InputError(
+                "the sub-axes of a program must be able to coexist",
+                got=f'borders {", ".join(map(str, borders))} of "{name}"={size}',
+                expected="every border a multiple of the one before",
+            )
+        stretches = list(itertools.pairwise(borders)) or [(1, 1)]
+        for number, (low, high) in enumerate(stretches):
+            own = name if len(stretches) == 1 else _fresh(f"{name}_{number}", mesh)
+            pieces.append((own, high // low))
+            parts.append(AxisPart(name, low, high))
+    return CutAxes(mesh, tuple(pieces), tuple(parts))
+
+
+def _fresh(name: str, mesh: Mesh) -> str:
+    """Return a name that no axis of the mesh has."""
+    while name in mesh.names:
+        name += "_"
+    return name

@@ -1,0 +1,186 @@
+"""The mode `cheapest`: of each op the split is chosen that makes the whole program cheapest.
+
+What is said of arguments, results and constraints binds, and so does what was propagated for what
+runs around loops; everything else is free. The price of a program is what its busiest device
+receives, and what it computes in bytes that it could have received meanwhile. The search starts
+from what was propagated and from a greedy pass, changes one op at a time while that helps, then an
+op with all that follows from it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from shardwright.codegen.partition.local.assign import FactorAxes
+from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
+from shardwright.codegen.partition.local.carries import carryings
+from shardwright.codegen.partition.local.costs import Costs
+from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.linear import with_terms
+from shardwright.codegen.partition.local.lower import Choice, lower
+from shardwright.codegen.partition.local.shardy import propagated_choices
+from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.propagate.kinds import ELEMENTWISE
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.program import Program
+
+SWEEPS = 8
+"""Most passes over all ops."""
+REACH = 60
+"""Most ops that change with one."""
+PASSING = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose", "reduce_sum"}
+"""Ops that follow what they stand beside."""
+LEAST = 0.01
+"""The least gain for which anything is changed, in bytes."""
+
+
+def cheapest(program: Program, mesh: Mesh) -> LocalProgram:
+    """Return what each device runs of a propagated program, at the least price that is found."""
+    axes = cut_axes(program, mesh)
+    layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
+    known = dict(propagated_choices(program, axes, layouts))
+    found = (_searched(program, axes, known, each) for each in carryings(program, axes))
+    _, choice, carried = min(found, key=lambda each: each[0])
+    return lower(program, axes, choice, [None] * len(program.values), carried)
+
+
+def _searched(
+    program: Program,
+    axes: CutAxes,
+    known: dict[int, FactorAxes],
+    carried: Mapping[int, LocalLayout],
+) -> tuple[float, Choice, Mapping[int, LocalLayout]]:
+    """Return the least price that is found where loops carry what they are said to, and how."""
+    costs = Costs(program, axes, carried)
+    bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
+    search = _PriceSearch(costs, bound)
+    starts = []
+    for start in (search.greedy, lambda: search.start(known)):
+        start()
+        search.improve()
+        starts.append((costs.total, list(costs.split)))
+    total, best = min(starts, key=lambda each: each[0])
+    choice = {op.results[0]: split for op, split in zip(costs.ops, best, strict=True) if split}
+    return total, choice, carried
+
+
+class _PriceSearch:
+    """A walk through the splits of a program; those of `bound` ops never change."""
+
+    def __init__(self, costs: Costs, bound: dict[int, FactorAxes]) -> None:
+        self.costs, self.bound = costs, bound
+
+    def start(self, known: dict[int, FactorAxes]) -> None:
+        """Begin with a split for each op."""
+        for number, op in enumerate(self.costs.ops):
+            self.costs.choose(number, known[op.results[0]])
+
+    def greedy(self) -> None:
+        """Begin with what is cheapest for each op by itself, in order."""
+        for number in range(len(self.costs.ops)):
+            self.costs.choose(number, None)
+        for number in range(len(self.costs.ops)):
+            self._settle(number)
+
+    def improve(self) -> None:
+        """Change what makes the program cheaper until nothing does."""
+        forward = range(len(self.costs.ops))
+        for _ in range(SWEEPS):
+            before = self.costs.total
+            for number in (*forward, *reversed(forward)):
+                self._settle(number)
+            for number in forward:
+                for split in self._candidates(number):
+                    self._wave(number, split)
+            if self.costs.total > before - 1:
+                return
+
+    def _settle(self, number: int) -> None:
+        """Give an op the split that is cheapest while all others stay."""
+        costs, old = self.costs, self.costs.split[number]
+        best, price = old, costs.around((number,)) - LEAST if old is not None else float("inf")
+        for split in self._candidates(number):
+            costs.choose(number, split)
+            found = costs.around((number,))
+            if found < price:
+                best, price = split, found
+        costs.choose(number, best)
+
+    def _candidates(self, number: int) -> tuple[FactorAxes, ...]:
+        """Return the splits that the tensors around an op ask for."""
+        if number in self.bound:
+            return (self.bound[number],)
+        costs = self.costs
+        op, splits = costs.ops[number], costs.splits[number]
+        count = len(op.operands)
+        homes = [costs.layout(value) for value in op.operands]
+        around = [*enumerate(homes)]
+        first: dict[tuple[int, LocalLayout], None] = {}
+        for place, value in enumerate((*op.operands, *op.results)):
+            if place < count:
+                first[place, homes[place]] = None
+            asked = (*costs.needs(value), costs.propagated(value))
+            first.update(((place, layout), None) for layout in asked)
+            around += [(place, layout) for layout in asked[:1] if place >= count]
+        found = {splits.along((each, *around)): None for each in first}
+        found.update((splits.along((each,)), None) for each in first)
+        found[splits.whole] = None
+        for split in tuple(found):
+            found.update((s, None) for s in with_terms(splits, split, homes, costs.values))
+        return tuple(found)
+
+    def _wave(self, number: int, split: FactorAxes) -> None:
+        """Change an op and let those around it follow, if that is cheaper."""
+        costs = self.costs
+        if split == costs.split[number]:
+            return
+        old = {number: costs.split[number]}
+        costs.choose(number, split)
+        queue = deque(self._beside(number))
+        while queue and len(old) < REACH:
+            beside, value = queue.popleft()
+            if beside in old or beside in self.bound:
+                continue
+            follows = self._following(beside, value)
+            if follows == costs.split[beside]:
+                continue
+            old[beside] = costs.split[beside]
+            costs.choose(beside, follows)
+            queue.extend(self._beside(beside))
+        new = {changed: costs.split[changed] for changed in old}
+        after = costs.around(old)
+        self._put(old)
+        if after < costs.around(old) - LEAST:
+            self._put(new)
+
+    def _put(self, splits: dict[int, FactorAxes | None]) -> None:
+        for number, split in splits.items():
+            self.costs.choose(number, split)
+
+    def _beside(self, number: int) -> Iterator[tuple[int, int]]:
+        """Yield the ops that share a value with an op, each with the value."""
+        op = self.costs.ops[number]
+        for value in (*op.results, *op.operands):
+            if value in self.costs.made_by and value in op.operands:
+                yield self.costs.made_by[value][0], value
+            for use in self.costs.used_by[value]:
+                if not isinstance(use, LocalLayout) and use[0] != number:
+                    yield use[0], value
+
+    def _following(self, number: int, value: int) -> FactorAxes | None:
+        """Return the split of an op that follows a value of it that has changed."""
+        costs = self.costs
+        op, splits = costs.ops[number], costs.splits[number]
+        if op.kind not in PASSING:
+            return costs.split[number]
+        tensors = (*op.operands, *op.results)
+        place = tensors.index(value)
+        layout = costs.layout(value)
+        if place >= len(op.operands):
+            layout = next(iter(costs.needs(value)), layout)
+        homes = [costs.layout(v) for v in op.operands]
+        split = splits.along(((place, layout), *enumerate(homes)))
+        if layout.partial and place < len(op.operands):
+            return next(iter(with_terms(splits, split, homes, costs.values)), split)
+        return split

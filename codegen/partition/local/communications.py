@@ -1,0 +1,127 @@
+"""The communications of a program, numbered: what is moved, how, how many bytes, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.reasons import remedy
+from shardwright.codegen.partition.local.steps import LocalProgram, moves_of
+
+FIELDS = (
+    *("number", "op", "axes", "value", "shape", "received", "times", "bytes", "line", "reason"),
+    "remedy",
+)
+"""The keys of a communication in `plan.json`."""
+
+
+@dataclass(frozen=True)
+class Communication:
+    """One collective. `received` is what the busiest device receives each time, in bytes."""
+
+    number: int
+    op: str
+    axes: Names
+    value: str  # the user's value, as the program names it
+    shape: str  # of the value, with what splits it afterwards: f32[16@d,32]
+    received: int
+    times: int  # iterations of the loops around it
+    line: str
+    reason: str
+    remedy: str  # what would remove it, or make it cheaper
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that the busiest device receives in all."""
+        return self.received * self.times
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as `plan.json` has them."""
+        fields = {**dataclasses.asdict(self), "axes": list(self.axes), "bytes": self.bytes}
+        return {name: fields[name] for name in FIELDS}
+
+    def __str__(self) -> str:
+        op, over = self.op.replace("_", "-"), ", ".join(self.axes)
+        times = f", {self.times} times" if self.times > 1 else ""
+        return (
+            f"[C{self.number}] {op} over {over}, {size_text(self.received)}{times}: {self.reason}"
+        )
+
+
+def communications(program: LocalProgram) -> dict[int, Communication]:
+    """Return the communications of a program, by the local value that each makes."""
+    return {found[0]: found[1] for found in _numbered(program)}
+
+
+def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
+    number = 0
+    for step, times in moves_of(program.body):
+        change = step.change
+        if change.received == 0:
+            continue
+        number += 1
+        value = program.of(step.operand)
+        yield (
+            step.result,
+            Communication(
+                number,
+                change.kind,
+                change.axes,
+                value.name,
+                notation(value.dtype, value.shape, change.layout),
+                change.received,
+                times,
+                "" if step.line is None else str(step.line),
+                step.reason,
+                remedy(change, value.name),
+            ),
+        )
+
+
+def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
+    """Return a type with what splits it: `f32[16@d,32]`, and `sum over t` where there are terms."""
+    dims = (
+        f"{extent}@{'@'.join(names)}" if names else str(extent)
+        for extent, names in zip(shape, layout.dims, strict=True)
+    )
+    text = f"{dtype}[{','.join(dims)}]"
+    if layout.partial:
+        text += f" terms of a {layout.operator} over {', '.join(layout.partial)}"
+    return text
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit, power in (("MiB", 20), ("KiB", 10)):
+        if size >= 2**power:
+            return f"{size / 2**power:.3f} {unit}".replace(".000", "")
+    return f"{size} B"
+
+
+def program_json(program: LocalProgram) -> str:
+    """Return `plan.json`: the mesh, arguments and results, and a line for each communication."""
+    found = list(communications(program).values())
+    body = program.body
+    sides = {"arguments": body.arguments, "results": body.results}
+    lines = [f'  "program": {json.dumps(program.program.name)},']
+    lines.append(f'  "mesh": {json.dumps(str(program.axes.mesh))},')
+    for side, numbers in sides.items():
+        rows = [json.dumps(_typed(program, number)) for number in numbers]
+        lines += [f'  "{side}": [', *_listed(rows), "  ],"]
+    lines.append(f'  "bytes_received": {sum(each.bytes for each in found)},')
+    rows = [json.dumps(each.to_dict()) for each in found]
+    lines += ['  "communications": [', *_listed(rows), "  ]"]
+    return "\n".join(["{", *lines, "}"]) + "\n"
+
+
+def _typed(program: LocalProgram, number: int) -> dict[str, str]:
+    value = program.of(number)
+    layout = program.values[number].layout
+    return {"name": value.name, "type": notation(value.dtype, value.shape, layout)}
+
+
+def _listed(rows: list[str]) -> list[str]:
+    return [f"    {row}{',' if place < len(rows) - 1 else ''}" for place, row in enumerate(rows)]

@@ -1,0 +1,42 @@
+"""Whether what a user says of arguments and results can be had: JAX wants equal shards."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+
+from shardwright.ir.errors import InputError
+from shardwright.ir.program import Program, Value
+from shardwright.ir.sharding import Sharding
+
+
+def check_even(given: Program, program: Program) -> None:
+    """Raise InputError for an argument or a result whose given sharding does not divide it, or is
+    a sum still to be made; `program` is the propagated one."""
+    arguments = ((given.values[v].sharding, given.values[v]) for v in given.body.arguments)
+    results = zip(given.results, (program.values[v] for v in program.body.results), strict=True)
+    for number, (sharding, value) in enumerate(chain(arguments, results)):
+        place = number - len(given.body.arguments)
+        name = value.name if place < 0 else f"result {place}"
+        if sharding is not None:
+            _check(sharding, value, name)
+
+
+def _check(sharding: Sharding, value: Value, name: str) -> None:
+    if sharding.unreduced:
+        raise InputError(
+            "arguments and results of a program that is emitted must be whole values",
+            argument=name,
+            got=str(sharding),
+            expected="a sharding without unreduced axes",
+        )
+    for dim, extent in enumerate(value.shape):
+        parts = sharding.parts(dim)
+        if extent % parts:
+            padded = math.ceil(extent / parts) * parts
+            raise InputError(
+                "shards of arguments and results must be equal, as JAX wants them",
+                argument=name,
+                got=f"dimension {dim} of {extent} elements in {parts} parts",
+                expected=f"an extent that {parts} divides: pad it to {padded}",
+            )

@@ -1,0 +1,60 @@
+"""How a value lies on devices: equal shards, each dimension split by a list of pieces of axes.
+
+A layout may be partial: along the pieces `partial` devices hold terms, and the value is their sum,
+maximum or minimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LocalLayout:
+    """For each dimension the pieces that split it, major to minor; no piece is used twice."""
+
+    dims: tuple[Names, ...]
+    partial: Names = ()  # in the order of the mesh
+    operator: str = "sum"  # of the terms: sum, max or min
+
+    @property
+    def used(self) -> Names:
+        """The pieces that split a dimension."""
+        return tuple(name for dim in self.dims for name in dim)
+
+    @property
+    def whole(self) -> LocalLayout:
+        """The same without terms."""
+        return replace(self, partial=(), operator="sum")
+
+    def with_dim(self, dim: int, names: Iterable[str]) -> LocalLayout:
+        """Return this layout with a dimension split by other pieces."""
+        return replace(self, dims=(*self.dims[:dim], tuple(names), *self.dims[dim + 1 :]))
+
+    def local(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape of a shard of a tensor of this shape."""
+        return tuple(
+            extent // math.prod(sizes[name] for name in dim)
+            for extent, dim in zip(shape, self.dims, strict=True)
+        )
+
+    def __str__(self) -> str:
+        dims = ", ".join("{" + ", ".join(f'"{name}"' for name in dim) + "}" for dim in self.dims)
+        if not self.partial:
+            return f"[{dims}]"
+        return f"[{dims}], terms of a {self.operator} along {', '.join(self.partial)}"
+
+
+def fitting(names: Iterable[str], extent: int, sizes: Mapping[str, int]) -> Names:
+    """Return the longest beginning of the pieces that splits an extent into equal shards."""
+    out: list[str] = []
+    for name in names:
+        if extent % sizes[name]:
+            break
+        extent //= sizes[name]
+        out.append(name)
+    return tuple(out)

@@ -1,0 +1,182 @@
+"""From a program whose values have shardings to the steps of one device.
+
+Every op runs on shards, split in the way that was chosen for it. Its operands are brought into the
+layouts that this takes, each from the nearest layout that the value has by then, and all that is
+made on the way is kept: a value is gathered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardwright.codegen.partition.local.assign import FactorAxes, Splits
+from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.control import control_ends, is_control
+from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.reasons import OpReasons, Reason, plainly
+from shardwright.codegen.partition.local.steps import (
+    Compute,
+    LocalBody,
+    LocalProgram,
+    LocalValue,
+    MoveValue,
+    Step,
+    item_bytes,
+)
+from shardwright.ir.program import Body, Line, Op, Program
+
+Choice = Mapping[int, FactorAxes]  # from the first result of an op to its split
+
+
+def lower(
+    program: Program,
+    axes: CutAxes,
+    choice: Choice,
+    layouts: Sequence[LocalLayout | None],
+    carried: Mapping[int, LocalLayout],
+) -> LocalProgram:
+    """Return what each device runs. `layouts` says in which layout a value is to be, whatever it is
+    used for; None: only as it is used. `carried`: arguments of loops in other layouts than those
+    that were propagated."""
+    lowering = _Lowering(program, axes, choice, layouts, carried)
+    arguments = [
+        axes.layout(program.values[v].sharding, program.values[v].shape)
+        for v in program.body.arguments
+    ]
+    results = [
+        axes.layout(s, program.values[v].shape)
+        for s, v in zip(program.results, program.body.results, strict=True)
+    ]
+    body = lowering.body(program.body, arguments, results, "result")
+    return LocalProgram(program, axes, tuple(lowering.values), body)
+
+
+class _Lowering:
+    """One walk; `values` grows as it goes."""
+
+    def __init__(
+        self,
+        program: Program,
+        axes: CutAxes,
+        choice: Choice,
+        layouts: Sequence[LocalLayout | None],
+        carried: Mapping[int, LocalLayout],
+    ) -> None:
+        self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
+        self.carried = carried
+        self.values: list[LocalValue] = []
+
+    def body(
+        self,
+        body: Body,
+        arguments: Sequence[LocalLayout],
+        results: Sequence[LocalLayout],
+        what: str,
+    ) -> LocalBody:
+        """Return the steps of a body whose arguments and results are in these layouts."""
+        block = _Steps(self)
+        taken = tuple(
+            block.define(value, layout)
+            for value, layout in zip(body.arguments, arguments, strict=True)
+        )
+        for op in body.ops:
+            block.op(op)
+        given = tuple(
+            block.use(value, layout, plainly(f"{what} {place} is to be {layout}"), None)
+            for place, (value, layout) in enumerate(zip(body.results, results, strict=True))
+        )
+        return LocalBody(taken, tuple(block.steps), given)
+
+    def layout(self, value: int) -> LocalLayout:
+        """Return the layout of a value as it was propagated, or as a loop carries it."""
+        own = self.program.values[value]
+        return self.carried.get(value) or self.axes.layout(own.sharding, own.shape)
+
+    def new(self, value: int, layout: LocalLayout) -> int:
+        self.values.append(LocalValue(value, layout))
+        return len(self.values) - 1
+
+
+class _Steps:
+    """The steps of one body; `versions` has the local values of each value by their layout."""
+
+    def __init__(self, lowering: _Lowering) -> None:
+        self.lowering = lowering
+        self.steps: list[Step] = []
+        self.versions: dict[int, dict[LocalLayout, int]] = {}
+
+    def define(self, value: int, layout: LocalLayout) -> int:
+        """Return a new local value, the first of its value."""
+        number = self.lowering.new(value, layout)
+        self.versions[value] = {layout: number}
+        return number
+
+    def use(self, value: int, layout: LocalLayout, reason: Reason, line: Line | None) -> int:
+        """Return a value in a layout; what moves it there is appended to the steps."""
+        known = self.versions[value]
+        if layout in known:
+            return known[layout]
+        own = self.lowering.program.values[value]
+        pieces = self.lowering.axes.pieces
+        tensor = Tensor(own.shape, item_bytes(own.dtype), pieces)
+        _, place, changes = way(tuple(known), layout, tensor)
+        number = tuple(known.values())[place]
+        for change in changes:
+            operand, number = number, self.lowering.new(value, change.layout)
+            self.steps.append(MoveValue(change, operand, number, reason(change), line))
+            known.setdefault(change.layout, number)
+        return number
+
+    def op(self, op: Op) -> None:
+        """Append an op and what brings its operands to it."""
+        if is_control(op):
+            self._control(op)
+        else:
+            self._plain(op)
+
+    def _plain(self, op: Op) -> None:
+        splits = Splits(op, self.lowering.program.values, self.lowering.axes)
+        split = self.lowering.choice.get(op.results[0], splits.whole)
+        layouts = splits.layouts(split)
+        reasons = OpReasons(splits, split, tuple(map(self._of, (*op.operands, *op.results))))
+        operands = tuple(
+            self.use(value, layout, reasons.operand(place), op.line)
+            for place, (value, layout) in enumerate(zip(op.operands, layouts.operands, strict=True))
+        )
+        if op.kind == "constrain":  # the value itself, nothing is computed
+            self.versions[op.results[0]] = {layouts.results[0]: operands[0]}
+            return
+        results = tuple(map(self.define, op.results, layouts.results))
+        self.steps.append(Compute(op, operands, results))
+        self._settle(op, reasons)
+
+    def _of(self, value: int) -> str:
+        return self.lowering.program.values[value].name
+
+    def _settle(self, op: Op, reasons: OpReasons) -> None:
+        """Bring results into the layouts that their values are to have, and forget the others."""
+        for value in op.results:
+            layout = self.lowering.layouts[value]
+            if layout is not None:
+                number = self.use(value, layout, reasons.result(layout), op.line)
+                self.versions[value] = {layout: number}
+
+    def _control(self, op: Op) -> None:
+        """Append a loop or a branch, its operands and results in the layouts it keeps."""
+        lowering = self.lowering
+        ends = control_ends(op, lowering.layout)
+        operands = tuple(
+            self.use(value, layout, plainly(f"{op.kind} takes it as {layout}"), op.line)
+            for value, layout in zip(op.operands, ends.operands, strict=True)
+        )
+        bodies = tuple(
+            lowering.body(body, *layouts, f"of {op.kind} the result")
+            for body, layouts in zip(op.bodies, ends.bodies, strict=True)
+        )
+        results = tuple(map(self.define, op.results, ends.results))
+        self.steps.append(Compute(op, operands, results, bodies))
+        for value in op.results:
+            layout = lowering.layouts[value]
+            if layout is not None:
+                self.use(value, layout, plainly(f"what {op.kind} gives is {layout}"), op.line)

@@ -1,0 +1,102 @@
+"""Why a communication is made, and what would remove it, in sentences about the user's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from shardwright.codegen.partition.local.assign import FactorAxes, Splits
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.steps import LayoutChange
+
+Reason = Callable[[LayoutChange], str]
+
+
+class OpReasons:
+    """The reasons of the communications around one op; `names` are those of its tensors."""
+
+    def __init__(self, splits: Splits, split: FactorAxes, names: tuple[str, ...]) -> None:
+        self.splits, self.split, self.names = splits, split, names
+        self.kind = splits.op.kind
+        self.operands = len(splits.op.operands)
+
+    def operand(self, place: int) -> Reason:
+        """Return why an operand is moved before the op."""
+
+        def reason(change: LayoutChange) -> str:
+            if change.kind in ("all_reduce", "reduce_scatter"):
+                terms = f"which is a sum over {_said(change.axes)}"
+                return f"{self.kind} takes all of {self.names[place]}, {terms}"
+            if change.kind not in ("permute", "mask"):
+                return self._gathered(place, change)
+            need = self.splits.layouts(self.split).operands[place]
+            return f"{self.kind} takes {self.names[place]} as {need}"
+
+        return reason
+
+    def result(self, layout: LocalLayout) -> Reason:
+        """Return why a result is moved after the op, to a layout."""
+
+        def reason(change: LayoutChange) -> str:
+            summed = next(self._summed(), None)
+            if change.kind in ("all_reduce", "reduce_scatter") and summed is not None:
+                return summed
+            return f"what {self.kind} gives is to be {layout}"
+
+        return reason
+
+    def _summed(self) -> Iterator[str]:
+        """Yield what is summed over and split."""
+        for factor in self.splits.reducing:
+            over = self.split.factors[factor]
+            places = self._places(factor, range(self.operands))
+            if over and places:
+                where = " and ".join(f"dimension {dim} of {name}" for name, dim in places)
+                yield f"{self.kind} sums over {where}, split over {_said(over)}"
+
+    def _gathered(self, place: int, change: LayoutChange) -> str:
+        """Return why a dimension of an operand is needed whole."""
+        dim = change.dims[0]
+        name = self.names[place]
+        start = f"{self.kind} needs dimension {dim} of {name} whole"
+        for axis in change.axes:
+            for factor, own in enumerate(self.split.factors):
+                if axis in own:
+                    tensors = (*range(self.operands, len(self.names)), *range(self.operands))
+                    other, at = next(iter(self._places(factor, tensors)), ("", 0))
+                    return f"{start}: {_said((axis,))} splits dimension {at} of {other} there"
+        factors = self.splits.rule.operands[place][dim]
+        if all(factor not in self.splits.free for factor in factors):
+            return start
+        return f"{start}: nothing else there is split over {_said(change.axes)} along it"
+
+    def _places(self, factor: int, tensors: tuple[int, ...] | range) -> list[tuple[str, int]]:
+        return [
+            (self.names[tensor], dim)
+            for tensor in tensors
+            for dim, factors in enumerate(self.splits.rule.tensors[tensor])
+            if factor in factors
+        ]
+
+
+def plainly(text: str) -> Reason:
+    """Return a reason that is the same whatever the change."""
+    return lambda change: text
+
+
+def remedy(change: LayoutChange, value: str) -> str:
+    """Return what would remove a communication, or make it cheaper."""
+    over = _said(change.axes)
+    if not change.layout.dims:
+        return "nothing: it is one number"
+    match change.kind:
+        case "all_gather":
+            return f"leave dimension {change.dims[0]} of {value} whole over {over}"
+        case "all_reduce":
+            return f"ask for {value} split over {over}: a reduce-scatter takes half"
+        case "reduce_scatter":
+            return f"leave what is summed over whole over {over}"
+    return f"have {value} as {change.layout} from the start"
+
+
+def _said(names: Names) -> str:
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,0 +1,60 @@
+"""The mode `as_shardy`: every value has the sharding that was propagated.
+
+Of the ways to split an op the one is taken that receives the fewest bytes between its operands, as
+they are propagated, and its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates
+from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
+from shardwright.codegen.partition.local.control import is_control
+from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.lower import lower
+from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.steps import LocalProgram, item_bytes
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.program import Program, Value, ops_of
+
+
+def as_shardy(program: Program, mesh: Mesh) -> LocalProgram:
+    """Return what each device runs of a propagated program."""
+    axes = cut_axes(program, mesh)
+    layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
+    choice = dict(propagated_choices(program, axes, layouts))
+    return lower(program, axes, choice, layouts, {})
+
+
+def propagated_choices(
+    program: Program, axes: CutAxes, layouts: list[LocalLayout]
+) -> Iterator[tuple[int, FactorAxes]]:
+    for op in ops_of(program.body):
+        if is_control(op):
+            continue
+        splits = Splits(op, program.values, axes)
+        own = [layouts[v] for v in (*op.operands, *op.results)]
+        found = candidates(splits, own)
+        if op.kind == "constrain":
+            found = (splits.along([(1, own[1])]),)
+        yield op.results[0], min(found, key=lambda split: price(splits, split, program, own))
+
+
+def price(splits: Splits, split: FactorAxes, program: Program, own: list[LocalLayout]) -> float:
+    """Return the bytes that an op split like this receives, from layouts and to layouts."""
+    op, layouts = splits.op, splits.layouts(split)
+    count = len(op.operands)
+    pairs = (
+        *zip(op.operands, own[:count], layouts.operands, strict=True),
+        *zip(op.results, layouts.results, own[count:], strict=True),
+    )
+    return splits.work(split) + sum(
+        way((have,), need, tensor_of(program.values[value], splits.axes))[0]
+        for value, have, need in pairs
+    )
+
+
+def tensor_of(value: Value, axes: CutAxes) -> Tensor:
+    """Return a value as what is moved."""
+    return Tensor(value.shape, item_bytes(value.dtype), axes.pieces)

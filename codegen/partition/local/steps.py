@@ -1,0 +1,114 @@
+"""What one device runs, as steps on local values. The whole grammar:
+
+program     pieces of axes, local values, one body
+body        arguments, steps in order, results; all local values, by number
+step        compute (an op of the program on shards, perhaps with bodies) or move (a collective
+            or a local change of layout)
+local value a value of the program in one layout
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.ir.program import Line, Op, Program, Value
+
+
+@dataclass(frozen=True)
+class LocalValue:
+    """A value of the program (its number there) in one layout."""
+
+    value: int
+    layout: LocalLayout
+
+
+@dataclass(frozen=True)
+class Compute:
+    """An op on shards; `operands` and `results` are local values."""
+
+    op: Op
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    bodies: tuple[LocalBody, ...] = ()
+
+
+@dataclass(frozen=True)
+class LayoutChange:
+    """One change of a layout.
+
+    `slice` and `mask` are local: a device keeps its part of a dimension, or its term (zero but at
+    the first position along `axes`). `all_gather`, `all_to_all`, `all_reduce`, `reduce_scatter` and
+    `permute` are collectives over `axes`. `dims`: the dimension gathered, sliced or scattered; of
+    an `all_to_all` the one gathered, then the one that is split.
+    """
+
+    kind: str
+    axes: Names
+    dims: tuple[int, ...]
+    layout: LocalLayout  # after it
+    received: int  # bytes, by each device
+
+
+@dataclass(frozen=True)
+class MoveValue:
+    """A change of the layout of one value, with the reason for it and the line it is made for."""
+
+    change: LayoutChange
+    operand: int
+    result: int
+    reason: str
+    line: Line | None
+
+
+Step = Compute | MoveValue
+
+
+@dataclass(frozen=True)
+class LocalBody:
+    """A block of steps."""
+
+    arguments: tuple[int, ...]
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LocalProgram:
+    """A program as each device runs it. `program` is the one it was made of."""
+
+    program: Program
+    axes: CutAxes
+    values: tuple[LocalValue, ...]
+    body: LocalBody
+
+    def of(self, number: int) -> Value:
+        """Return the value of the program that a local value holds."""
+        return self.program.values[self.values[number].value]
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """Return the shape of a local value."""
+        return self.values[number].layout.local(self.of(number).shape, self.axes.sizes)
+
+
+def moves_of(body: LocalBody, times: int = 1) -> Iterator[tuple[MoveValue, int]]:
+    """Yield every change of layout in order, with how often it is made: in a scan once an
+    iteration, in a loop of unknown length once."""
+    for step in body.steps:
+        if isinstance(step, MoveValue):
+            yield step, times
+            continue
+        length = step.op.integers("length")[0] if step.op.kind == "scan" else 1
+        for inner in step.bodies:
+            yield from moves_of(inner, times * length)
+
+
+def item_bytes(dtype: str) -> int:
+    """Return the bytes of an element of a dtype as jaxprs print it."""
+    digits = "".join(filter(str.isdigit, dtype.partition("_")[0].removeprefix("float8")))
+    if dtype == "bool" or not digits:
+        return 1
+    return max(math.ceil(int(digits[:3]) / 8), 1) if not dtype.startswith("float8") else 1

@@ -1,0 +1,124 @@
+"""Descriptions of programs, as a [[program]] table has them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from shardwright.codegen.spec.description import (
+    check_name,
+    read_mesh,
+    read_text,
+    toml_value,
+)
+from shardwright.ir.errors import InputError, one_of, unknown
+
+REQUIRED = ("name", "mesh", "function", "arguments")
+FIELDS = (*REQUIRED, "in_shardings", "out_shardings", "mode", "budget")
+"""The keys of a table."""
+SHARED = ("mesh", "mode", "budget")
+"""What a program may have in common with other tables."""
+UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
+MODES = ("as_shardy", "cheapest")
+REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class ProgramDescription:
+    """A named program and how it is to be partitioned.
+
+    `function`, `arguments` and, if they are no text, the shardings name what stands in a module of
+    the user's: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
+    them. `budget`: the most bytes that a device may receive. `home`: the folder that modules are
+    looked for in, which says nothing of the program.
+    """
+
+    name: str
+    mesh: str
+    function: str
+    arguments: str
+    in_shardings: str | None = None
+    out_shardings: str | None = None
+    mode: str = "as_shardy"
+    budget: int | None = None
+    home: str = field(default=".", compare=False)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """No backend's modules are emitted: a program's stands alone."""
+        return ()
+
+    @property
+    def supported(self) -> tuple[str, ...]:
+        """No support modules are imported."""
+        return ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a [[program]] table has them, without those that are the default."""
+        given = ((each, getattr(self, each.name)) for each in fields(self) if each.compare)
+        return {each.name: value for each, value in given if value != each.default}
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the fields as TOML has them, a line each."""
+        return tuple(f"{key} = {toml_value(value)}" for key, value in self.to_dict().items())
+
+    def command(self, out: str = "generated") -> str:
+        """Return the command line that emits this bundle again."""
+        return shlex.join(["shardwright", "emit", "--name", self.name, "-o", out])
+
+
+def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDescription:
+    """Return the description of fields as a user gives them; an error names the field."""
+    for key in given:
+        if key not in FIELDS:
+            raise unknown("unknown key", key, FIELDS, key)
+    for key in REQUIRED:
+        if key not in given:
+            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    texts = {
+        key: read_text(key, given[key])
+        for key in ("function", "arguments", "in_shardings", "out_shardings")
+        if key in given
+    }
+    for key in ("function", "arguments"):
+        if REFERENCE.fullmatch(texts[key]) is None:
+            raise InputError(
+                "a name in a module is wanted",
+                argument=key,
+                got=texts[key],
+                expected=f"module:name, as train:{'step' if key == 'function' else 'arguments'}",
+            )
+    mode = read_text("mode", given.get("mode", "as_shardy"))
+    if mode not in MODES:
+        raise InputError(
+            "the mode must be known", argument="mode", got=mode, expected=one_of(MODES)
+        )
+    return ProgramDescription(
+        check_name(read_text("name", given["name"])),
+        str(read_mesh("mesh", given["mesh"])),
+        texts["function"],
+        texts["arguments"],
+        texts.get("in_shardings"),
+        texts.get("out_shardings"),
+        mode,
+        _budget(given.get("budget")),
+        home,
+    )
+
+
+def _budget(given: object) -> int | None:
+    """Return a budget in bytes, which is given as an integer or as a text: 64MiB."""
+    if given is None or (type(given) is int and given >= 0):
+        return given
+    match = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)", given) if isinstance(given, str) else None
+    if match is None:
+        raise InputError(
+            "a budget is a number of bytes",
+            argument="budget",
+            got=given,
+            expected='an integer, or a text as "64MiB"',
+        )
+    return int(match[1]) << UNITS[match[2]]

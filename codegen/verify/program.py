@@ -1,0 +1,56 @@
+"""The module of a program: its values beside one device's, its bytes beside those of its HLO."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from shardwright.codegen.backends.jax_spmd.module import FILE
+from shardwright.codegen.spec.program import ProgramDescription
+from shardwright.codegen.verify.report import Report, Verdict
+from shardwright.ir.mesh import Mesh
+
+WORKER = f"{__package__}.program_worker"
+
+
+def report_program(
+    description: ProgramDescription, folder: Path, home: Path, time_limit: float
+) -> Report:
+    """Return the verdict on the module in a folder; `home` is where the user's module is."""
+    devices, start = Mesh.parse(description.mesh).size, time.monotonic()
+
+    def report(verdict: Verdict, detail: str, checks: tuple[str, ...] = ()) -> Report:
+        seconds = time.monotonic() - start
+        backend = Path(FILE).stem
+        return Report(description.name, backend, devices, verdict, detail, seconds, checks)
+
+    if find_spec("jax") is None:
+        return report("skipped", "jax is not installed: pip install 'shardwright[jax]'")
+    question = {
+        "description": description.to_dict(),
+        "home": str(home.absolute()),
+        "module": str((folder / FILE).absolute()),
+    }
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", WORKER],
+            input=json.dumps(question),
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=time_limit,
+        )
+    except subprocess.TimeoutExpired:
+        return report("failed", f"it did not end in {time_limit:.0f} seconds")
+    if done.returncode:
+        return report("failed", (done.stderr.strip().splitlines() or ["it ended"])[-1])
+    answer = json.loads(done.stdout.splitlines()[-1])
+    verdict: Verdict = "failed" if answer["detail"] else "ok"
+    return report(verdict, answer["detail"], tuple(answer["checks"]))

@@ -1,0 +1,111 @@
+"""Programs in a config: emitted, planned, checked and verified."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import run
+
+MODULE = """\
+import jax, jax.numpy as jnp
+
+
+def step(p, x):
+    return jnp.tanh(x @ p["w1"]) @ p["w2"]
+
+
+def arguments():
+    shape = lambda *n: jax.ShapeDtypeStruct(n, jnp.float32)
+    return {"w1": shape(16, 32), "w2": shape(32, 16)}, shape(8, 16)
+
+
+inputs = ({"w1": '[{}, {"t"}]', "w2": '[{"t"}, {}]'}, '[{"d"}, {}]')
+"""
+TABLE = """\
+[[program]]
+name = "mlp"
+mesh = "d=4,t=2"
+function = "a_step:step"
+arguments = "a_step:arguments"
+in_shardings = "a_step:inputs"
+budget = "1KiB"
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a function and a config; the function is imported anew."""
+    (tmp_path / "a_step.py").write_text(MODULE)
+    (tmp_path / "shardwright.toml").write_text(TABLE)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("a_step", None)
+
+
+def edited(home: Path, old: str, new: str) -> None:
+    """Change the user's function, which is imported anew."""
+    (home / "a_step.py").write_text(MODULE.replace(old, new))
+    sys.modules.pop("a_step", None)
+
+
+def test_a_program_is_emitted_and_checked(home: Path) -> None:
+    assert run("emit").code == 0
+    assert run("check").code == 0
+    plan = json.loads((home / "generated/mlp/plan.json").read_text())
+    (found,) = plan["communications"]
+    assert (found["op"], found["axes"], found["bytes"], found["line"]) == (
+        "all_reduce",
+        ["t"],
+        128,
+        "a_step.py:5",
+    )
+    assert run("plan", "--json").out == (home / "generated/mlp/plan.json").read_text()
+    assert "[C1] all-reduce over t, 128 B: dot_general sums over" in run("plan").out
+
+
+def test_check_shows_what_a_change_communicates(home: Path) -> None:
+    run("emit")
+    edited(home, 'jnp.tanh(x @ p["w1"]) @ p["w2"]', 'jnp.tanh(x @ p["w1"]) @ p["w2"] + x.sum(0)')
+    found = run("check")
+    assert found.code == 1
+    assert '+    {"number": 2, "op": "all_reduce", "axes": ["d"], "value": "reduce_sum_0"' in (
+        found.out
+    )
+
+
+def test_mistakes_are_located(home: Path) -> None:
+    config = home / "shardwright.toml"
+    config.write_text(TABLE.replace("1KiB", "64B"))
+    said = run("emit")
+    assert said.code == 2
+    assert "line 7, program 'mlp', budget: the program receives more than its budget" in said.err
+    assert "got: 128 bytes, the most of them in [C1] all-reduce over t" in said.err
+    config.write_text(TABLE.replace("a_step:step", "a_step:stop"))
+    said = run("emit")
+    assert "line 4, program 'mlp', function: what a table names must be there" in said.err
+    config.write_text(TABLE.replace('function = "a_step:step"', 'function = "step"'))
+    assert "a name in a module is wanted" in run("emit").err
+    assert not (home / "generated").exists()
+
+
+def test_verify_runs_the_module_beside_one_device(home: Path) -> None:
+    run("emit")
+    done = run("verify")
+    assert done.code == 0
+    assert "ok" in done.out
+    module = home / "generated/mlp/jax_spmd.py"
+    text = module.read_text()
+    planted = text.replace('lax.psum(dot_general_1, "t")', "dot_general_1 * 1")
+    module.write_text(planted.replace("check_vma=True", "check_vma=False"))
+    assert planted != text
+    done = run("verify")
+    assert done.code == 1
+    assert "off by" in done.out
+    module.write_text(text.replace("        128,\n", "        129,\n"))
+    done = run("verify")
+    assert done.code == 1
+    assert "129 bytes" in " ".join(done.out.split())

@@ -1,0 +1,68 @@
+"""What an emitted program computes, beside one device; and faults to plant in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import shardwright as sw
+from shardwright.codegen.verify import program_values
+
+Plant = Callable[[str], str]
+
+
+def module_of(program: sw.Partitioned, plant: Plant | None = None) -> dict[str, Any]:
+    """The names of the module of a program, with a fault if one is to be planted."""
+    text = sw.emit(program).files("emitted")["jax_spmd.py"]
+    if plant is not None:
+        planted = plant(text)
+        assert planted != text
+        text = planted
+    names: dict[str, Any] = {"__name__": "emitted"}
+    exec(compile(text, "emitted", "exec"), names)
+    return names
+
+
+def fault(fn: Any, avals: Any, program: Any, mesh: Any, plant: Plant | None = None) -> str:
+    """What is wrong with what the module of a program computes; the empty string if nothing is."""
+
+    def run(*given: Any) -> Any:
+        return module_of(program, plant)["program"](mesh)(*given)
+
+    return program_values.fault(fn, avals, run)
+
+
+def received(avals: Any, program: Any, mesh: Any) -> int:
+    """The bytes that the busiest device receives by the HLO of the module, for CPUs."""
+    return program_values.received(avals, module_of(program)["program"](mesh), mesh.size)
+
+
+def once(pattern: str, to: str) -> Plant:
+    """Replace the first match of a pattern, where jax does not check by itself."""
+
+    def plant(text: str) -> str:
+        assert re.search(pattern, text), pattern
+        return re.sub(pattern, to, text, count=1).replace("check_vma=True", "check_vma=False")
+
+    return plant
+
+
+FAULTS: dict[str, Plant] = {
+    "a dropped sum": once(r'= lax\.psum\((\w+), "t"\)', r"= \1"),
+    "a sum too many": once(r"= (\w+) - y", r'= lax.psum(\1 - y, "t")'),
+    "a gather along the wrong axis": once(
+        r'lax\.all_gather\(p_w1, "d", (.*?)\)', r'jnp.tile(lax.all_gather(p_w1, "t", \1), (2, 1))'
+    ),
+    "a gather of the wrong dimension": once(
+        r'(all_gather\(p_w1, "d"), axis=0(.*\n.*=) x @ (\w+)',
+        r"\1, axis=1\2 x @ \3.reshape(-1, 32)",
+    ),
+    "a scatter of the wrong dimension": once(
+        r"scatter_dimension=1, tiled=True\)", r"scatter_dimension=0, tiled=True).reshape(-1, 8)"
+    ),
+    "a sum after what is not linear": once(
+        r"(\w+_sum) = lax\.psum\((\w+), \"t\"\)(.*\n(?:.*\n)*?.*= )(\w+) \*\* 2",
+        r'\1 = \2\3lax.psum(\4 ** 2, "t")',
+    ),
+}

@@ -1,0 +1,83 @@
+"""Emitted programs: values beside one device's, bytes beside their HLO's, planted faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from places import TESTS
+
+STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
+MODES = ("as_shardy", "cheapest")
+MODELS = ("mlp", "mlp_step", "attention", "layer", "layer_step")
+
+
+def run(*words: str) -> dict[str, str]:
+    command = [sys.executable, str(TESTS / "emitted_process.py"), *words]
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    assert found
+    return found
+
+
+def wrong(found: dict[str, str]) -> dict[str, str]:
+    return {name: said for name, said in found.items() if said}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_has_one_devices_values(mode: str) -> None:
+    assert wrong(run("models", mode, "mlp_step:fsdp+tp", "layer_step:fsdp+tp")) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_in_every_strategy(model: str, mode: str) -> None:
+    names = [f"{model}:{strategy}" for strategy in STRATEGIES]
+    assert wrong(run("models", mode, *names)) == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_functions_have_one_devices_values(mode: str) -> None:
+    found = run("random", mode, "rich", "0", "6", "2x2x4")
+    assert wrong(found) == {}
+    assert len(found) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", ["1", "2x2", "2x4", "2x2x2"])
+@pytest.mark.parametrize("kind", ["plain", "rich"])
+@pytest.mark.parametrize("mode", MODES)
+def test_random_functions_on_every_mesh(mesh: str, kind: str, mode: str) -> None:
+    assert wrong(run("random", mode, kind, "100", "104", mesh)) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_other_models_and_loops(mode: str) -> None:
+    found = wrong(run("more", mode))
+    refused = found.pop("step of convolutions")
+    assert "select_and_scatter_add" in refused
+    assert found == {}
+
+
+def test_planted_faults_are_found() -> None:
+    found = run("faults")
+    assert [name for name, said in found.items() if "off by" not in said] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_bytes_reported_are_those_of_the_hlo(mode: str) -> None:
+    assert wrong(run("bytes", mode, "mlp_step:fsdp+tp", "mlp:dp+tp+sp")) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_the_bytes_of_every_step_are_those_of_the_hlo(mode: str) -> None:
+    names = [f"layer_step:{strategy}" for strategy in STRATEGIES]
+    assert wrong(run("bytes", mode, *names)) == {}

@@ -1,0 +1,78 @@
+"""Small programs of which it is known how few bytes they can do with: name, function, avals, mesh,
+shardings of arguments and results, and the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import shardwright as sw
+
+MIB = 2**20
+
+
+class Pattern(NamedTuple):
+    """One program; `known` is the least that is known of, in bytes."""
+
+    name: str
+    fn: Any
+    avals: tuple[Any, ...]
+    mesh: sw.Mesh
+    inputs: tuple[str, ...]
+    output: str | None
+    known: float
+
+
+def shaped(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def product(x: Any, w: Any) -> Any:
+    return x @ w
+
+
+def parallel_block(x: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    return x + jnp.tanh(x @ a) @ b + jnp.sin(x @ c) @ d
+
+
+def delayed(x: Any, w: Any, y: Any, v: Any) -> Any:
+    """Two partial sums meet after a scale and a transpose, before what is not linear."""
+    return jnp.tanh(((x @ w) * 2.0).T - (y @ v).T)
+
+
+def accumulated(w: Any, batches: Any) -> Any:
+    """A gradient added up over micro-batches."""
+
+    def body(total: Any, x: Any) -> Any:
+        return total + x.T @ jnp.tanh(x @ w), None
+
+    return jax.lax.scan(body, jnp.zeros_like(w), batches)[0]
+
+
+def patterns() -> Iterator[Pattern]:
+    d, t = sw.Mesh({"d": 8}), sw.Mesh({"t": 8})
+    rows, columns = '[{"d"}, {}]', '[{}, {"t"}]'
+    wide, high = shaped(1024, 4096), shaped(4096, 1024)
+    yield Pattern(
+        *("ZeRO-3 weights, batch 8", product, (shaped(8, 8192), shaped(8192, 8192)), d),
+        *((rows, rows), rows, 0.45 * MIB),
+    )
+    yield Pattern(
+        *("both sides split on one axis", product, (shaped(512, 1024), wide), d),
+        *((rows, '[{}, {"d"}]'), None, 2.25 * MIB),
+    )
+    yield Pattern(
+        *("a parallel block", parallel_block, (high, wide, high, wide, high), t),
+        *(("[{}, {}]", columns, '[{"t"}, {}]', columns, '[{"t"}, {}]'), "[{}, {}]", 28 * MIB),
+    )
+    yield Pattern(
+        *("a delayed sum", delayed, (shaped(4096, 4096), high, shaped(4096, 4096), high), t),
+        *((columns, '[{"t"}, {}]', columns, '[{"t"}, {}]'), "[{}, {}]", 28 * MIB),
+    )
+    yield Pattern(
+        *("8 micro-batches in a scan", accumulated, (shaped(1024, 1024), shaped(8, 4096, 1024)), d),
+        *(("[{}, {}]", '[{}, {"d"}, {}]'), "[{}, {}]", 7 * MIB),
+    )
