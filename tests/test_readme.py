@@ -101,7 +101,8 @@ def test_the_config(tmp_path: Path) -> None:
 
 
 def test_its_length() -> None:
-    assert len(TEXT.split()) < 1300
+    """Reshards, sums, matmuls and programs, each with a program that runs, and what they gain."""
+    assert len(TEXT.split()) < 1600
 
 
 def test_the_links_inside_the_tree() -> None:

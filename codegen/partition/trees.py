@@ -72,7 +72,7 @@ def _read(given: Any, rank: int, meshes: ProgramMeshes) -> Sharding | None:
         return None
     match given:
         case str() | Sharding():
-            return meshes.read(given)
+            return meshes.read(given, rank)
         case NamedSharding():
             return meshes.of_jax(given, rank)
         case PartitionSpec():

@@ -17,12 +17,13 @@ class ProgramMeshes:
         self.first = first
         self.known: dict[Mesh, None] = {first: None}
 
-    def read(self, given: Sharding | str) -> Sharding:
-        """Return a sharding that is given as one or as a text.
+    def read(self, given: Sharding | str, rank: int | None = None) -> Sharding:
+        """Return a sharding that is given as one or as a text; `rank`: of the value, which a
+        specification may leave to be replicated at its end.
 
         Raises an InputError for a mesh of other devices than the program's.
         """
-        sharding = self.first.sharding(given) if isinstance(given, str) else given
+        sharding = self.first.sharding(given, rank) if isinstance(given, str) else given
         if set(sharding.mesh.device_ids) != set(self.first.device_ids):
             raise InputError(
                 "all meshes of a program must be of the same devices",
