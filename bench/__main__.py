@@ -20,6 +20,7 @@ from bench import (
     propagation,
     search,
     speed,
+    sum_bytes,
     tpu_compile,
     verdicts,
     xla_time,
@@ -35,13 +36,14 @@ TABLES: dict[str, Callable[..., None]] = {
     "links": links.main,
     "matmul_bytes": matmul_bytes.main,
     "one_call": one_call.main,
+    "sum_bytes": sum_bytes.main,
     "search": search.main,
     "verdicts": verdicts.main,
     "beside": beside.main,
     "propagation": propagation.main,
     "xla_time": xla_time.main,
 }
-COUNTED = ("beside", "matmul_bytes", "tpu_compile", "verdicts", "xla_time")
+COUNTED = ("beside", "matmul_bytes", "sum_bytes", "tpu_compile", "verdicts", "xla_time")
 
 
 def main(words: list[str]) -> None:
