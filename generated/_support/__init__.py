@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "f0c554e3d19f1082",
-    "pallas_tpu": "91619b503778f9d8",
+    "pallas_tpu": "88f257d90f9ea08a",
     "triton_gpu": "2c1c505574c06ee7",
 }
 
