@@ -22,6 +22,7 @@ from bench import (
     propagation,
     search,
     speed,
+    sum_bytes,
     tpu_compile,
     verdicts,
     xla_time,
@@ -39,13 +40,22 @@ TABLES: dict[str, Callable[..., None]] = {
     "matmul_bytes": matmul_bytes.main,
     "matmul_time": matmul_time.main,
     "one_call": one_call.main,
+    "sum_bytes": sum_bytes.main,
     "search": search.main,
     "verdicts": verdicts.main,
     "beside": beside.main,
     "propagation": propagation.main,
     "xla_time": xla_time.main,
 }
-COUNTED = ("beside", "matmul_bytes", "matmul_time", "tpu_compile", "verdicts", "xla_time")
+COUNTED = (
+    "beside",
+    "matmul_bytes",
+    "matmul_time",
+    "sum_bytes",
+    "tpu_compile",
+    "verdicts",
+    "xla_time",
+)
 
 
 def main(words: list[str]) -> None:

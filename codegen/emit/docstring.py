@@ -142,10 +142,11 @@ def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
     """Return lines on a plan of two exchanges: what parts are, and what follows what."""
     parts = plan.steps[0].ends.after
     shape = " x ".join(map(str, parts.local_shape(plan.reshard.shape)))
-    return [
-        f"A target shard has {ends.target.replicas} replicas, too large for each to reduce all of"
-        f" it: each reduces a part, {parts}, of {shape}, and then copies the others' parts.",
-    ]
+    count = ends.target.replicas
+    why = "It is less to move values than terms:"
+    if count > 1:
+        why = f"A target shard has {count} replicas, too large for each to reduce all of it:"
+    return [f"{why} each device reduces a part, {parts}, of {shape}; then parts are copied."]
 
 
 def senders(exchange: Exchange) -> list[str]:

@@ -1,9 +1,9 @@
 """Terms reduced directly: in one exchange, or in two where values have replicas.
 
-One exchange brings all terms to every replica of a value. Two reduce each value on one of them, and
-copy it to the others: target shards are cut into parts along a dimension, one for each replica.
-That is the least there is where every device holds a term of its part, and less than twice that
-elsewhere; what it costs is a second launch, and a second wait for all devices.
+One exchange brings all terms to every replica of a value. Two reduce each value on one device, and
+bring it where it is wanted: target shards are cut into parts along a dimension, one for each
+replica, or source shards, one for each device that has a term of them, so that every device holds a
+term of its part. What it costs is a second launch, and a second wait for all devices.
 """
 
 from __future__ import annotations
@@ -85,18 +85,29 @@ def _network_of(reshard: Reshard, topology: str) -> Network:
 
 
 def parts_of(reshard: Reshard) -> Iterator[Sharding]:
-    """Yield shardings that cut target shards into a part for each replica, along one dimension;
-    none where there are no replicas, or a part would be empty."""
-    target = reshard.target
-    free = target.mesh.refs_free_of((*target.used(), *target.unreduced))
+    """Yield shardings of parts, all devices having one, cut along one dimension: target shards, a
+    part for each replica; then, on one mesh, source shards, a part for each device that has one,
+    or a term of it. None where a part would be empty, or of target shards without replicas."""
+    source, target = reshard.source, reshard.target
+    shape = target.local_shape(reshard.shape)
+    yield from _cut(target, shape, target)
+    if source.mesh == target.mesh:
+        shape = source.local_shape(reshard.shape)
+        yield from _cut(source, shape, target)
+
+
+def _cut(side: Sharding, shape: tuple[int, ...], target: Sharding) -> Iterator[Sharding]:
+    """Yield the shards of a side, of a shape, cut along each dimension over all other axes but
+    those along which the target stays unreduced."""
+    used = (*(ref for dim in side.dims for ref in dim.axes), *target.unreduced)
+    free = target.mesh.refs_free_of(used)
     count = 1
     for ref in free:
         count *= target.mesh.full_size(ref)
-    shape = target.local_shape(reshard.shape)
-    for axis, dim in enumerate(target.dims):
+    for axis, dim in enumerate(side.dims):
         if count > 1 and shape[axis] >= count:
             cut = replace(dim, axes=(*dim.axes, *free))
-            dims: tuple[DimSharding, ...] = (*target.dims[:axis], cut, *target.dims[axis + 1 :])
+            dims: tuple[DimSharding, ...] = (*side.dims[:axis], cut, *side.dims[axis + 1 :])
             yield replace(target, dims=dims, replicated=())
 
 

@@ -161,9 +161,8 @@ class Windows(PallasProgram):
             )
 
         def one(step, found):
-            # The stages of a chunk, a step each: it is read (`coming`), shifted and sent (`now`),
-            # on its way (`old`), and has to have left (`older`), since `now` takes its place.
-            # Windows and chunks take turns: those of `coming` are `slot`.
+            # A chunk is read (`coming`), shifted and sent (`now`), on its way (`old`), and has to
+            # have left (`older`), since `now` takes its place. Windows and chunks take turns.
             older, old, now = found
             coming, slot = chunk_of(step), rem(step, 2)
             pl.when(coming.sends > 0)(fetch(slot, self._units(coming.box, own)).start)
@@ -180,18 +179,22 @@ class Windows(PallasProgram):
 
             return old, now, coming
 
-        rank = len(self.view)
-        nothing = in_int32(Chunk(0, 0, [0] * rank, [(0, 0)] * rank))
+        nothing = in_int32(Chunk(0, 0, [0] * len(self.view), [(0, 0)] * len(self.view)))
         stages = (nothing,) * 3  # after the last chunk is read, until it has left
         lax.fori_loop(np.int32(0), jnp.int32(steps + len(stages)), one, stages)
 
+        self._arrive(me, receiver, stage, received)
+
+    def _arrive(self, me, receiver, stage, received):
+        """Wait for all that comes into a staging area."""
+
         def arrive(number):
-            comes, _, shard, piece, box = peers.incoming(receiver, me, number)
+            comes, _, shard, piece, box = self.peers.incoming(receiver, me, number)
             start = self.staged(receiver, shard, piece, box)
             place = at(stage, self._units(self._viewed(box), start))
             pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
 
-        each(peers.incoming_count(receiver), arrive)
+        each(self.peers.incoming_count(receiver), arrive)
 
     def unpack_kernel(self, order, x, stage, y, windows, read):
         """Put a block of the target shard, y, together from the tiles that meet it.
@@ -201,31 +204,10 @@ class Windows(PallasProgram):
         """
         peers, tiling = self.peers, self.tiling
         me, receiver = peers.here(order)
-        visits, number = math.prod(tiling.meet) * peers.count, np.int32(0)
+        number = np.int32(0)
         for axis, count in enumerate(tiling.blocks):
             number = number * count + pl.program_id(axis)
-        begin, own = number * visits, [low for low, _ in self._viewed(self.host.source.box(me))]
-        steps = peers.counted(receiver, self.host.target, math.prod(tiling.blocks) * visits)
-
-        def part_of(step):
-            block = self._cut(
-                self._viewed(self.host.target.box(receiver)), div(step, visits), tiling.blocks
-            )
-            low = (block[self.view.index(axis)][0] for axis in range(len(self.view)))
-            digits = digits_of(div(step, peers.count), tiling.meet)
-            shard = tuple(a + b for a, b in zip(self._source_at(*low), digits, strict=True))
-            piece = rem(step, peers.count)
-            box = peers.tile(shard, peers.forms.target_shard(receiver), piece)
-            pairs = zip(self._viewed(box), block, strict=True)
-            part = [(maximum(a, c), minimum(b, d)) for (a, b), (c, d) in pairs]
-            comes = (step < steps) & is_full(part)
-            for axis, count in self._source_parts.items():
-                comes = comes & (shard[axis] < count)
-            here, start = peers.holds(me, shard), own
-            if peers.sends:
-                starts = zip(own, self.staged(receiver, shard, piece, box), strict=True)
-                start = [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
-            return in_int32(Part(comes, here, start, part, block))
+        begin = number * self._visits
 
         def fetches(slot, part, units):
             """Return the copies that may bring a part, each with whether it does."""
@@ -238,7 +220,7 @@ class Windows(PallasProgram):
 
         def one(number, now):
             step = begin + number
-            coming, slot = part_of(step), rem(step, 2)
+            coming, slot = self._part(step, me, receiver), rem(step, 2)
             # The block before has begun to read what this one begins with.
             begun = coming._replace(comes=coming.comes * jnp.int32((number > 0) | (begin == 0)))
             for fetched, copy in fetches(slot, begun, self._units(coming.box, coming.start)):
@@ -259,7 +241,36 @@ class Windows(PallasProgram):
         empty = [(0, 0)] * len(self.view)
         nothing = in_int32(Part(0, 0, [0] * len(self.view), empty, empty))
         stages = 2  # a part is read while the one before it is put in its place
-        lax.fori_loop(np.int32(0), jnp.int32(visits + stages - 1), one, nothing)
+        lax.fori_loop(np.int32(0), jnp.int32(self._visits + stages - 1), one, nothing)
+
+    @property
+    def _visits(self):
+        """How many parts a block may consist of."""
+        return math.prod(self.tiling.meet) * self.peers.count
+
+    def _part(self, step, me, receiver):
+        """Return the part of a number among those of all blocks of a target shard."""
+        peers, tiling, visits = self.peers, self.tiling, self._visits
+        steps = peers.counted(receiver, self.host.target, math.prod(tiling.blocks) * visits)
+        block = self._cut(
+            self._viewed(self.host.target.box(receiver)), div(step, visits), tiling.blocks
+        )
+        low = (block[self.view.index(axis)][0] for axis in range(len(self.view)))
+        digits = digits_of(div(step, peers.count), tiling.meet)
+        shard = tuple(a + b for a, b in zip(self._source_at(*low), digits, strict=True))
+        piece = rem(step, peers.count)
+        box = peers.tile(shard, peers.forms.target_shard(receiver), piece)
+        pairs = zip(self._viewed(box), block, strict=True)
+        part = [(maximum(a, c), minimum(b, d)) for (a, b), (c, d) in pairs]
+        comes = (step < steps) & is_full(part)
+        for axis, count in self._source_parts.items():
+            comes = comes & (shard[axis] < count)
+        own = [low for low, _ in self._viewed(self.host.source.box(me))]
+        here, start = peers.holds(me, shard), own
+        if peers.sends:
+            starts = zip(own, self.staged(receiver, shard, piece, box), strict=True)
+            start = [jnp.where(here, jnp.int32(a), jnp.int32(b)) for a, b in starts]
+        return in_int32(Part(comes, here, start, part, block))
 
     def moved(self, x, call):
         """Return the target shard, its padding zero."""

@@ -5,8 +5,8 @@ Source: [{}, {}], unreduced={"tp"} on <["tp"=8]>, shards of 2048 x 4096.
 Target: [{}, {}] on <["tp"=8]>, shards of 2048 x 4096.
     d2(tp)[k0, k1] -> t[k0, k1]
 
-A target shard has 8 replicas, too large for each to reduce all of it: each reduces a part, [{"tp"},
-    {}], of 256 x 4096, and then copies the others' parts.
+A target shard has 8 replicas, too large for each to reduce all of it: each device reduces a part,
+    [{"tp"}, {}], of 256 x 4096; then parts are copied.
 A value has 8 terms, along "tp". A receiver adds them up in the order of their coordinates, as
     float32 that is rounded once.
 Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in all.

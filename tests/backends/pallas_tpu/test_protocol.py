@@ -132,8 +132,8 @@ def test_missing_waits_are_found(reshard: Reshard, tmp_path: Path) -> None:
     sends = fault(reshard, tmp_path, edit)
     assert sends.startswith("semaphore 'sent")
     assert " of rank 0: gets " in sends
-    arrives = "each(peers.incoming_count(receiver), arrive)"
-    edit = (waits, "push(peer).wait_send()") if direct else (arrives, "pass")
+    arrives = "(pltpu.make_async_copy(place, place, received).wait)"
+    edit = (waits, "push(peer).wait_send()") if direct else (arrives, "(lambda: None)")
     receives = fault(reshard, tmp_path, edit)
     assert receives.startswith("semaphore 'received' of rank ")
 
