@@ -70,14 +70,19 @@ class _PriceSearch:
 
     def __init__(self, costs: Costs, bound: dict[int, FactorAxes]) -> None:
         self.costs, self.bound = costs, bound
+        self.clock = 0
+        self.changed = [0] * len(costs.ops)  # when something beside an op changed last
+        self.visited: dict[tuple[int, str], int] = {}
 
     def start(self, known: dict[int, FactorAxes]) -> None:
         """Begin with a split for each op."""
+        self.visited.clear()
         for number, op in enumerate(self.costs.ops):
             self.costs.choose(number, known[op.results[0]])
 
     def greedy(self) -> None:
         """Begin with what is cheapest for each op by itself, in order."""
+        self.visited.clear()
         for number in range(len(self.costs.ops)):
             self.costs.choose(number, None)
         for number in range(len(self.costs.ops)):
@@ -89,12 +94,28 @@ class _PriceSearch:
         for _ in range(SWEEPS):
             before = self.costs.total
             for number in (*forward, *reversed(forward)):
-                self._settle(number)
+                if self._is_due(number, "alone"):
+                    self._settle(number)
             for number in forward:
-                for split in self._candidates(number):
-                    self._wave(number, split)
+                if self._is_due(number, "wave"):
+                    for split in self._candidates(number):
+                        self._wave(number, split)
             if self.costs.total > before - 1:
                 return
+
+    def _is_due(self, number: int, what: str) -> bool:
+        """Return whether something beside an op has changed since it was last looked at."""
+        due = self.changed[number] >= self.visited.get((number, what), -1)
+        self.clock += 1
+        self.visited[number, what] = self.clock
+        return due
+
+    def _note(self, number: int) -> None:
+        """Note that an op has changed."""
+        self.clock += 1
+        self.changed[number] = self.clock
+        for beside, _ in self._beside(number):
+            self.changed[beside] = self.clock
 
     def _settle(self, number: int) -> None:
         """Give an op the split that is cheapest while all others stay."""
@@ -106,6 +127,8 @@ class _PriceSearch:
             if found < price:
                 best, price = split, found
         costs.choose(number, best)
+        if best != old:
+            self._note(number)
 
     def _candidates(self, number: int) -> tuple[FactorAxes, ...]:
         """Return the splits that the tensors around an op ask for."""
@@ -153,6 +176,8 @@ class _PriceSearch:
         self._put(old)
         if after < costs.around(old) - LEAST:
             self._put(new)
+            for changed in new:
+                self._note(changed)
 
     def _put(self, splits: dict[int, FactorAxes | None]) -> None:
         for number, split in splits.items():
