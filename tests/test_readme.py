@@ -61,7 +61,7 @@ def test_the_python(number: int, tmp_path: Path) -> None:
         words += ["-m", "torch.distributed.run", *shlex.split(launch)[1:]]
     env = os.environ | {"PYTHONPATH": str(tmp_path), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([*words, program], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr}"
 
 
 def test_the_first_command_is_the_corpus(tmp_path: Path) -> None:
