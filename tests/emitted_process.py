@@ -24,13 +24,7 @@ import random_functions
 
 import shardwright as sw
 
-MESHES = {
-    "1": (1, 1, 1),
-    "2x2": (2, 2, 1),
-    "2x4": (2, 1, 4),
-    "2x2x2": (2, 2, 2),
-    "2x2x4": (2, 2, 4),
-}
+MESHES = {"2x2x4": (2, 2, 4)}
 
 
 def of_models(mode: str, *names: str) -> dict[str, str]:

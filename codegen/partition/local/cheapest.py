@@ -29,6 +29,8 @@ SWEEPS = 8
 """Most passes over all ops."""
 REACH = 60
 """Most ops that change with one."""
+WIDE = 2000
+"""Of programs with fewer ops, what follows from a change goes through matmuls too."""
 PASSING = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose", "reduce_sum"}
 """Ops that follow what they stand beside."""
 LEAST = 0.01
@@ -119,16 +121,20 @@ class _PriceSearch:
 
     def _settle(self, number: int) -> None:
         """Give an op the split that is cheapest while all others stay."""
+        best = self._best(number)
+        if best != self.costs.split[number]:
+            self.costs.choose(number, best)
+            self._note(number)
+
+    def _best(self, number: int) -> FactorAxes | None:
+        """Return the split of an op that is cheapest while all others stay."""
         costs, old = self.costs, self.costs.split[number]
-        best, price = old, costs.around((number,)) - LEAST if old is not None else float("inf")
+        prices = {} if old is None else {old: costs.around((number,)) - LEAST}
         for split in self._candidates(number):
             costs.choose(number, split)
-            found = costs.around((number,))
-            if found < price:
-                best, price = split, found
-        costs.choose(number, best)
-        if best != old:
-            self._note(number)
+            prices.setdefault(split, costs.around((number,)))
+        costs.choose(number, old)
+        return min(prices, key=lambda split: prices[split])
 
     def _candidates(self, number: int) -> tuple[FactorAxes, ...]:
         """Return the splits that the tensors around an op ask for."""
@@ -198,7 +204,8 @@ class _PriceSearch:
         costs = self.costs
         op, splits = costs.ops[number], costs.splits[number]
         if op.kind not in PASSING:
-            return costs.split[number]
+            wide = len(costs.ops) < WIDE
+            return self._best(number) if wide else costs.split[number]
         tensors = (*op.operands, *op.results)
         place = tensors.index(value)
         layout = costs.layout(value)
