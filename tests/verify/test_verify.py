@@ -229,7 +229,7 @@ PALLAS: Faults = {
     ),
     "an unknown form": (
         (('form="direct"', 'form="other"'),),
-        "form: got: 'other', expected: one of direct, windows, slots, routed, spread",
+        "form: got: 'other', expected: one of direct, windows, slots, routed, ring, spread",
     ),
     "a form whose names it has not": (
         (('form="direct"', 'form="slots"'),),

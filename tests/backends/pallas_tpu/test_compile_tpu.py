@@ -184,7 +184,8 @@ def shown(*reports: CompileReport) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
 
 
-def test_the_table_sets_the_module_beside_xla() -> None:
+def test_the_table_sets_the_module_beside_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     ours = TpuCode(0.5, 1.25, 98_304, 123_456_789, vmem_bytes=3_391_488, wire_bytes=1_050_000)
     theirs = TpuCode(0.25, 20.0, 10_240, 0, wire_bytes=12_340_000)
     name = "llama3_embed_vocab_to_hidden"
