@@ -90,7 +90,8 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
 
 
 def of_bytes(mode: str, *names: str) -> dict[str, str]:
-    """Models at their full size: whether the HLO receives what is reported."""
+    """Models at their full size: whether the HLO receives what is reported, or a thousandth less:
+    XLA gathers but once what a function computes twice, such as a mask."""
     found = {}
     for name in names:
         model, _, strategy = name.partition(":")
@@ -99,7 +100,8 @@ def of_bytes(mode: str, *names: str) -> dict[str, str]:
             fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs, mode=mode
         )
         said, read = program.bytes_received, emitted.received(avals, program, mesh)
-        found[name] = "" if said == read else f"reported {said}, in HLO {read}"
+        is_right = read <= said <= read + read // 1000
+        found[name] = "" if is_right else f"reported {said}, in HLO {read}"
     return found
 
 
