@@ -17,6 +17,7 @@ from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import write_bundles
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.show.matmul_review import matmul_page
+from shardwright.codegen.show.matmul_svg import matmul_svg
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError, wrong_type
@@ -49,13 +50,14 @@ class MatmulBundle:
 
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name; the same for the same plan."""
-        described = self.description(name)
+        described, picture = self.description(name), matmul_svg(self.plan)
         command, support = described.command(), bool(support_files(described.supported))
         return {
             **self.modules(command),
             "README.md": matmul_page(self.plan, name, command),
             "__init__.py": render("common/package.py.jinja", BundlePackage("matmul", support)),
             "plan.json": self.plan.to_json(),
+            **({} if picture is None else {"matmul.svg": picture}),
         }
 
     def modules(self, command: str) -> dict[str, str]:

@@ -130,7 +130,7 @@ def test_a_bundle_is_written_and_checked(tmp_path: Path) -> None:
     bundle = sw.emit(matmul)
     files = bundle.write(tmp_path / "generated" / "up")
     assert {path.name for path in files if path.parent.name == "up"} == {
-        *("README.md", "__init__.py", "jax_xla.py", "plan.json"),
+        *("README.md", "__init__.py", "jax_xla.py", "matmul.svg", "plan.json"),
     }
     assert check(tmp_path / "generated") == ()
     module = tmp_path / "generated" / "up" / "jax_xla.py"
