@@ -1,8 +1,8 @@
 """What people have for a mesh and for a sharding, read: the one place for it.
 
 A mesh is a `Mesh`, its text, a dict of its axes, a mesh of jax or a DeviceMesh of torch. A sharding
-is a `Sharding`, a NamedSharding, a PartitionSpec, placements of a DTensor, or the text of one of
-these or of HLO's. Neither jax nor torch is imported.
+is a `Sharding`, a NamedSharding, a PartitionSpec, placements of a DTensor, the text of one of these
+or of HLO's, or one by subscripts of indices, `A[I_X, J]`. Neither jax nor torch is imported.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from shardwright.ir.jax_specs import Spec, from_named_sharding, mesh_of_jax
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import Sharding, check_shape
 from shardwright.ir.text.framework_text import PLACEMENTS, SPEC, parse_placements, parse_spec
+from shardwright.ir.text.index_notation import INDEXED, parse_indexed
 from shardwright.ir.text.parse import HLO, parse_mesh, parse_shape, parse_sharding
 from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, placing
 
@@ -123,6 +124,9 @@ class _GivenReader(NamedTuple):
             return self._placed(parse_placements(text, self.argument), text)
         if HLO.match(text):
             self._needed("a sharding of HLO's", text)
+        if INDEXED.match(text):
+            mesh = self._needed("a sharding by subscripts", text)
+            return Given(parse_indexed(text, mesh, self.argument))
         meshes = self.mesh if self.only or self.mesh is None else (self.mesh,)
         return Given(parse_sharding(text, meshes, self.argument, self.rank))
 

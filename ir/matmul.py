@@ -22,6 +22,7 @@ from shardwright.ir.given import mesh_of, shape_of, sharding_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
+from shardwright.ir.text.index_notation import INDEXED, index_names
 
 Side = Literal["lhs", "rhs", "out"]
 SIDES: tuple[Side, ...] = ("lhs", "rhs", "out")
@@ -63,7 +64,8 @@ class Matmul:
 
         `lhs`, `rhs`: pairs (shape, sharding). `out`: the sharding of the result. `mesh` is for
         shardings that have no mesh of their own; those of rhs and out are by default on the mesh of
-        lhs. `out_dtype` is by default `dtype`. Raises InputError for operands that cannot be
+        lhs. Where shardings are said by subscripts, `A[I_X, J]`, equal indices are equal factors.
+        `out_dtype` is by default `dtype`. Raises InputError for operands that cannot be
         multiplied, an element type that has no sums, and tensors on several meshes.
         """
         self._set(dtype=dtype_of(dtype))
@@ -73,6 +75,7 @@ class Matmul:
         _check_shapes(first.shape, second.shape)
         self._set(lhs=first, rhs=second)
         self._set(out=_sharding(out, own or self.mesh, self.out_shape, "out"))
+        _check_names(self, (_text_of(lhs), _text_of(rhs), out))
         _check_dtype(self.dtype)
         self._set(out_dtype=self.dtype if out_dtype is None else _out_dtype(out_dtype))
         _check_out_dtype(self)
@@ -208,6 +211,30 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
             got=f"{_text(rhs[:-2])} for {_text(lhs[:-2])} of lhs",
             expected=_text((*lhs[:-2], *rhs[-2:])),
         )
+
+
+def _text_of(given: object) -> object:
+    """Return what the sharding of an operand was given as."""
+    return given[1] if isinstance(given, tuple | list) else None
+
+
+def _check_names(matmul: Matmul, given: tuple[object, ...]) -> None:
+    """Raise InputError where shardings by subscripts name one factor by two indices, or two
+    factors by one."""
+    known: dict[int, str] = {}
+    for side, text in zip(SIDES, given, strict=True):
+        if not isinstance(text, str) or not INDEXED.match(text):
+            continue
+        for factor, name in zip(matmul.factors(side), index_names(text), strict=True):
+            other = next((each for each, said in known.items() if said == name), factor)
+            if known.setdefault(factor, name) != name or other != factor:
+                raise InputError(
+                    "a matmul sums over the last index of lhs, which is the last but one of rhs; "
+                    "the others are those of the result, in their order",
+                    argument=side,
+                    got=text,
+                    expected="A[I, J] and B[J, K] to C[I, K], batch indices first in all",
+                )
 
 
 def _check_mesh(argument: str, mesh: Mesh, other: Mesh) -> None:

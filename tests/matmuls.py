@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import shardwright as sw
@@ -64,8 +65,9 @@ def random_sharding(rng: random.Random, mesh: sw.Mesh, rank: int) -> str:
     return f"[{text}]" + (f", unreduced={{{', '.join(unreduced)}}}" if unreduced else "")
 
 
-def write_module(plan: MatmulPlan, name: str, root: Path) -> MatmulCase:
-    """Write the module of a plan below a root, with what it imports; return the case of it."""
+def write_module(plan: MatmulPlan, name: str, root: Path, *, gradient: bool = False) -> MatmulCase:
+    """Write the module of a plan below a root, with what it imports, those of its gradients too
+    where these are asked for; return the case of it."""
     support = root / "_support"
     if not support.is_dir():
         support.mkdir(parents=True)
@@ -74,15 +76,25 @@ def write_module(plan: MatmulPlan, name: str, root: Path) -> MatmulCase:
     home = root / name
     home.mkdir()
     module = home / "jax_xla.py"
-    module.write_text(sw.emit(plan).modules("as a test")[module.name])
-    return MatmulCase.of(plan.matmul, name, "jax_xla", module)
+    for file, text in sw.emit(plan, gradient=gradient).modules("as a test").items():
+        (home / file).write_text(text)
+    return replace(MatmulCase.of(plan.matmul, name, "jax_xla", module), derivative=gradient)
 
 
 def verified(
-    matmuls: Iterable[sw.Matmul], root: Path, loop: str = "never", topology: str | None = None
+    matmuls: Iterable[sw.Matmul],
+    root: Path,
+    loop: str = "never",
+    topology: str | None = None,
+    *,
+    gradient: bool = False,
 ) -> Iterator[tuple[sw.Matmul, MatmulPlan, Report]]:
     """Yield matmuls with their plans and what is wrong with their modules."""
     with Runner("jax_xla", 8) as runner:
         for number, matmul in enumerate(matmuls):
             plan = plan_matmul(matmul, topology, loop=loop, listed=0)
-            yield matmul, plan, runner.run(write_module(plan, f"m{number}", root))
+            yield (
+                matmul,
+                plan,
+                runner.run(write_module(plan, f"m{number}", root, gradient=gradient)),
+            )

@@ -22,6 +22,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import SIDES
 
 if TYPE_CHECKING:
+    from shardwright.ir.matmul_plan import MatmulPlan
     from shardwright.ir.plan import Plan
 
 
@@ -123,20 +124,32 @@ class ShowCommand(Flags):
             raise self.located(error, description.name) from None
 
     def _show_matmul(self, description: MatmulDescription) -> None:
-        """Print the plan of a matmul, or write the page of its movements."""
-        if self.svg is not None:
-            raise InputError(
-                "a picture as SVG is of a reshard",
-                argument="--svg",
-                got=description.name,
-                expected="no --svg",
-            )
+        """Print the plan of a matmul, or write its picture, or the page of its movements."""
         planned = planned_matmul(self, description)
+        if self.svg is not None:
+            _write_matmul(self.svg, planned)
         if self.html is None:
-            print_matmul(planned)
+            if self.svg is None:
+                print_matmul(planned)
             return
         plans = {f"{description.name}: {side}": planned.chosen.move(side) for side in SIDES}
         _write_page(self.html, plans, description.name, description.topology)
+
+
+def _write_matmul(path: Path, planned: "MatmulPlan") -> None:
+    """Write the picture of a matmul."""
+    from shardwright.codegen.emit.docstring import TABLE_DEVICES
+    from shardwright.codegen.show.matmul_svg import matmul_svg
+
+    picture = matmul_svg(planned)
+    if picture is None:
+        raise InputError(
+            "the picture of a matmul has every device",
+            argument="--svg",
+            got=f"{planned.matmul.mesh.size} devices",
+            expected=f"at most {TABLE_DEVICES}, or --html",
+        )
+    _write(path, picture, "--svg")
 
 
 def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: str | None) -> None:

@@ -17,6 +17,7 @@ from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import write_bundles
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.show.matmul_review import matmul_page
+from shardwright.codegen.show.matmul_svg import matmul_svg
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError, wrong_type
@@ -49,13 +50,14 @@ class MatmulBundle:
 
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name; the same for the same plan."""
-        described = self.description(name)
+        described, picture = self.description(name), matmul_svg(self.plan)
         command, support = described.command(), bool(support_files(described.supported))
         return {
             **self.modules(command),
             "README.md": matmul_page(self.plan, name, command),
             "__init__.py": render("common/package.py.jinja", BundlePackage("matmul", support)),
             "plan.json": self.plan.to_json(),
+            **({} if picture is None else {"matmul.svg": picture}),
         }
 
     def modules(self, command: str) -> dict[str, str]:
@@ -86,13 +88,22 @@ class MatmulBundle:
 
 def backward_matmuls(matmul: Matmul) -> tuple[Matmul, Matmul]:
     """Return the matmuls that make the cotangents of lhs and of rhs from that of the result: of
-    C = A B these are C' B^T and A^T C'."""
+    C = A B these are C' B^T and A^T C', in the dtype of C.
+
+    What is unreduced stands for a sum, and every term of it has the cotangent of that sum. So
+    devices that hold terms have replicas of their cotangent.
+    """
     lhs, rhs = ((matmul.shape(side), matmul.sharding(side)) for side in ("lhs", "rhs"))
-    out = matmul.out_shape, matmul.out
+    out = matmul.out_shape, _replicated(matmul.out)
     return (
-        Matmul(matmul.dtype, out, _transposed(*rhs), lhs[1]),
-        Matmul(matmul.dtype, _transposed(*lhs), out, rhs[1]),
+        Matmul(matmul.out_dtype, out, _transposed(*rhs), _replicated(lhs[1])),
+        Matmul(matmul.out_dtype, _transposed(*lhs), out, _replicated(rhs[1])),
     )
+
+
+def _replicated(sharding: Sharding) -> Sharding:
+    """Return a sharding with replicas where it has terms."""
+    return replace(sharding, unreduced=())
 
 
 def _transposed(shape: tuple[int, ...], sharding: Sharding) -> tuple[tuple[int, ...], Sharding]:
@@ -113,21 +124,22 @@ def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
 
 
 def check_gradient(matmul: Matmul) -> None:
-    """Raise InputError for a matmul whose gradients are not emitted."""
-    if not is_floating(matmul.dtype) or matmul.out_dtype != matmul.dtype:
+    """Raise InputError for a matmul that has no gradients."""
+    if not is_floating(matmul.dtype):
         raise InputError(
-            "gradients are of floats, in the operands' dtype",
+            "gradients are of floats: integers have none",
             argument="gradient",
-            got=f"{matmul.dtype} to {matmul.out_dtype}",
-            expected="a floating dtype, and no other out_dtype",
+            got=matmul.dtype,
+            expected="a floating dtype, as bfloat16, or no gradient",
         )
     for side in SIDES:
-        if matmul.sharding(side).unreduced:
+        sharding = matmul.sharding(side)
+        if sharding.unreduced and sharding.operator != "sum":
             raise InputError(
-                "the cotangent of a sum still to be made is not emitted",
+                "the maximum or minimum of terms has no derivative where terms are equal",
                 argument="gradient",
-                got=f"{side} {matmul.sharding(side)}",
-                expected="operands and a result without unreduced axes",
+                got=f"{side} {sharding}",
+                expected="unreduced axes along which terms are added, or no gradient",
             )
 
 

@@ -12,6 +12,7 @@ from shardwright.ir.mesh import Digit
 from shardwright.ir.multiplication import Multiplication
 
 Row = tuple[str, ...]
+Range = tuple[int, int]
 
 ASKED = {
     0: "the sum may wait: the product of a term is a term of the product",
@@ -128,23 +129,36 @@ def _turns(loop: Loop | None) -> Row:
 
 
 def _parts(plan: MatmulPlan, position: int) -> Iterator[str]:
-    """Yield the range of the factor that a device multiplies in each turn."""
+    """Yield the range of the factor that a device multiplies in each turn, as text."""
     loop = plan.chosen.loop
     if loop is None or not _turns(loop):
         return
+    name = plan.matmul.factor_name(loop.factor)
+    for parts in turns_of(plan, position):
+        yield f"{name} {', '.join(map(range_text, parts))}"
+
+
+def range_text(part: Range) -> str:
+    """Return a range as text."""
+    return "[{}, {})".format(*part)
+
+
+def turns_of(plan: MatmulPlan, position: int) -> Iterator[tuple[Range, ...]]:
+    """Yield the ranges of the factor of a loop, within what the device has of it in all, that it
+    multiplies in each turn: one, or two halves of parts."""
+    loop = plan.chosen.loop
+    if loop is None:
+        return
     me = int(read_digits(tuple(Digit(*pair) for pair in loop.digits), position))
     size = plan.chosen.multiplication.local_extents[loop.factor] // loop.count
-    name = plan.matmul.factor_name(loop.factor)
     for turn in range(loop.count):
         owners = [me - turn, me + turn] if loop.directions == 2 else [me - turn]
         if loop.side == "out":
             owners = [me - 1 - turn, me + 1 + turn] if loop.directions == 2 else [me + 1 + turn]
         step, starts = size // loop.directions, [owner % loop.count * size for owner in owners]
-        ranges = (
-            f"[{start + half * step}, {start + (half + 1) * step})"
-            for half, start in enumerate(starts)
+        yield tuple(
+            (start + half * step, start + (half + 1) * step) for half, start in enumerate(starts)
         )
-        yield f"{name} " + ", ".join(ranges)
 
 
 def matmul_words(matmul: Matmul) -> str:

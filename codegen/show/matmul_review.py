@@ -17,6 +17,7 @@ from shardwright.codegen.show.matmul import (
 )
 from shardwright.ir.matmul_plan import MatmulPlan
 
+PICTURE = "![What each device has of A, B and C while it multiplies](matmul.svg)"
 WIDTH = 80
 """Characters of a line, but for commands and tables."""
 
@@ -34,7 +35,7 @@ def matmul_page(plan: MatmulPlan, name: str, command: str) -> str:
         why_line(plan),
         _markdown((CANDIDATES, *candidate_rows(plan))),
         _priced(plan),
-        *(("## Who multiplies what", _block(picture)) if picture else ()),
+        *(("## Who multiplies what", PICTURE, _block(picture)) if picture else ()),
         "## To make and to check it",
         _block(
             "\n".join(

@@ -5,7 +5,7 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "c21bf1dfd82ea0d9",
+    "jax_xla": "4c2f4af9cfff2a3b",
     "pallas_tpu": "3c2f38db724f5016",
     "triton_gpu": "1ff019e81b70c455",
 }

@@ -65,7 +65,9 @@ class ArrayMatmul:
         mesh, TypeError for what is none.
 
         Where emitted with gradients it has a derivative backward: the cotangents of `a` and `b` are
-        matmuls too, of the modules beside. Else NotImplementedError where it is differentiated.
+        matmuls too, of the modules beside. Else NotImplementedError where it is differentiated. All
+        terms of an operand are given the cotangent of their sum; those of the result have the same
+        one, as where only their sum is used: each device takes that of its own term.
         """
         not_mapped("matmul")
         expect(a, self.lhs.padded, self.dtypes[0], "lhs")
@@ -104,8 +106,23 @@ class ArrayMatmul:
         """Return the cotangents of both operands, from that of the result."""
         told = "matmul needs the matmuls of its cotangents"
         lhs, rhs = (host_beside(self.name, module, told)[0] for module in self.backward)
-        a_bar = lhs.matmul(y_bar, jnp.swapaxes(b, -1, -2), meshes[0])
-        return a_bar, rhs.matmul(jnp.swapaxes(a, -1, -2), y_bar, meshes[0])
+        # They multiply in the dtype of the result.
+        a, b = (jnp.swapaxes(x, -1, -2).astype(y_bar.dtype) for x in (a, b))
+        y_bar = self._terms(2, meshes, y_bar, given=False)
+        found = lhs.matmul(y_bar, b, meshes[0]), rhs.matmul(a, y_bar, meshes[0])
+        a_bar, b_bar = (self._terms(n, meshes, x, given=True) for n, x in enumerate(found))
+        return a_bar.astype(self.dtypes[0]), b_bar.astype(self.dtypes[0])
+
+    def _terms(self, number, meshes, x, given):
+        """Return a cotangent that is the same for all terms as an array of them (`given`), or that
+        of a device's own term without the dimension of terms. Nothing is moved."""
+        side = self.sides[number]
+        if not side.terms:
+            return x
+        bare = jax.sharding.PartitionSpec(*list(side.spec)[1:])
+        if given:
+            return mapped(lambda shard: shard[None], meshes[number], bare, side.spec)(x)
+        return mapped(lambda shard: shard[0], meshes[number], side.spec, bare)(x)
 
     def shard(self, a, b):
         """Return the shard of the result on a device, its padding zero."""

@@ -33,6 +33,20 @@ def test_it_keeps_what_people_have_in_canonical_form() -> None:
     assert made == matmul(dtype="bfloat16", rhs=((12, 6), '[{"y"}, {}]'))
 
 
+def test_shardings_may_be_said_by_subscripts() -> None:
+    """The example of "How to Scale Your Model"."""
+    shapes = (8, 2048), (2048, 8192)
+    made = sw.Matmul(
+        "bf16",
+        (shapes[0], "A[I_X, J_Y]"),
+        (shapes[1], "B[J, K_Y]"),
+        "C[I_X, K_Y]",
+        mesh="X=4,Y=2",
+    )
+    lhs, rhs = (shapes[0], "P('X', 'Y')"), (shapes[1], "P(None, 'Y')")
+    assert made == sw.Matmul("bf16", lhs, rhs, "P('X', 'Y')", mesh="X=4,Y=2")
+
+
 def test_batch_dimensions_come_first() -> None:
     made = matmul(
         lhs=((2, 4, 8, 12), "P()"), rhs=((2, 4, 12, 6), "P('x')"), out="P(None, 'x', 'y')"
@@ -82,6 +96,21 @@ expected: (…, i, j) for lhs, (…, j, k) for rhs; a vector is a matrix of one 
            ^^^
 got: "x" in dimension 0 and in dimension 1
 expected: "x" at one place""",
+    ),
+    (
+        {"lhs": ((8, 12), "A[I_x, J_x]")},
+        """lhs: an axis or sub-axis may be used only once
+  A[I_x, J_x]
+           ^
+got: "x" in dimension 0 and in dimension 1
+expected: "x" at one place""",
+    ),
+    (
+        {"lhs": ((8, 12), "A[I_x, J]"), "rhs": ((12, 6), "B[K_y, J]"), "out": "C[I_x, K]"},
+        """rhs: a matmul sums over the last index of lhs, which is the last but one of rhs; the \
+others are those of the result, in their order
+got: B[K_y, J]
+expected: A[I, J] and B[J, K] to C[I, K], batch indices first in all""",
     ),
     (
         {"dtype": "bool"},

@@ -194,10 +194,23 @@ tensors = [
 """
 
 
-def test_a_matmul_has_no_picture(tmp_path: Path) -> None:
-    (tmp_path / "shardwright.toml").write_text(CONFIG)
-    words = ["show", str(tmp_path / "shardwright.toml"), "up", "--svg", str(tmp_path / "page")]
-    done = CliRunner().invoke(app, words)
+def test_the_picture_of_a_matmul(tmp_path: Path) -> None:
+    config, path = tmp_path / "shardwright.toml", tmp_path / "up.svg"
+    config.write_text(CONFIG)
+    done = CliRunner().invoke(app, ["show", str(config), "up", "--svg", str(path)])
+    assert done.exit_code == 0
+    assert "While devices multiply" in path.read_text()
+
+
+def test_a_matmul_of_many_devices_has_no_picture(tmp_path: Path) -> None:
+    config, path = tmp_path / "shardwright.toml", tmp_path / "up.svg"
+    assert "x=4" in CONFIG
+    config.write_text(CONFIG.replace("x=4", "x=32"))
+    done = CliRunner().invoke(app, ["show", str(config), "up", "--svg", str(path)])
     assert done.exit_code == 2
-    assert "--svg: a picture as SVG is of a reshard" in done.stderr
-    assert not (tmp_path / "page").exists()
+    assert done.stderr == (
+        "error: --svg: the picture of a matmul has every device\n"
+        "got: 32 devices\n"
+        "expected: at most 16, or --html\n"
+    )
+    assert not path.exists()

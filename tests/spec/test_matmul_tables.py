@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ def test_a_bundle_is_written_and_checked(tmp_path: Path) -> None:
     bundle = sw.emit(matmul)
     files = bundle.write(tmp_path / "generated" / "up")
     assert {path.name for path in files if path.parent.name == "up"} == {
-        *("README.md", "__init__.py", "jax_xla.py", "plan.json"),
+        *("README.md", "__init__.py", "jax_xla.py", "matmul.svg", "plan.json"),
     }
     assert check(tmp_path / "generated") == ()
     module = tmp_path / "generated" / "up" / "jax_xla.py"
@@ -154,13 +155,18 @@ def test_what_is_for_reshards_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "out", "got"),
-    [
-        ("int8", "P()", "int8 to int8"),
-        ("float32", '[{}, {}], unreduced={"x"}', 'out [{}, {}], unreduced={"x"}'),
-    ],
-)
-def test_gradients_that_there_are_none_of(dtype: str, out: str, got: str) -> None:
-    matmul = sw.Matmul(dtype, ((2, 2), "P(None,'x')"), ((2, 2), "P('x')"), out, mesh="x=2")
-    assert f"got: {got}\n" in message(lambda: sw.emit(matmul, gradient=True))
+def test_gradients_that_there_are_none_of() -> None:
+    sides = ((2, 2), "P(None,'x')"), ((2, 2), "P('x')"), "P()"
+    integers = sw.Matmul("int8", *sides, "int32", mesh="x=2")
+    assert message(lambda: sw.emit(integers, gradient=True)) == (
+        "gradient: gradients are of floats: integers have none\n"
+        "got: int8\n"
+        "expected: a floating dtype, as bfloat16, or no gradient"
+    )
+    largest = replace(sw.Mesh({"x": 2}).sharding('[{}, {}], unreduced={"x"}'), operator="max")
+    extremum = sw.Matmul("float32", ((2, 2), largest), ((2, 2), "P()"), "P()")
+    assert message(lambda: sw.emit(extremum, gradient=True)) == (
+        "gradient: the maximum or minimum of terms has no derivative where terms are equal\n"
+        f"got: lhs {largest}\n"
+        "expected: unreduced axes along which terms are added, or no gradient"
+    )

@@ -104,29 +104,67 @@ def _small(
             rng.integers(-largest, largest + 1, shape) * (rng.random(shape) < part)
             for shape in shapes
         ]
-        sums = [
-            np.abs(each).sum(axis=0) if place.unreduced else np.abs(each)
-            for each, place in zip(given, placements, strict=True)
-        ]
+        sums = [_size(each, place) for each, place in zip(given, placements, strict=True)]
         if (sums[0] @ sums[1]).max(initial=0) <= most:
             values = [value_of(a, place) for a, place in zip(given, placements, strict=True)]
             return Product(given[0], given[1], values[0] @ values[1], None)
         largest, part = (largest // 2, part) if largest > 1 else (1, part * 0.75)
 
 
-def cotangents(product: Product, out_dtype: str, seed: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Return a cotangent of a result of small integers, and those of lhs and of rhs, which are as
-    exact."""
+@dataclass(frozen=True)
+class Cotangents:
+    """The cotangent of a result; those of lhs and of rhs, and by how much these may differ."""
+
+    result: Numbers
+    operands: tuple[Numbers, Numbers]
+    within: tuple[Numbers, Numbers] | None
+
+
+def cotangents(
+    product: Product, placements: Sequence[Placement], dtypes: tuple[str, str], seed: int
+) -> Cotangents:
+    """Return a cotangent of a result, and those of the operands: all tensors, as every term of a
+    sum has the cotangent of the sum. `dtypes`: of the operands, and of the result.
+
+    They are small integers, as exact as the product, or drawn from a normal distribution as it is.
+    """
     rng, part = np.random.default_rng(seed), 1.0
-    lhs, rhs = (np.swapaxes(each, -1, -2) for each in (product.lhs, product.rhs))
+    shape = product.result.shape
+    given = list(zip((product.lhs, product.rhs), placements, strict=False))
+    lhs, rhs = (np.swapaxes(value_of(each, place), -1, -2) for each, place in given)
+    sizes = [np.swapaxes(_size(each, place), -1, -2) for each, place in given]
+    if product.within is not None:
+        drawn = _rounded(rng.standard_normal(shape), dtypes[1])
+        most = np.abs(drawn) @ sizes[1], sizes[0] @ np.abs(drawn)
+        near = _cotangent_rounding(shape, placements, dtypes)
+        within = most[0] * near[0], most[1] * near[1]
+        return Cotangents(drawn, (drawn @ rhs, lhs @ drawn), within)
     while True:
-        given = rng.integers(-1, 2, product.result.shape) * (
-            rng.random(product.result.shape) < part
-        )
-        sizes = np.abs(given) @ np.abs(rhs), np.abs(lhs) @ np.abs(given)
-        if max(each.max(initial=0) for each in sizes) <= EXACT[out_dtype]:
-            return given, given @ rhs, lhs @ given
+        drawn = rng.integers(-1, 2, shape) * (rng.random(shape) < part)
+        most = np.abs(drawn) @ sizes[1], sizes[0] @ np.abs(drawn)
+        if max(each.max(initial=0) for each in most) <= min(EXACT[each] for each in dtypes):
+            return Cotangents(drawn, (drawn @ rhs, lhs @ drawn), None)
         part *= 0.75
+
+
+def _cotangent_rounding(
+    shape: Sequence[int], placements: Sequence[Placement], dtypes: tuple[str, str]
+) -> tuple[float, float]:
+    """Return bounds on rounding in the cotangents of lhs and rhs, over the sums of sizes: of the
+    sums of a device, of partial sums, of terms that are added before, and to the operands' dtype.
+    """
+    dtype, out_dtype = dtypes
+    sums = EPSILON["float64" if out_dtype == "float64" else "float32"]
+    devices = len(placements[0].device_ids)
+    bound = (devices + 2) * EPSILON[out_dtype] + EPSILON[dtype]
+    terms = [devices * EPSILON[out_dtype] * bool(place.unreduced) for place in placements[:2]]
+    return (shape[-1] + 2) * sums + bound + terms[1], (shape[-2] + 2) * sums + bound + terms[0]
+
+
+def _size(array: Numbers, place: Placement) -> Numbers:
+    """Return the sizes of elements, of all of their terms together."""
+    sizes: Numbers = np.abs(array).sum(axis=0) if place.unreduced else np.abs(array)
+    return sizes
 
 
 def _rounded(numbers: Numbers, dtype: str) -> Numbers:
@@ -145,7 +183,7 @@ def _near(
     and of as many partial sums as there are devices."""
     given = list(zip((lhs, rhs), placements, strict=True))
     values = [value_of(each, place) for each, place in given]
-    sizes = [np.abs(each).sum(axis=0) if place.unreduced else np.abs(each) for each, place in given]
+    sizes = [_size(each, place) for each, place in given]
     devices = len(placements[0].device_ids)
     sums = "float64" if dtype == "float64" else "float32"
     rounding = (lhs.shape[-1] + 2) * EPSILON[sums] + (devices + 2) * EPSILON[out_dtype]

@@ -38,7 +38,7 @@ def run(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
         for seed, fill in enumerate(execution.poisons()):
             for each in products(case.dtype, case.out_dtype, shapes, places, seed):
                 execution.once(each, fill)
-                if case.derivative and each.within is None:
+                if case.derivative:
                     execution.transpose(each, fill, seed)
         execution.eager(each, fill)
     return (*CHECKS, "derivative") if case.derivative else CHECKS
@@ -93,15 +93,29 @@ class MatmulExecution:
 
     def transpose(self, product: Product, fill: float, seed: int) -> None:
         """Make both cotangents of that of a result, its padding poisoned."""
-        y_bar, *wanted = cotangents(product, self.case.out_dtype, seed)
-        given = self.given(2, y_bar, fill)
+        case = self.case
+        wanted = cotangents(product, case.placements, (case.dtype, case.out_dtype), seed)
+        given = self.given(2, self._terms(2, wanted.result), fill)
         _, pull = jax.vjp(self.function, *self._both(product, fill))
-        for number, (found, values) in enumerate(zip(pull(given), wanted, strict=True)):
-            place, dtype = self.case.placements[number], jnp.dtype(self.case.dtype)
-            padded = oracle.padded(place, to_bits(values.astype(dtype)), 0).view(dtype)
+        for number, found in enumerate(pull(given)):
+            expect("dtype of a cotangent", str(found.dtype), case.dtype)
+            values = self._slots(number, wanted.operands[number])
+            within = 0 if wanted.within is None else self._slots(number, wanted.within[number])
             # -0.0 is as right as 0.0.
-            if not np.array_equal(np.asarray(found, np.float64), padded.astype(np.float64)):
+            if not (np.abs(np.asarray(found, np.float64) - values) <= within).all():
                 raise MismatchError(f"the derivative: the cotangent of {SIDES[number]} is wrong")
+
+    def _terms(self, number: int, values: Numbers) -> Numbers:
+        """Return a tensor of a side, or the array of terms that all are it."""
+        place = self.case.placements[number]
+        return np.broadcast_to(values, array_shape(place, self.case.shapes[number]))
+
+    def _slots(self, number: int, values: Numbers) -> Numbers:
+        """Return numbers as the padded array of a side has them."""
+        bits = self._terms(number, values.astype(np.float64)).view(np.uint64)
+        place = array_of(self.case.placements[number])
+        padded: Numbers = oracle.padded(place, bits, 0).view(np.float64)
+        return padded
 
     def _both(self, product: Product, fill: float) -> tuple[Any, Any]:
         return self.given(0, product.lhs, fill), self.given(1, product.rhs, fill)
@@ -109,7 +123,7 @@ class MatmulExecution:
     def given(self, number: int, values: Numbers, fill: float) -> Any:
         """Return an operand, its padding poisoned, on its devices."""
         place, side = array_of(self.case.placements[number]), SIDES[number]
-        dtype = jnp.dtype(self.case.dtype)
+        dtype = jnp.dtype(self.case.out_dtype if side == "out" else self.case.dtype)
         poison = int(to_bits(np.array(fill, dtype)))
         padded = oracle.padded(place, to_bits(values.astype(dtype)), poison).view(dtype)
         sharding = getattr(self.module, f"{side}_sharding")(self.mesh)

@@ -1,0 +1,113 @@
+"""Shardings by subscripts of indices, as "How to Scale Your Model" has them: `A[I_X, J_Y] {U_Z}`.
+
+A dimension is an index; the subscript of an index names the mesh axes that split it, major to minor
+(`I_XY`, or `I_{XY}`). `{U_Z}` after the brackets: along Z devices hold terms of a sum.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shardwright.ir.errors import Span
+from shardwright.ir.mesh import AxisRef, Mesh
+from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.text.located import Located, Spans
+
+INDEXED = re.compile(r"\s*[A-Za-z]\w*\s*\[")
+"""How such a text begins, and no other notation does."""
+
+_WHOLE = re.compile(r"\s*[A-Za-z]\w*\s*\[([^\[\]]*)\]\s*(?:\{\s*U_(\w+)\s*\}\s*)?")
+_INDEX = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)(?:_(\w+)|_\{(\w+)\})?\s*")
+_EXAMPLE = "A[I_X, J], or A[I, J] {U_X}"
+
+
+def parse_indexed(text: str, mesh: Mesh, argument: str | None = None) -> Sharding:
+    """Return the sharding that subscripts say.
+
+    >>> print(parse_indexed("A[I_XY, J] {U_Z}", Mesh({"X": 2, "Y": 2, "Z": 2})))
+    [{"X", "Y"}, {}], unreduced={"Z"}
+    """
+    source = Located(text, argument)
+    spans: Spans = {(): (0, len(text))}
+    dims = []
+    for number, found in enumerate(_indices(source)):
+        group = 2 if found[2] else 3
+        refs = _refs(source, found.span(group), mesh, spans, ("dims", number, "axes"))
+        spans["dims", number] = found.span(1)
+        dims.append(DimSharding(refs))
+    whole = _matched(source)
+    unreduced = _refs(source, whole.span(2), mesh, spans, ("unreduced",))
+    with source.locating(spans):
+        return Sharding(mesh, tuple(dims), (), unreduced)
+
+
+def index_names(text: str) -> tuple[str, ...]:
+    """Return the indices of such a text."""
+    return tuple(found[1] for found in _indices(Located(text, None)))
+
+
+def _matched(source: Located) -> re.Match[str]:
+    found = _WHOLE.fullmatch(source.text)
+    if found is None:
+        raise source.error(
+            "a sharding by subscripts is a name, indices in brackets, and what is unreduced",
+            (0, len(source.text)),
+            got=source.text,
+            expected=_EXAMPLE,
+        )
+    return found
+
+
+def _indices(source: Located) -> list[re.Match[str]]:
+    """Return the dimensions: of each the index is group 1, its subscript group 2 or 3."""
+    start, end = _matched(source).span(1)
+    found: list[re.Match[str]] = []
+    for part in source.text[start:end].split(","):
+        each = _INDEX.fullmatch(source.text, start, start + len(part))
+        if each is None:
+            raise source.error(
+                "a dimension is an index, with the mesh axes that split it as its subscript",
+                (start, start + len(part)),
+                got=part.strip() or "nothing",
+                expected=_EXAMPLE,
+            )
+        found.append(each)
+        start += len(part) + 1
+    return found
+
+
+def _refs(
+    source: Located, span: Span, mesh: Mesh, spans: Spans, where: tuple[str | int, ...]
+) -> tuple[AxisRef, ...]:
+    """Return the axes of a subscript, and note where each stands; none where it has no span."""
+    start, _ = span
+    if start < 0:
+        return ()
+    names = _axes(source, span, mesh)
+    for number, name in enumerate(names):
+        spans[(*where, number)] = (start, start + len(name))
+        start += len(name)
+    return tuple(map(AxisRef, names))
+
+
+def _axes(source: Located, span: Span, mesh: Mesh) -> tuple[str, ...]:
+    """Return the names of axes that a subscript is made of, one after another."""
+    text = source.text[slice(*span)]
+    ways: list[list[tuple[str, ...]]] = [[()]]  # of each beginning of it, two ways at most
+    for end in range(1, len(text) + 1):
+        last = (name for name in mesh.names if text[:end].endswith(name))
+        ways.append([(*way, name) for name in last for way in ways[end - len(name)]][:2])
+    if not ways[-1]:
+        known = ", ".join(f'"{name}"' for name in mesh.names)
+        raise source.error(
+            "a subscript is made of names of axes of the mesh", span, got=text, expected=known
+        )
+    if len(ways[-1]) > 1:
+        both = (", ".join(f'"{name}"' for name in way) for way in ways[-1])
+        raise source.error(
+            "a subscript must be made of axes of the mesh in one way only",
+            span,
+            got=f"{text}: {' or '.join(both)}",
+            expected="""axes in quotes, as '[{"X", "Y"}, {}]'""",
+        )
+    return ways[-1][0]
