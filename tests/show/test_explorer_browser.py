@@ -15,6 +15,7 @@ from test_explorer import STEPS, TRANSPOSE
 from shardwright.codegen.show.explorer import explorer
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = ("--no-sandbox", "--disable-dev-shm-usage")  # as containers need it
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
 
@@ -28,7 +29,10 @@ def browser() -> Iterator[Any]:
     if path is None:
         pytest.skip(f"needs a browser: none of {', '.join(NAMES)} is installed")
     with driver.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        try:
+            opened = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        except driver.Error as error:
+            pytest.skip(f"{path} does not start here: {error}")
         yield opened
         opened.close()
 
