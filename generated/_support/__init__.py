@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "4c2f4af9cfff2a3b",
-    "pallas_tpu": "3c2f38db724f5016",
+    "jax_xla": "afeb30a6b4a87270",
+    "pallas_tpu": "07331bb8030d7db6",
     "triton_gpu": "1ff019e81b70c455",
 }
 

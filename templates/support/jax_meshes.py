@@ -96,11 +96,13 @@ class Sharded:
         return Mesh(mesh.devices.reshape(sizes), names)
 
     def unlike(self, mesh):
-        """Return what is wrong with a mesh whose axes are others, or in another order; "" where
-        they are these, whatever they are called, or parts of these."""
+        """Return what is wrong with a mesh that has axes of these names, but in another order or of
+        other sizes; "" where it has these or parts of these, and where it has none of the names: it
+        then says in which order the devices are."""
         given, wanted = self.mesh(mesh) and _whole(mesh.shape.items()), _whole(self.axes)
         swapped = [*given] != [*wanted] and {*given} == {*wanted}
-        if swapped or [*given.values()] != [*wanted.values()]:
+        resized = {*given} & {*wanted} and [*given.values()] != [*wanted.values()]
+        if swapped or resized:
             return f"{self.name} mesh: got axes {given}, expected {wanted}"
         return ""
 

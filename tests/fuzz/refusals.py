@@ -61,10 +61,6 @@ REFUSALS = (
         r"Received incompatible devices .* Got argument x of multiply with shape int32\[\]",
     ),
     Refusal(
-        lambda case: isinstance(case.use, JaxUse) and case.use.other_axes,
-        r"mesh: got axes \{'own': \d+\}, expected",
-    ),
-    Refusal(
         lambda case: isinstance(case.use, TorchUse) and bool(case.use.negative),
         "got a lazily negated view",
     ),
