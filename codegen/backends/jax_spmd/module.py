@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwright.codegen.backends.jax_spmd.body import Writer
-from shardwright.codegen.backends.jax_spmd.literals import integers, number
+from shardwright.codegen.backends.jax_spmd.literals import dtype_name, integers, listed, number
 from shardwright.codegen.backends.jax_spmd.names import LocalNames, function_name
 from shardwright.codegen.backends.jax_spmd.trees import check_tree, paths, tree_lines
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
@@ -40,11 +40,14 @@ class SpmdModule:
     whole_axes: str
     cut: bool
     summary: tuple[str, ...]
+    in_types: tuple[str, ...]
     in_shardings: tuple[str, ...]
     out_shardings: tuple[str, ...]
     communications: tuple[str, ...]
     permutations: tuple[str, ...]
     parameters: str
+    names: str  # of the parameters, as a tuple
+    tuple: str  # of the parameters
     body: tuple[str, ...]
     checked: bool
 
@@ -76,6 +79,7 @@ def _context(partitioned: Partitioned) -> SpmdModule:
     results = partitioned.outputs(tuple(writer.read(result) for result in local.body.results))
     check_tree(results, "fn")
     lines += tree_lines(results, "return ", "", 1)
+    types = partitioned.inputs(tuple(_type(local, v) for v in local.body.arguments))
     inputs = partitioned.inputs(tuple(_spec(local, v) for v in local.body.arguments))
     outputs = partitioned.outputs(tuple(_spec(local, v) for v in local.body.results))
     pairs = (
@@ -91,11 +95,14 @@ def _context(partitioned: Partitioned) -> SpmdModule:
         _axes_text(axes.mesh.axes),
         not axes.whole,
         tuple(_summary(list(found.values()))),
+        tuple(tree_lines(types, "IN_TYPES = ")),
         tuple(tree_lines(inputs, "IN_SHARDINGS = ")),
         tuple(tree_lines(outputs, "OUT_SHARDINGS = ")),
         tuple(INDENT + line for each in found.values() for line in _row(each)),
         tuple(pairs),
         ", ".join(parameters),
+        listed([_literal(each) for each in parameters]),
+        listed(parameters),
         tuple(lines),
         is_checked(local),
     )
@@ -127,6 +134,13 @@ def _argument_name(
 
 def _axes_text(axes: tuple[tuple[str, int], ...]) -> str:
     return "{" + ", ".join(f'"{name}": {size}' for name, size in axes) + "}"
+
+
+def _type(local: LocalProgram, number: int) -> str:
+    """Return the type of a whole value, as numpy names dtypes."""
+    value = local.of(number)
+    dtype = dtype_name(value.dtype).removesuffix("_")
+    return f'"{dtype}{list(value.shape)}"'
 
 
 def _spec(local: LocalProgram, number: int) -> str:
