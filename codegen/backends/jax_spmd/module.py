@@ -47,7 +47,7 @@ class SpmdModule:
     permutations: tuple[str, ...]
     parameters: str
     names: str  # of the parameters, as a tuple
-    tuple: str  # of the parameters
+    listed: str  # of the parameters
     body: tuple[str, ...]
     checked: bool
 
