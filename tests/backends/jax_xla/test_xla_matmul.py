@@ -47,19 +47,6 @@ def test_matmuls_of_matrices_equal_numpy(y: int, tmp_path: Path) -> None:
     assert len(cases) > 1
 
 
-@pytest.mark.parametrize("y", [2, 3])
-@pytest.mark.parametrize("part", swept(range(64), 32))
-def test_every_matmul_of_matrices_equals_numpy(y: int, part: int, tmp_path: Path) -> None:
-    mesh = sw.Mesh({"x": 2, "y": y})
-    texts = matrix_shardings(mesh.names)
-    every = list(itertools.product(texts, repeat=3))[part::64]
-    matmuls = [
-        sw.Matmul("float32", (SIZES[n % 3][:2], lhs), (SIZES[n % 3][1:], rhs), out, mesh=mesh)
-        for n, (lhs, rhs, out) in enumerate(every)
-    ]
-    all_right(matmuls, tmp_path / "generated")
-
-
 def test_random_matmuls_with_batch_dimensions(tmp_path: Path) -> None:
     rng = random.Random(3)
     all_right([random_matmul(rng, batch) for batch in (1, 2, 1, 0)], tmp_path / "generated")
