@@ -58,6 +58,29 @@ def test_every_matmul_of_matrices_in_two_processes(
     said_ok(2, y, uneven, part, tmp_path)
 
 
+FAULTS = (
+    ("jnp.matmul(a, b", "jnp.matmul(2 * a, b"),
+    ("without_padding(a, b, 13 -", "without_padding(a, b, 14 -"),
+    ("def out_box(position):", "def out_box(position):\n    position += 1"),
+)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_planted_faults_are_found(processes: int, tmp_path: Path) -> None:
+    """Padding holds what no sum may have: what is poisoned is seen where it is read."""
+    mesh = Mesh({"x": 2, "y": 2})
+    sides = ((6, 13), "P('x', 'y')"), ((13, 6), "P('y')"), "P('x')"
+    plan = plan_matmul(Matmul(DTYPES[processes], *sides, mesh=mesh), listed=0)
+    cases = [write_module(plan, f"m{number}", tmp_path / "generated") for number in range(4)]
+    for case, (right, wrong) in zip(cases, FAULTS, strict=False):
+        text = case.module.read_text()
+        assert right in text, right
+        case.module.write_text(text.replace(right, wrong))
+    for answers in answered(TESTS / "matmul_rank.py", processes, cases, tmp_path, mesh.size):
+        said = [each.partition(" ")[0] for each in answers]
+        assert said == ["device", "device", "MismatchError:", "ok"], answers
+
+
 def said_ok(processes: int, y: int, uneven: int, part: slice, folder: Path) -> None:
     """Fail where a process says that a product is wrong."""
     cases = []
