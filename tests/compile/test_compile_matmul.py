@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import shardwright as sw
 from shardwright.codegen.compile import CompileReport, TpuCode, compile_bundles
 from shardwright.codegen.compile.hlo import HloCollective, collectives_of, received_in_all
 from shardwright.codegen.compile.hlo_text import HloModule
+from shardwright.ir.dtypes import DTYPES
 
 SCATTERED = """\
 %add (a: f32[], b: f32[]) -> f32[] {
@@ -129,9 +132,28 @@ def test_what_a_tpu_cannot_multiply(reports: dict[str, CompileReport]) -> None:
     assert reports["long"].detail == (
         "dtype: TPUs multiply no integers of 64 bits: their compiler has no such product; "
         "got: int64, for v5e:2x2; "
-        "expected: int32, or float64, in which integers are exact up to 2**53"
+        "expected: int32"
     )
     theirs = reports["long"].xla
     assert theirs is not None
     assert theirs.code is None
     assert "X{64|128} element types" in theirs.error
+
+
+@pytest.mark.slow
+def test_what_a_tpu_multiplies(tmp_path: Path) -> None:
+    """All that is not refused, with results of the operands' dtype and of that of sums; but of
+    float64 its compiler has no reduce-scatter."""
+    root = tmp_path / "generated"
+    names = []
+    for dtype in (each for each in DTYPES if each not in ("bool", "int64")):
+        sides = ((8, 16), "P(None, 'x')"), ((16, 8), "P('x')"), "P('x')"
+        made = sw.Matmul(dtype, *sides, mesh="x=4")
+        for out in dict.fromkeys((dtype, made.sum_dtype)):
+            names.append(f"{dtype}_{out}")
+            sw.emit(sw.Matmul(dtype, *sides, out, mesh="x=4")).write(root / names[-1])
+    reports = compile_bundles(root, ["v5e:2x2"], xla=False)
+    failed = {each.name: each.detail for each in reports if each.verdict != "ok"}
+    assert len(reports) == len(names)
+    assert list(failed) == ["float64_float64"]
+    assert "Supported lowering only of Sum reduce-scatter" in failed["float64_float64"]
