@@ -88,9 +88,10 @@ def verified(
     topology: str | None = None,
     *,
     gradient: bool = False,
+    devices: int = 8,
 ) -> Iterator[tuple[sw.Matmul, MatmulPlan, Report]]:
     """Yield matmuls with their plans and what is wrong with their modules."""
-    with Runner("jax_xla", 8) as runner:
+    with Runner("jax_xla", devices) as runner:
         for number, matmul in enumerate(matmuls):
             plan = plan_matmul(matmul, topology, loop=loop, listed=0)
             yield (
