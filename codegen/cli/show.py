@@ -1,5 +1,6 @@
 """`shardwright show`: the derivation and the pictures."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,7 +66,7 @@ class ShowCommand(Flags):
             self._show_matmul(asked)
             return
         if isinstance(asked, ProgramDescription):
-            self._print_program(asked)
+            self._show_program(asked)
             return
         if self.svg is not None:
             _write(self.svg, shown.svg(planned_of(self, asked)), "--svg")
@@ -109,19 +110,27 @@ class ShowCommand(Flags):
         print()
         print(shown.pictures(planned))
 
-    def _print_program(self, description: ProgramDescription) -> None:
-        """Print what a program communicates."""
-        for flag, path in (("--svg", self.svg), ("--html", self.html)):
-            if path is not None:
-                rule = "pictures and pages are of reshards and matmuls"
-                raise InputError(rule, argument=flag, got=description.name, expected=f"no {flag}")
-        from shardwright.codegen.emit.program import partition_described
+    def _show_program(self, description: ProgramDescription) -> None:
+        """Print a program beside the lines of its source, or write its picture or its page."""
+        from shardwright.codegen.emit.program import traced_described
         from shardwright.codegen.show.program import show_program
+        from shardwright.codegen.show.program_explorer import program_explorer
+        from shardwright.codegen.show.program_svg import program_svg
 
         try:
-            print(show_program(partition_described(description).program))
+            program = traced_described(description)
+            svg = None if self.svg is None else program_svg(program)
+            with contextlib.chdir(description.home):  # lines of source are relative to it
+                page = program_explorer(program, description.name, description.topology)
+                text = show_program(program.program)
         except InputError as error:
             raise self.located(error, description.name) from None
+        if self.svg is not None and svg is not None:
+            _write(self.svg, svg, "--svg")
+        if self.html is not None:
+            _write(self.html, page, "--html")
+        if self.svg is None and self.html is None:
+            print(text)
 
     def _show_matmul(self, description: MatmulDescription) -> None:
         """Print the plan of a matmul, or write its picture, or the page of its movements."""
