@@ -15,6 +15,7 @@ from shardwright.codegen.cli.plan import (
     planned_of,
     print_matmul,
 )
+from shardwright.codegen.cli.written import written
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
@@ -69,7 +70,7 @@ class ShowCommand(Flags):
             self._show_program(asked)
             return
         if self.svg is not None:
-            _write(self.svg, shown.svg(planned_of(self, asked)), "--svg")
+            written(self.svg, shown.svg(planned_of(self, asked)), "--svg")
         if self.html is not None:
             _write_page(self.html, {asked.name: self._planned(asked)}, asked.name, asked.topology)
         if self.svg is None and self.html is None:
@@ -126,9 +127,9 @@ class ShowCommand(Flags):
         except InputError as error:
             raise self.located(error, description.name) from None
         if self.svg is not None and svg is not None:
-            _write(self.svg, svg, "--svg")
+            written(self.svg, svg, "--svg")
         if self.html is not None:
-            _write(self.html, page, "--html")
+            written(self.html, page, "--html")
         if self.svg is None and self.html is None:
             print(text)
 
@@ -158,7 +159,7 @@ def _write_matmul(path: Path, planned: "MatmulPlan") -> None:
             got=f"{planned.matmul.mesh.size} devices",
             expected=f"at most {TABLE_DEVICES}, or --html",
         )
-    _write(path, picture, "--svg")
+    written(path, picture, "--svg")
 
 
 def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: str | None) -> None:
@@ -170,7 +171,7 @@ def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: st
         text = explorer(plan, name, topology)
     else:
         text = explorer_of(plans, name, f"{len(plans)} plans", topology)
-    _write(path, text, "--html")
+    written(path, text, "--html")
 
 
 def _program(path: Path) -> str:
@@ -194,26 +195,3 @@ def _program(path: Path) -> str:
         return show_program(replace(propagate(program).program, warnings=unknown_kinds(program)))
     except InputError as error:
         raise error.named(str(path)) from None
-
-
-def _write(path: Path, text: str, option: str) -> None:
-    """Write what an option asks for, and say so."""
-    from shardwright.codegen.emit.write import write_file
-
-    if not path.parent.is_dir():
-        raise InputError(
-            "cannot be written: no such folder",
-            argument=option,
-            got=str(path),
-            expected="a file in a folder that exists and can be written",
-        )
-    try:
-        write_file(path, text)
-    except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}",
-            argument=option,
-            got=str(path),
-            expected="a file in a folder that exists and can be written",
-        ) from None
-    print(f"{path}: written")

@@ -18,7 +18,7 @@ PASSING = 10.0
 
 
 @dataclass(frozen=True)
-class Placed:
+class GraphPlaces:
     """Rows and middles of nodes, and for each edge the middles in the rows that it passes."""
 
     rows: tuple[int, ...]
@@ -28,7 +28,7 @@ class Placed:
     count: int
 
 
-def place(widths: Sequence[float], edges: Sequence[tuple[int, int]], gap: float) -> Placed:
+def place(widths: Sequence[float], edges: Sequence[tuple[int, int]], gap: float) -> GraphPlaces:
     """Return where nodes of these widths are drawn; every edge leads to a node of a higher
     number."""
     rows = _rows(len(widths), edges)
@@ -41,7 +41,7 @@ def place(widths: Sequence[float], edges: Sequence[tuple[int, int]], gap: float)
     low = min((x - made.widths[node] / 2 for node, x in middles.items()), default=0.0)
     high = max((x + made.widths[node] / 2 for node, x in middles.items()), default=0.0)
     at = {node: x - low for node, x in middles.items()}
-    return Placed(
+    return GraphPlaces(
         tuple(rows),
         tuple(at[node] for node in range(len(widths))),
         tuple(tuple(at[node] for node in route) for route in routes),

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from shardwright.codegen.partition.local.communications import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.codegen.show.graph_layout import Placed, place
+from shardwright.codegen.show.graph_layout import GraphPlaces, place
 from shardwright.codegen.show.program_graph import GraphEdge, GraphValue, ProgramGraph, graph_of
 from shardwright.codegen.show.svg_text import (
     CHARACTER,
@@ -45,7 +45,7 @@ class ProgramPicture:
     labelled: tuple[GraphEdge, ...]
     widths: tuple[float, ...]
     links: tuple[tuple[int, int, GraphEdge], ...]  # from node to node, for an edge
-    placed: Placed
+    placed: GraphPlaces
 
     @staticmethod
     def of(graph: ProgramGraph) -> ProgramPicture:
@@ -190,7 +190,7 @@ def _width(text: str, size: float) -> float:
 
 def _placed(
     graph: ProgramGraph, widths: list[float], links: list[tuple[int, int, GraphEdge]]
-) -> Placed:
+) -> GraphPlaces:
     """Return the places of nodes, which are put in order: a label right before its value."""
     count = len(graph.values)
     before = {source: target for source, target, _ in links if source >= count}
@@ -199,7 +199,7 @@ def _placed(
     found = place([widths[n] for n in order], [(at[a], at[b]) for a, b, _ in links], GAP)
     rows = tuple(found.rows[at[node]] for node in range(len(widths)))
     middles = tuple(found.middles[at[node]] for node in range(len(widths)))
-    return Placed(rows, middles, found.routes, found.width, found.count)
+    return GraphPlaces(rows, middles, found.routes, found.width, found.count)
 
 
 def _curve(points: list[tuple[float, float]]) -> str:

@@ -13,7 +13,7 @@ import pytest
 import random_functions
 
 import shardwright as sw
-from shardwright.codegen.show.graph_layout import Placed, place
+from shardwright.codegen.show.graph_layout import GraphPlaces, place
 from shardwright.codegen.show.program_graph import ProgramGraph, graph_of
 from shardwright.codegen.show.program_svg import COLOURS, WHOLE, ProgramPicture, program_svg
 
@@ -138,7 +138,7 @@ def test_nodes_and_edges_keep_apart(seed: int) -> None:
 
 
 def overlapping(
-    widths: list[float], edges: list[tuple[int, int]], found: Placed
+    widths: list[float], edges: list[tuple[int, int]], found: GraphPlaces
 ) -> list[tuple[float, float]]:
     """Ends of neighbours in a row that overlap."""
     rows = defaultdict(list)
