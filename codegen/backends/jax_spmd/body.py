@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardwright.codegen.backends.jax_spmd.changes import change_call, permutation
+from shardwright.codegen.backends.jax_spmd.changes import change_call
 from shardwright.codegen.backends.jax_spmd.control import control
 from shardwright.codegen.backends.jax_spmd.expressions import WEAK, Expression, OpText, expanded
 from shardwright.codegen.backends.jax_spmd.literals import (
@@ -21,6 +21,7 @@ from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.codegen.partition.local.communications import Communication, notation
+from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalBody,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
@@ -83,19 +84,31 @@ def plainly(text: str) -> Reason:
     return lambda change: text
 
 
-def remedy(change: LayoutChange, value: str) -> str:
-    """Return what would remove a communication, or make it cheaper."""
+@dataclass(frozen=True)
+class Remedy:
+    """What would remove a communication, or make it cheaper, and the bytes that this saves of it
+    each time."""
+
+    text: str
+    saved: int
+
+
+def remedy(change: LayoutChange, value: str) -> Remedy:
+    """Return the remedy of a communication of a value."""
     over = _said(change.axes)
     if not change.layout.dims:
-        return "nothing: it is one number"
+        return Remedy("nothing: it is one number", 0)
     match change.kind:
         case "all_gather":
-            return f"leave dimension {change.dims[0]} of {value} whole over {over}"
+            text = f"leave dimension {change.dims[0]} of {value} whole over {over}"
         case "all_reduce":
-            return f"ask for {value} split over {over}: a reduce-scatter takes half"
+            text = f"ask for {value} split over {over}: a reduce-scatter takes half"
+            return Remedy(text, change.received // 2)
         case "reduce_scatter":
-            return f"leave what is summed over whole over {over}"
-    return f"have {value} as {change.layout} from the start"
+            text = f"leave what is summed over whole over {over}"
+        case _:
+            text = f"have {value} as {change.layout} from the start"
+    return Remedy(text, change.received)
 
 
 def _said(names: Names) -> str:
