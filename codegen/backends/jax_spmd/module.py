@@ -47,6 +47,7 @@ class SpmdModule:
     parameters: str
     body: tuple[str, ...]
     checked: bool
+    imports: tuple[str, ...]
 
 
 def module_text(partitioned: Partitioned) -> str:
@@ -98,6 +99,7 @@ def _context(partitioned: Partitioned) -> SpmdModule:
         ", ".join(parameters),
         tuple(lines),
         is_checked(local),
+        tuple(writer.imports),
     )
 
 

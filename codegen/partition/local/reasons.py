@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
+from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.steps import LayoutChange
 
@@ -43,6 +44,11 @@ class OpReasons:
             return f"what {self.kind} gives is to be {layout}"
 
         return reason
+
+    def inside(self, move: FormMove) -> str:
+        """Return why devices send each other something inside the op."""
+        split = f"dimension {move.dim} split over {_said(move.axes)}"
+        return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
 
     def _summed(self) -> Iterator[str]:
         """Yield what is summed over and split."""
@@ -88,9 +94,12 @@ def remedy(change: LayoutChange, value: str) -> str:
     over = _said(change.axes)
     if not change.layout.dims:
         return "nothing: it is one number"
+    whole = f"leave dimension {change.dims[0]} of {value} whole over {over}" if change.dims else ""
+    if change.inside:
+        return whole
     match change.kind:
         case "all_gather":
-            return f"leave dimension {change.dims[0]} of {value} whole over {over}"
+            return whole
         case "all_reduce":
             return f"ask for {value} split over {over}: a reduce-scatter takes half"
         case "reduce_scatter":
