@@ -187,6 +187,40 @@ def random_ones() -> Iterator[FormCase]:
     yield FormCase("noise", noise, (f32(16, 4),), (ROWS,), ROWS, 0)
 
 
+def later(x: Any) -> Any:
+    """A row later, zeros first."""
+    return jnp.pad(x[:, :-1], ((0, 0), (1, 0), (0, 0)))
+
+
+def begun(x: Any, first: Any) -> Any:
+    return jnp.concatenate([first, x[:, :-3]], 1)
+
+
+def shifted() -> Iterator[FormCase]:
+    """Shifts by rows, in a ring and with what is filled in."""
+    x, where = (f32(4, 64, 8),), '[{}, {"d"}, {}]'
+    row = 4 * 8 * 4
+    for by in (1, -3, 8, 19, -20):
+        size = row * min(8, by % 8 if abs(by) < 8 and by > 0 else abs(by) if abs(by) < 8 else 8)
+        roll = lambda x, by=by: jnp.roll(x, by, 1)  # noqa: E731
+        yield FormCase(f"roll by {by}", roll, x, (where,), where, size)
+    gradient = jax.grad(lambda x: (jnp.roll(x, 2, 1) ** 3).sum())
+    yield FormCase("gradient of roll", gradient, x, (where,), where, 4 * row)
+    yield FormCase("a row later", later, x, (where,), where, row)
+    gradient = jax.grad(lambda x: (later(x) ** 3).sum())
+    yield FormCase("gradient of a row later", gradient, x, (where,), where, 2 * row)
+    ahead = lambda x: lax.pad(x, 1.5, ((0, 0, 0), (-2, 2, 0), (0, 0, 0)))  # noqa: E731
+    yield FormCase("rows ahead", ahead, x, (where,), where, 2 * row)
+    more = ((*x, f32(4, 3, 8)), (where, None), where, 3 * row)
+    yield FormCase("what is begun", begun, *more)
+    swapped = lambda x: jnp.concatenate([x[:, 32:], x[:, :32]], 1)  # noqa: E731
+    yield FormCase("halves swapped", swapped, x, (where,), where, 8 * row)
+    both = '[{"t", "d"}]'
+    yield FormCase(
+        *("roll on two axes", lambda x: jnp.roll(x, 1), (f32(64),), (both,), both, 4, "two")
+    )
+
+
 def cases() -> Iterator[FormCase]:
-    for group in (scans, choices, indexed, sliced, random_ones):
+    for group in (scans, choices, indexed, sliced, random_ones, shifted):
         yield from group()

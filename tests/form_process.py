@@ -57,6 +57,15 @@ FAULTS = {
     "a row that is not clamped": ("write a row at 80", r"jnp\.clip\((\w+), 0, 63\)", r"\1"),
     "a row too far": ("read a row at 30", r"jnp\.arange\(1\) - ", "jnp.arange(1) + 1 - "),
     "a row that wraps": ("write a row at 30", r"\w+_rows = jnp\.where\((\w+) < 0.*", r"\1 = \1"),
+    "a halo of the next row": (
+        *(
+            "a row later",
+            r"lax\.slice_in_dim\(x, 7, 8, axis=1\)",
+            "lax.slice_in_dim(x, 6, 7, axis=1)",
+        ),
+    ),
+    "a halo from the other side": ("a row later", r"\(i \+ 1\) % 8", "(i + 7) % 8"),
+    "a ring where there is none": ("a row later", r"_rows >= 1", "_rows >= 0"),
     "other random bits": ("dropout", r" \+ lax\.axis_index\(\"t\"\).*? \* 8", ""),
     "bits of another shape": ("dropout", r" \* 12", " * 3"),
 }

@@ -13,6 +13,7 @@ from shardwright.codegen.backends.jax_spmd.forms.rows import (
     write_slice,
 )
 from shardwright.codegen.backends.jax_spmd.forms.scans import cumulative
+from shardwright.codegen.backends.jax_spmd.forms.shifts import shift
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormLines, FormText
 from shardwright.codegen.propagate.kinds import CUMULATIVE
 
@@ -25,6 +26,7 @@ FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     **dict.fromkeys(("slice", "dynamic_slice"), read_slice),
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,
+    "shift": shift,
 }
 IMPORTS = {"random_bits": "from jax.extend.random import threefry_2x32"}
 """What a form takes from elsewhere than `jax`, `jnp` and `lax`."""

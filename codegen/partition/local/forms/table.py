@@ -9,6 +9,7 @@ from shardwright.codegen.partition.local.forms.choices import arg, top_k
 from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
 from shardwright.codegen.partition.local.forms.rows import gather, read_slice, scatter, write_slice
 from shardwright.codegen.partition.local.forms.scans import cumulative
+from shardwright.codegen.partition.local.forms.shifts import shift
 from shardwright.codegen.propagate.kinds import CUMULATIVE
 
 FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
@@ -20,6 +21,7 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
     **dict.fromkeys(("slice", "dynamic_slice"), read_slice),
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,
+    "shift": shift,
 }
 
 
