@@ -15,6 +15,7 @@ from shardwright.codegen.partition.local.communications import (
     program_json,
 )
 from shardwright.codegen.partition.local.even import check_even
+from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.shardy import as_shardy
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.seconds import seconds_of
@@ -58,7 +59,7 @@ class Partitioned:
         """
         check_even(self.given, self.program)
         chosen = cheapest if self.mode == "cheapest" else as_shardy
-        return chosen(self.program, self.mesh)
+        return chosen(with_shifts(self.program), self.mesh)
 
     @functools.cached_property
     def communications(self) -> tuple[Communication, ...]:

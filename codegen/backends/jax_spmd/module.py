@@ -50,6 +50,7 @@ class SpmdModule:
     listed: str  # of the parameters
     body: tuple[str, ...]
     checked: bool
+    imports: tuple[str, ...]
 
 
 def module_text(partitioned: Partitioned) -> str:
@@ -105,6 +106,7 @@ def _context(partitioned: Partitioned) -> SpmdModule:
         listed(parameters),
         tuple(lines),
         is_checked(local),
+        tuple(writer.imports),
     )
 
 

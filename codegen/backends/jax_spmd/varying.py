@@ -27,8 +27,17 @@ def _follow(body: LocalBody, program: LocalProgram, varying: dict[int, frozenset
             varying[step.result] = _moved(step, varying[step.operand])
             continue
         found = frozenset().union(*(varying[operand] for operand in step.operands))
-        if step.op.kind == "iota":
-            found |= set(program.values[step.results[0]].layout.used)
+        layout = program.values[step.results[0]].layout
+        if step.formed:
+            found |= {*layout.used, *layout.partial}
+            found -= {
+                name
+                for move in step.moves
+                for name in move.change.axes
+                if move.change.kind == "all_gather"
+            } - {*layout.used, *layout.partial}
+        elif step.op.kind == "iota":
+            found |= set(layout.used)
         varying.update(dict.fromkeys(step.results, found))
 
 

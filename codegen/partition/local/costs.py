@@ -140,7 +140,7 @@ class Costs:
         split = self.split[number]
         if split is None:
             return 0.0
-        work = self.splits[number].work(split)
+        work = self.splits[number].price(split)
         return (work - LATER * bool(split.partial)) * self.times[number]
 
     def around(self, numbers: Iterable[int]) -> float:

@@ -7,16 +7,18 @@ made on the way is kept: a value is gathered once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
+from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.reasons import OpReasons, Reason, plainly
 from shardwright.codegen.partition.local.steps import (
     Compute,
+    LayoutChange,
     LocalBody,
     LocalProgram,
     LocalValue,
@@ -153,8 +155,28 @@ class _Steps:
             self.versions[op.results[0]] = {layouts.results[0]: operands[0]}
             return
         results = tuple(map(self.define, op.results, layouts.results))
-        self.steps.append(Compute(op, operands, results))
+        moves = tuple(self._inside(splits.moves(split), operands, results[0], reasons, op.line))
+        self.steps.append(
+            Compute(op, operands, results, moves=moves, formed=splits.is_formed(split))
+        )
         self._settle(op, reasons)
+
+    def _inside(
+        self,
+        moves: Sequence[FormMove],
+        operands: Sequence[int],
+        result: int,
+        reasons: OpReasons,
+        line: Line | None,
+    ) -> Iterator[MoveValue]:
+        """Yield the communications inside an op, each with a local value of its own."""
+        known = self.lowering.values
+        for move in moves:
+            operand = operands[move.place]
+            layout = known[operand].layout
+            number = self.lowering.new(known[result].value, layout)
+            change = LayoutChange(move.kind, move.axes, (move.dim,), layout, move.received, True)
+            yield MoveValue(change, operand, number, reasons.inside(move), line)
 
     def _of(self, value: int) -> str:
         return self.lowering.program.values[value].name

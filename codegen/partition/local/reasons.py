@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
+from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.steps import LayoutChange
 
@@ -44,6 +45,11 @@ class OpReasons:
             return f"what {self.kind} gives is to be {layout}"
 
         return reason
+
+    def inside(self, move: FormMove) -> str:
+        """Return why devices send each other something inside the op."""
+        split = f"dimension {move.dim} split over {_said(move.axes)}"
+        return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
 
     def _summed(self) -> Iterator[str]:
         """Yield what is summed over and split."""
@@ -98,9 +104,12 @@ def remedy(change: LayoutChange, value: str) -> Remedy:
     over = _said(change.axes)
     if not change.layout.dims:
         return Remedy("nothing: it is one number", 0)
+    whole = f"leave dimension {change.dims[0]} of {value} whole over {over}" if change.dims else ""
+    if change.inside:
+        return Remedy(whole, change.received)
     match change.kind:
         case "all_gather":
-            text = f"leave dimension {change.dims[0]} of {value} whole over {over}"
+            text = whole
         case "all_reduce":
             text = f"ask for {value} split over {over}: a reduce-scatter takes half"
             return Remedy(text, change.received // 2)

@@ -28,12 +28,15 @@ class LocalValue:
 
 @dataclass(frozen=True)
 class Compute:
-    """An op on shards; `operands` and `results` are local values."""
+    """An op on shards; `operands` and `results` are local values, `moves` the communications inside
+    it, each with a number of its own for what it brings."""
 
     op: Op
     operands: tuple[int, ...]
     results: tuple[int, ...]
     bodies: tuple[LocalBody, ...] = ()
+    moves: tuple[MoveValue, ...] = ()
+    formed: bool = False  # it is run in a local form
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class LayoutChange:
     `slice` and `mask` are local: a device keeps its part of a dimension, or its term (zero but at
     the first position along `axes`). `all_gather`, `all_to_all`, `all_reduce`, `reduce_scatter` and
     `permute` are collectives over `axes`. `dims`: the dimension gathered, sliced or scattered; of
-    an `all_to_all` the one gathered, then the one that is split.
+    an `all_to_all` the one gathered, then the one that is split. `inside`: it is made by a local
+    form, of part of the value, along the dimension `dims`.
     """
 
     kind: str
@@ -51,6 +55,7 @@ class LayoutChange:
     dims: tuple[int, ...]
     layout: LocalLayout  # after it
     received: int  # bytes, by each device
+    inside: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ def moves_of(body: LocalBody, times: int = 1) -> Iterator[tuple[MoveValue, int]]
         if isinstance(step, MoveValue):
             yield step, times
             continue
+        yield from ((move, times) for move in step.moves)
         length = step.op.integers("length")[0] if step.op.kind == "scan" else 1
         for inner in step.bodies:
             yield from moves_of(inner, times * length)
