@@ -4,22 +4,27 @@ of what they take and make, as the layers of a model do."""
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-SHORTEST = 16
+SHORTEST = 8
 """Fewest items of a stretch that is worth a name."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One op: all that two of them must have alike, and the values it takes and makes."""
+    """One op: all that two of them must have alike, and the values it takes and makes.
+
+    `owners`: what these belong to, as the weights of one layer; a copy best has few of them.
+    """
 
     key: Hashable
     operands: tuple[int, ...]
     results: tuple[int, ...]
+    owners: frozenset[Hashable] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,15 @@ class _Shape:
                 yield _Stretch(int(edges[run]) + 1, int(edges[run + 1]) + period, period)
 
     def begun(self, stretch: _Stretch) -> Repeat:
-        """Return the copies of a stretch, begun where the fewest values pass from one to the
-        next."""
+        """Return the copies of a stretch, begun where the fewest values pass from one to the next
+        and a copy has the fewest owners."""
+        slack = (stretch.stop - stretch.start) % stretch.period
+        rated = zip(self._passing(stretch), self._owners(stretch, slack + 1), strict=False)
+        rates = [passing + owners for passing, owners in rated]
+        return Repeat(stretch.start + rates.index(min(rates)), stretch.period, stretch.copies)
+
+    def _passing(self, stretch: _Stretch) -> list[int]:
+        """Return how many values pass the end of the first copy, for each begin of it."""
         start, period = stretch.start, stretch.period
         crossing = np.zeros(3 * period + 2, int)
         for place in range(start, min(start + 3 * period, stretch.stop)):
@@ -113,9 +125,27 @@ class _Shape:
                 if maker >= start:
                     crossing[maker - start + 1] += 1
                     crossing[place - start + 1] -= 1
-        slack = (stretch.stop - start) % period
-        passing = np.cumsum(crossing)[period : period + slack + 1]
-        return Repeat(start + int(np.argmin(passing)), period, stretch.copies)
+        return [int(count) for count in np.cumsum(crossing)[period : 2 * period]]
+
+    def _owners(self, stretch: _Stretch, begins: int) -> list[int]:
+        """Return how many owners the first two copies have, each by itself, for so many begins."""
+        counts = []
+        for copy in range(2):
+            start = stretch.start + copy * stretch.period
+            window = Counter(
+                owner
+                for item in self.items[start : start + stretch.period]
+                for owner in item.owners
+            )
+            found = []
+            for place in range(start, start + begins):
+                found.append(len(window))
+                if place + stretch.period < len(self.items):
+                    window.update(self.items[place + stretch.period].owners)
+                window.subtract(self.items[place].owners)
+                window = +window
+            counts.append(found)
+        return [sum(each) for each in zip(*counts, strict=True)]
 
     def exact(self, repeat: Repeat) -> Iterator[Repeat]:
         """Yield the copies in a row that are equal in what they take from themselves as well."""
