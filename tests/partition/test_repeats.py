@@ -23,7 +23,8 @@ def layered(copies: int, wired: int = -1) -> list[Item]:
 
 def test_layers_are_found() -> None:
     assert repeats(layered(5)) == (Repeat(1, SHORTEST + 4, 5),)
-    assert list(repeats(layered(3))[0].places(2)) == [3, 23, 43]
+    period = SHORTEST + 4
+    assert list(repeats(layered(3))[0].places(2)) == [3, 3 + period, 3 + 2 * period]
 
 
 def test_a_layer_that_is_wired_otherwise_is_not_one_of_them() -> None:
