@@ -146,7 +146,9 @@ class _Steps:
         splits = Splits(op, self.lowering.program.values, self.lowering.axes)
         split = self.lowering.choice.get(op.results[0], splits.whole)
         layouts = splits.layouts(split)
-        reasons = OpReasons(splits, split, tuple(map(self._of, (*op.operands, *op.results))))
+        names = tuple(map(self._of, (*op.operands, *op.results)))
+        given = tuple(tuple(self.versions[operand]) for operand in op.operands)
+        reasons = OpReasons(splits, split, names, given)
         operands = tuple(
             self.use(value, layout, reasons.operand(place), op.line)
             for place, (value, layout) in enumerate(zip(op.operands, layouts.operands, strict=True))

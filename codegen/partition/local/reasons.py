@@ -14,10 +14,17 @@ Reason = Callable[[LayoutChange], str]
 
 
 class OpReasons:
-    """The reasons of the communications around one op; `names` are those of its tensors."""
+    """The reasons of the communications around one op; `names` are those of its tensors, `given`
+    the layouts in which each operand was there."""
 
-    def __init__(self, splits: Splits, split: FactorAxes, names: tuple[str, ...]) -> None:
-        self.splits, self.split, self.names = splits, split, names
+    def __init__(
+        self,
+        splits: Splits,
+        split: FactorAxes,
+        names: tuple[str, ...],
+        given: tuple[tuple[LocalLayout, ...], ...],
+    ) -> None:
+        self.splits, self.split, self.names, self.given = splits, split, names, given
         self.kind = splits.op.kind
         self.operands = len(splits.op.operands)
 
@@ -74,7 +81,24 @@ class OpReasons:
         factors = self.splits.rule.operands[place][dim]
         if all(factor not in self.splits.free for factor in factors):
             return start
-        return f"{start}: nothing else there is split over {_said(change.axes)} along it"
+        alike = next(self._alike(place, factors, change.axes), None)
+        if alike is None:
+            return f"{start}: nothing else there is split over {_said(change.axes)} along it"
+        if any(factor in self.splits.reducing for factor in factors):
+            instead = f"a sum over {_said(change.axes)} instead would cost more in all"
+        else:
+            instead = "keeping them split would cost more in all"
+        return f"{start}: {alike} is split over {_said(change.axes)} along it too, {instead}"
+
+    def _alike(self, place: int, factors: tuple[int, ...], axes: Names) -> Iterator[str]:
+        """Yield the other operands that were split over axes along the same dimension."""
+        for factor in factors:
+            for tensor in range(self.operands):
+                dims = self.splits.rule.operands[tensor]
+                here = [dim for dim, own in enumerate(dims) if factor in own]
+                split = (layout.dims[dim] for layout in self.given[tensor] for dim in here)
+                if tensor != place and any({*axes} <= {*names} for names in split):
+                    yield self.names[tensor]
 
     def _places(self, factor: int, tensors: tuple[int, ...] | range) -> list[tuple[str, int]]:
         return [
