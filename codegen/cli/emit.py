@@ -9,6 +9,7 @@ import typer
 
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.progress import bar
+from shardwright.codegen.cli.written import written
 from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import SUPPORT
@@ -47,6 +48,16 @@ class EmitCommand(Flags):
         ),
     ] = None
 
+    stablehlo: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a program as StableHLO to this file, as each device runs it, with its "
+            "collectives; and no bundle.",
+            show_default=False,
+        ),
+    ] = None
+
     @property
     def kept(self) -> str:
         """What there is after the command is interrupted."""
@@ -57,6 +68,9 @@ class EmitCommand(Flags):
 
     def run(self) -> None:
         """Emit, write, and say what became of every folder."""
+        if self.stablehlo is not None:
+            self._write_stablehlo(self.stablehlo)
+            return
         chosen = self.chosen
         root = self.output or chosen.out
         # Equal reshards share the bundle of the first, of which others may be asked for alone.
@@ -78,6 +92,23 @@ class EmitCommand(Flags):
             touched = [path for path in changed if path.parent == root / name]
             if touched or name in said:
                 print(f"{root / name}: {_said(touched)}")
+
+    def _write_stablehlo(self, path: Path) -> None:
+        """Write the program that is asked for as StableHLO."""
+        from shardwright.codegen.backends.jax_spmd.stablehlo import stablehlo_text
+        from shardwright.codegen.emit.program import partition_described
+
+        asked = self.one_operation()
+        if not isinstance(asked, ProgramDescription):
+            rule = "a program is wanted, which is written as StableHLO"
+            raise InputError(
+                rule, argument="--stablehlo", got=asked.name, expected="the name of a [[program]]"
+            )
+        try:
+            text = stablehlo_text(partition_described(asked))
+        except InputError as error:
+            raise self.located(error, asked.name) from None
+        written(path, text, "--stablehlo")
 
     def _written(self, root: Path, bundles: Bundles, groups: Groups) -> tuple[Path, ...]:
         """Return the files that changed."""

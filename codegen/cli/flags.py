@@ -33,6 +33,7 @@ from shardwright.codegen.spec.manifest import listing
 from shardwright.codegen.spec.matmul import FIELDS as MATMUL_FIELDS
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.program import FIELDS as PROGRAM_FIELDS
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError, one_of
 
 _OVERRIDES = ("strategy", "backends", "topology", "memory_limit", "gradient", "single_file")
@@ -219,7 +220,8 @@ class Flags(ABC):
         chosen = self.config.select(self.names, argument) if self.names else self.config
         reshards = tuple(map(self._overridden, chosen.reshards))
         matmuls = tuple(map(self._overridden_matmul, chosen.matmuls))
-        return replace(chosen, reshards=reshards, matmuls=matmuls)
+        programs = tuple(map(self._overridden_program, chosen.programs))
+        return replace(chosen, reshards=reshards, matmuls=matmuls, programs=programs)
 
     @property
     def group(self) -> Group | None:
@@ -311,6 +313,21 @@ class Flags(ABC):
         changes: dict[str, Any] = {k: v for k, v in self.fields.items() if k in as_given}
         if "backends" in self.fields:
             changes["backends"] = split_backends(self.fields["backends"])
+        if "topology" in self.fields:
+            changes["topology"] = self._read("topology", read_topology)
+        return replace(description, **changes)
+
+    def _overridden_program(self, description: ProgramDescription) -> ProgramDescription:
+        """Return a program as flags change it, as matmuls are."""
+        for key in self.fields:
+            if key not in ("name", "topology", "backends") and description.name in self.names:
+                raise InputError(
+                    "a key that a program does not take",
+                    argument=flag(key),
+                    got=description.name,
+                    expected=f"no {flag(key)}",
+                )
+        changes: dict[str, Any] = {}
         if "topology" in self.fields:
             changes["topology"] = self._read("topology", read_topology)
         return replace(description, **changes)

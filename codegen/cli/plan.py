@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -117,16 +118,18 @@ class PlanCommand(Flags):
         print_matmul(planned)
 
     def _print_program(self, description: ProgramDescription) -> None:
-        """Print the communications of a program."""
-        from shardwright.codegen.emit.program import partition_described
+        """Print the communications of a program, over its budget too, which is an error then."""
+        from shardwright.codegen.emit.program import check_budget, traced_described
         from shardwright.codegen.show.program_review import program_text
 
         try:
-            program = partition_described(description)
-            text = program.to_json() if self.json else program_text(program)
+            program = traced_described(description)
+            made = program.to_json if self.json else partial(program_text, program)
+            sys.stdout.write(made(description.topology))
+            sys.stdout.flush()
+            check_budget(description, program)
         except InputError as error:
             raise self.located(error, description.name) from None
-        sys.stdout.write(text)
 
     def _print_group(self, group: Group) -> None:
         """Print the plans of a group's kinds, and the bytes of all tensors."""

@@ -1,5 +1,6 @@
 """`shardwright show`: the derivation and the pictures."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from shardwright.codegen.cli.plan import (
     planned_of,
     print_matmul,
 )
+from shardwright.codegen.cli.written import written
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
@@ -65,10 +67,10 @@ class ShowCommand(Flags):
             self._show_matmul(asked)
             return
         if isinstance(asked, ProgramDescription):
-            self._print_program(asked)
+            self._show_program(asked)
             return
         if self.svg is not None:
-            _write(self.svg, shown.svg(planned_of(self, asked)), "--svg")
+            written(self.svg, shown.svg(planned_of(self, asked)), "--svg")
         if self.html is not None:
             _write_page(self.html, {asked.name: self._planned(asked)}, asked.name, asked.topology)
         if self.svg is None and self.html is None:
@@ -109,19 +111,27 @@ class ShowCommand(Flags):
         print()
         print(shown.pictures(planned))
 
-    def _print_program(self, description: ProgramDescription) -> None:
-        """Print what a program communicates."""
-        for flag, path in (("--svg", self.svg), ("--html", self.html)):
-            if path is not None:
-                rule = "pictures and pages are of reshards and matmuls"
-                raise InputError(rule, argument=flag, got=description.name, expected=f"no {flag}")
-        from shardwright.codegen.emit.program import partition_described
+    def _show_program(self, description: ProgramDescription) -> None:
+        """Print a program beside the lines of its source, or write its picture or its page."""
+        from shardwright.codegen.emit.program import traced_described
         from shardwright.codegen.show.program import show_program
+        from shardwright.codegen.show.program_explorer import program_explorer
+        from shardwright.codegen.show.program_svg import program_svg
 
         try:
-            print(show_program(partition_described(description).program))
+            program = traced_described(description)
+            svg = None if self.svg is None else program_svg(program)
+            with contextlib.chdir(description.home):  # lines of source are relative to it
+                page = program_explorer(program, description.name, description.topology)
+                text = show_program(program.program)
         except InputError as error:
             raise self.located(error, description.name) from None
+        if self.svg is not None and svg is not None:
+            written(self.svg, svg, "--svg")
+        if self.html is not None:
+            written(self.html, page, "--html")
+        if self.svg is None and self.html is None:
+            print(text)
 
     def _show_matmul(self, description: MatmulDescription) -> None:
         """Print the plan of a matmul, or write its picture, or the page of its movements."""
@@ -149,7 +159,7 @@ def _write_matmul(path: Path, planned: "MatmulPlan") -> None:
             got=f"{planned.matmul.mesh.size} devices",
             expected=f"at most {TABLE_DEVICES}, or --html",
         )
-    _write(path, picture, "--svg")
+    written(path, picture, "--svg")
 
 
 def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: str | None) -> None:
@@ -161,7 +171,7 @@ def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: st
         text = explorer(plan, name, topology)
     else:
         text = explorer_of(plans, name, f"{len(plans)} plans", topology)
-    _write(path, text, "--html")
+    written(path, text, "--html")
 
 
 def _program(path: Path) -> str:
@@ -185,26 +195,3 @@ def _program(path: Path) -> str:
         return show_program(replace(propagate(program).program, warnings=unknown_kinds(program)))
     except InputError as error:
         raise error.named(str(path)) from None
-
-
-def _write(path: Path, text: str, option: str) -> None:
-    """Write what an option asks for, and say so."""
-    from shardwright.codegen.emit.write import write_file
-
-    if not path.parent.is_dir():
-        raise InputError(
-            "cannot be written: no such folder",
-            argument=option,
-            got=str(path),
-            expected="a file in a folder that exists and can be written",
-        )
-    try:
-        write_file(path, text)
-    except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}",
-            argument=option,
-            got=str(path),
-            expected="a file in a folder that exists and can be written",
-        ) from None
-    print(f"{path}: written")

@@ -11,11 +11,19 @@ from pathlib import Path
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.emit.group import backends_of, group_files
+from shardwright.codegen.emit.lockfile import changes
 from shardwright.codegen.emit.owner import owner_of, owner_path
 from shardwright.codegen.emit.package import PACKAGE_FILE, package_text
+from shardwright.codegen.emit.program import (
+    LOCKFILE,
+    check_budget,
+    emit_program,
+    traced_described,
+)
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.config import Config, read_config
+from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import (
     SUPPORT,
@@ -27,8 +35,9 @@ from shardwright.codegen.spec.manifest import (
     sha256,
     supported,
 )
-from shardwright.codegen.spec.matmul import Operation
+from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.paths import located
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 
 # Above this many characters only the first differing line is shown: a diff takes quadratic time.
@@ -140,6 +149,9 @@ def _problems(
         return
     if before != after:
         yield Problem(name, "emitted from another description", diff)
+    if isinstance(said.what, ProgramDescription):
+        yield from _program_problems(root, said.what, entry)
+        return
     try:
         emitted = _emitted(config, said.what)
     except InputError as error:
@@ -148,11 +160,35 @@ def _problems(
     yield from _folder_problems(root, name, emitted, entry.hashes)
 
 
+def _program_problems(
+    root: Path, said: ProgramDescription, entry: Entry | GroupEntry
+) -> Iterator[Problem]:
+    """Yield what is wrong with a program's bundle: first what its function communicates now, in
+    words. Over its budget it would not be emitted, and its files are as they were."""
+    try:
+        bundle = emit_program(traced_described(said), said.topology)
+        emitted = bundle.files(said.name)
+    except InputError as error:
+        yield Problem(said.name, f"would not be emitted now: {error}")
+        return
+    locked = root / said.name / LOCKFILE
+    before = locked.read_bytes().decode(errors="replace") if locked.is_file() else ""
+    words = changes(before, emitted[LOCKFILE])
+    if words:
+        yield Problem(said.name, f"communicates otherwise than {LOCKFILE} says", "\n".join(words))
+    try:
+        check_budget(said, bundle.program)
+    except InputError as error:
+        yield Problem(said.name, f"would not be emitted now: {error}")
+        return
+    yield from _folder_problems(root, said.name, emitted, entry.hashes)
+
+
 def _listed(entry: Entry | GroupEntry) -> FolderSaid:
     return FolderSaid(entry.what, entry.also if isinstance(entry, Entry) else ())
 
 
-def _emitted(config: Config, said: Operation | Group) -> dict[str, str]:
+def _emitted(config: Config, said: Description | MatmulDescription | Group) -> dict[str, str]:
     """Return the files of a bundle or a group as they would be emitted now."""
     if not isinstance(said, Group):
         return emit_described(said).files(said.name)

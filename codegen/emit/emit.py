@@ -148,7 +148,7 @@ def emit(
     single_file: bool = False,
 ) -> MatmulBundle: ...
 @overload
-def emit(what: Partitioned) -> ProgramBundle: ...
+def emit(what: Partitioned, *, topology: str | None = None) -> ProgramBundle: ...
 def emit(
     what: Plan | Reshard | Matmul | MatmulPlan | Partitioned,
     backends: tuple[str, ...] | None = None,
@@ -174,7 +174,7 @@ def emit(
     executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
     """
     if isinstance(what, Partitioned):
-        return emit_program(what)
+        return emit_program(what, topology)
     if isinstance(what, Matmul | MatmulPlan):
         check_reshards_own(strategy, memory_limit, collective_id)
         names = MULTIPLYING if backends is None else backends
@@ -235,7 +235,7 @@ def emit_described(description: ProgramDescription) -> ProgramBundle: ...
 def emit_described(description: Operation) -> Bundle | MatmulBundle | ProgramBundle:
     """Return the bundle of a description."""
     if isinstance(description, ProgramDescription):
-        return emit_program(partition_described(description))
+        return emit_program(partition_described(description), description.topology)
     if isinstance(description, MatmulDescription):
         return emit_described_matmul(description)
     return _emitted_reshard(

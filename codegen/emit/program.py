@@ -21,21 +21,25 @@ from shardwright.codegen.spec.program import REFERENCE, ProgramDescription
 from shardwright.ir.errors import InputError, wrong_type
 from shardwright.ir.mesh import Mesh
 
+LOCKFILE = "plan.json"
+"""The file that says what a program communicates, a line each."""
+
 
 @dataclass(frozen=True)
 class ProgramBundle:
     """What is emitted for a program: the module of one device, and what it communicates."""
 
     program: Partitioned
+    topology: str | None = None  # what communications are priced on
 
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name; the same for the same
         program."""
         return {
             FILE: module_text(self.program),
-            "README.md": program_page(self.program, name),
+            "README.md": program_page(self.program, name, self.topology),
             "__init__.py": render("common/package.py.jinja", BundlePackage("program", False)),
-            "plan.json": self.program.to_json(),
+            LOCKFILE: self.program.to_json(self.topology),
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
@@ -82,9 +86,16 @@ def partition_described(description: ProgramDescription) -> Partitioned:
 
     Raises InputError for what cannot be imported or traced, and over the budget.
     """
+    program = traced_described(description)
+    check_budget(description, program)
+    return program
+
+
+def traced_described(description: ProgramDescription) -> Partitioned:
+    """Return the same, however much it communicates; lines are relative to the config's folder."""
     with contextlib.chdir(description.home):
         given = given_of(description)
-        program = partition(
+        return partition(
             given.function,
             *given.avals,
             mesh=given.mesh,
@@ -92,8 +103,11 @@ def partition_described(description: ProgramDescription) -> Partitioned:
             out_shardings=given.out_shardings,
             mode=description.mode,
         )
-        received = program.bytes_received
-    budget = description.budget
+
+
+def check_budget(description: ProgramDescription, program: Partitioned) -> None:
+    """Raise InputError for a program that receives more than its description allows."""
+    received, budget = program.bytes_received, description.budget
     if budget is not None and received > budget:
         raise InputError(
             "the program receives more than its budget",
@@ -101,7 +115,6 @@ def partition_described(description: ProgramDescription) -> Partitioned:
             got=f"{received:,} bytes, the most of them in {_largest(program)}",
             expected=f"at most {budget:,} bytes",
         )
-    return program
 
 
 def _largest(program: Partitioned) -> str:
@@ -159,10 +172,12 @@ def _named(reference: str, argument: str) -> Any:
         sys.path.remove("")
 
 
-def emit_program(program: Partitioned) -> ProgramBundle:
-    """Return the bundle of a partitioned function.
+def emit_program(program: Partitioned, topology: str | None = None) -> ProgramBundle:
+    """Return the bundle of a partitioned function; its communications are priced on a topology.
 
     Raises InputError, with the user's line, for what a module cannot say.
     """
     module_text(program)
-    return ProgramBundle(program)
+    if topology is not None:
+        program.seconds(topology)
+    return ProgramBundle(program, topology)

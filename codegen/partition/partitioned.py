@@ -15,9 +15,12 @@ from shardwright.codegen.partition.local.communications import (
     program_json,
 )
 from shardwright.codegen.partition.local.even import check_even
+from shardwright.codegen.partition.local.fold import folded
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.shardy import as_shardy
 from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.owners import owners
+from shardwright.codegen.partition.seconds import seconds_of
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
 from shardwright.ir.errors import InputError, check_type, one_of
@@ -58,7 +61,10 @@ class Partitioned:
         """
         check_even(self.given, self.program)
         chosen = cheapest if self.mode == "cheapest" else as_shardy
-        return chosen(with_shifts(self.program), self.mesh)
+        local = chosen(with_shifts(self.program), self.mesh)
+        arguments = owners(self.inputs, len(local.body.arguments), "arguments")
+        results = owners(self.outputs, len(local.body.results), "results")
+        return folded(local, arguments, results)
 
     @functools.cached_property
     def communications(self) -> tuple[Communication, ...]:
@@ -70,10 +76,16 @@ class Partitioned:
         """What the busiest device receives, in bytes."""
         return sum(each.bytes for each in self.communications)
 
-    def to_json(self) -> str:
+    def seconds(self, topology: str) -> tuple[float, ...]:
+        """Return how long each communication takes on a topology, by the model of its network: one
+        after another, with nothing computed meanwhile."""
+        return seconds_of(self.local, topology)
+
+    def to_json(self, topology: str | None = None) -> str:
         """Return what is communicated as JSON, a line a communication; the same for the same
-        program."""
-        return program_json(self.local)
+        program. With a topology each line has its seconds."""
+        seconds = () if topology is None else self.seconds(topology)
+        return program_json(self.local, topology, seconds)
 
     @property
     def in_shardings(self) -> Any:

@@ -61,7 +61,7 @@ def explorer_of(
     """Return the page of several plans, of which one is chosen at a time; `plans`: by the text that
     it is chosen by. Raises InputError as `explorer` does."""
     data = json.dumps(explored(plans, topology)).replace("<", "\\u003c")
-    text = ExplorerText(_plain(name), _plain(heading), data)
+    text = ExplorerText(plain(name), plain(heading), data)
     return render("explorer/page.html.jinja", text)
 
 
@@ -147,6 +147,6 @@ def _flows(step: Step, itemsize: int) -> Iterator[Flows]:
         yield Flows(moved.sender[apart], moved.receiver[apart], nbytes)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text in which no markup can begin."""
     return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -1,54 +1,81 @@
-"""The page of a program for a review: every communication with its line, bytes, reason, remedy."""
+"""The page of a program for a review, and its text for a terminal: every communication with its
+line, bytes, seconds, reason, and what would remove it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardwright.codegen.partition.local.communications import size_text
+from shardwright.codegen.hardware.presets import name_of, topology_of
+from shardwright.codegen.partition.local.communications import Communication, size_text
 from shardwright.codegen.partition.partitioned import Partitioned
 
-
-def program_page(program: Partitioned, name: str) -> str:
-    """Return the page of a program under a name, in Markdown."""
-    return "\n".join(_lines(program, name)) + "\n"
+HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")
 
 
-def _lines(program: Partitioned, name: str) -> Iterator[str]:
+def program_page(program: Partitioned, name: str, topology: str | None = None) -> str:
+    """Return the page of a program under a name, in Markdown; with a topology, seconds on it."""
+    return "\n".join(_lines(program, name, topology)) + "\n"
+
+
+def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[str]:
     found = program.communications
+    seconds = _seconds(program, topology)
     yield f"# {name}"
     yield ""
     yield f"`{program.program.name}` on the mesh `{program.mesh}`, as each device runs it."
-    yield f"The busiest device receives {size_text(program.bytes_received)} in {len(found)} "
-    yield "communications. `jax_spmd.py` is the program, `plan.json` has these rows."
-    if not found:
-        return
-    yield ""
-    yield "| | collective | axes | value | bytes | line | why | what would remove it |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for each in found:
-        cells = (
-            f"C{each.number}",
-            each.op.replace("_", "-"),
-            ", ".join(each.axes),
-            f"`{each.value}: {each.shape}`",
-            size_text(each.bytes),
-            each.line,
-            each.reason,
-            each.remedy,
-        )
-        yield f"| {' | '.join(cells)} |"
+    size, count = size_text(program.bytes_received), len(found)
+    counted = f"{count} communication{'' if count == 1 else 's'}"
+    yield f"The busiest device receives {size} in {counted}{_in_all(seconds, topology)}."
+    yield "`jax_spmd.py` is the program, `plan.json` has these rows."
+    if found:
+        headings = [*HEADINGS, "saving", *(["seconds"] if seconds else [])]
+        yield ""
+        yield f"| {' | '.join(headings)} |".replace("|  |", "| |")
+        yield f"|{'|'.join('---' for _ in headings)}|"
+        for number, each in enumerate(found):
+            cells = [*_cells(each), *([f"{seconds[number]:.3g}"] if seconds else [])]
+            yield f"| {' | '.join(cells)} |"
     for warning in program.warnings:
         yield ""
         yield f"- {warning}"
 
 
-def program_text(program: Partitioned) -> str:
-    """Return the communications of a program for a terminal."""
+def _cells(each: Communication) -> tuple[str, ...]:
+    return (
+        f"C{each.number}",
+        each.op.replace("_", "-"),
+        ", ".join(each.axes),
+        f"`{each.value}: {each.shape}`",
+        size_text(each.bytes),
+        each.line,
+        each.reason,
+        each.remedy,
+        size_text(each.saving),
+    )
+
+
+def _seconds(program: Partitioned, topology: str | None) -> tuple[float, ...]:
+    return () if topology is None else program.seconds(topology)
+
+
+def _in_all(seconds: tuple[float, ...], topology: str | None) -> str:
+    """Return what they take together, one after another."""
+    if topology is None:
+        return ""
+    return f", {sum(seconds):.3g} seconds on {name_of(topology_of(topology))}"
+
+
+def program_text(program: Partitioned, topology: str | None = None) -> str:
+    """Return the communications of a program for a terminal; with a topology, seconds on it."""
     found = program.communications
-    total = size_text(program.bytes_received)
+    seconds = _seconds(program, topology)
+    total = size_text(program.bytes_received) + _in_all(seconds, topology)
     lines = [f"{program.program.name} on {program.mesh}: the busiest device receives {total}"]
-    for each in found:
+    for number, each in enumerate(found):
         lines.append(str(each))
         where = f"{each.line}: " if each.line else ""
-        lines.append(f"    {where}{each.value} becomes {each.shape}; to remove it, {each.remedy}")
+        lasts = f", in {seconds[number]:.3g} seconds" if seconds else ""
+        lines.append(f"    {where}{each.value} becomes {each.shape}{lasts}")
+        saves = f" (saves {size_text(each.saving)})" if each.saving else ""
+        lines.append(f"    to remove it, {each.remedy}{saves}")
     return "\n".join((*lines, *program.warnings)) + "\n"

@@ -12,14 +12,15 @@ from shardwright.codegen.spec.description import (
     check_name,
     read_mesh,
     read_text,
+    read_topology,
     toml_value,
 )
 from shardwright.ir.errors import InputError, one_of, unknown
 
 REQUIRED = ("name", "mesh", "function", "arguments")
-FIELDS = (*REQUIRED, "in_shardings", "out_shardings", "mode", "budget")
+FIELDS = (*REQUIRED, "in_shardings", "out_shardings", "mode", "topology", "budget")
 """The keys of a table."""
-SHARED = ("mesh", "mode", "budget")
+SHARED = ("mesh", "mode", "topology", "budget")
 """What a program may have in common with other tables."""
 UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 MODES = ("as_shardy", "cheapest")
@@ -32,8 +33,8 @@ class ProgramDescription:
 
     `function`, `arguments` and, if they are no text, the shardings name what stands in a module of
     the user's: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
-    them. `budget`: the most bytes that a device may receive. `home`: the folder that modules are
-    looked for in, which says nothing of the program.
+    them. `topology`: what communications are priced on. `budget`: the most bytes that a device may
+    receive. `home`: the folder that modules are looked for in, which says nothing of the program.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ProgramDescription:
     in_shardings: str | None = None
     out_shardings: str | None = None
     mode: str = "as_shardy"
+    topology: str | None = None
     budget: int | None = None
     home: str = field(default=".", compare=False)
 
@@ -104,6 +106,7 @@ def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDes
         texts.get("in_shardings"),
         texts.get("out_shardings"),
         mode,
+        read_topology(given["topology"]) if "topology" in given else None,
         _budget(given.get("budget")),
         home,
     )

@@ -199,7 +199,7 @@ class _Block:
         """Return the sharding of a constraint, ours or jax's."""
         given, meshes = equation.params.get("sharding"), self.tracer.meshes
         if isinstance(given, Sharding | str):
-            return meshes.read(given).for_rank(rank)
+            return meshes.read(given, rank).for_rank(rank)
         named = given or equation.params["dst_sharding"]
         return _opened(meshes.of_jax(named, rank), equation.params.get("unconstrained_dims", ()))
 

@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardwright.codegen.backends.jax_spmd.changes import change_call, permutation
+from shardwright.codegen.backends.jax_spmd.changes import change_call
 from shardwright.codegen.backends.jax_spmd.control import control
 from shardwright.codegen.backends.jax_spmd.expressions import WEAK, Expression, OpText, expanded
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormText
 from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS, IMPORTS
+from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.literals import (
     dtype_text,
     integers,
@@ -23,7 +24,10 @@ from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.codegen.partition.local.communications import Communication, notation
+from shardwright.codegen.partition.local.fold import taken
+from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
+    CallFunction,
     Compute,
     LocalBody,
     LocalProgram,
@@ -48,6 +52,7 @@ class Writer:
     program: LocalProgram
     names: LocalNames
     communications: dict[int, Communication]  # by the local value that each makes
+    functions: Functions
     arrays: tuple[str, ...] = ()  # what the function closes over
     text: dict[int, str] = field(default_factory=dict)  # names, by local value
     filled: dict[int, Filled] = field(default_factory=dict)
@@ -59,6 +64,8 @@ class Writer:
         """Return a local value as an expression of an array."""
         if local in self.text:
             return self.text[local]
+        if local not in self.filled:
+            return "".join(self.functions.paths[local])
         value, shape = self.filled[local].value, self.program.shape(local)
         dtype = self.program.of(local).dtype
         if not shape:
@@ -80,7 +87,7 @@ class Writer:
         for step in body.steps:
             if isinstance(step, Compute) and self._implied(step, uses):
                 continue
-            line = step.op.line if isinstance(step, Compute) else step.line
+            line = _line(step)
             if line is not None and line != at:
                 lines.append(f"# {line}")
                 at = line
@@ -90,6 +97,8 @@ class Writer:
     def _step(self, step: Step, indent: int) -> list[str]:
         if isinstance(step, MoveValue):
             return self._move(step, indent)
+        if isinstance(step, CallFunction):
+            return self.functions.call(self, step, indent)
         if step.bodies:
             return control(self, step, indent)
         if step.formed:
@@ -239,12 +248,21 @@ class Writer:
         )
 
 
+def _line(step: Step) -> Line | None:
+    """Return the user's line that a step is made for; a function has its own."""
+    match step:
+        case Compute(op):
+            return op.line
+        case MoveValue():
+            return step.line
+    return None
+
+
 def _uses(body: LocalBody) -> dict[int, list[Step | None]]:
     """Return what uses each local value of a body; None for its results."""
     found: dict[int, list[Step | None]] = defaultdict(list)
     for step in body.steps:
-        operands = (step.operand,) if isinstance(step, MoveValue) else step.operands
-        for local in operands:
+        for local in taken(step):
             found[local].append(step)
     for result in body.results:
         found[result].append(None)

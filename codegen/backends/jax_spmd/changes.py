@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.steps import LayoutChange
 from shardwright.ir.errors import InternalError
 
@@ -49,27 +48,3 @@ def change_call(
         case "permute":
             return "lax.ppermute", [given, axes, pairs]
     raise InternalError(f"no collective for {change.kind}")
-
-
-def permutation(
-    axes: Names, sizes: Mapping[str, int], source: LocalLayout, target: LocalLayout
-) -> list[tuple[int, int]]:
-    """Return who sends to whom, by flat position along `axes`: each device its shard to one that is
-    to hold it."""
-    places = list(itertools.product(*(range(sizes[name]) for name in axes)))
-    known = [dict(zip(axes, place, strict=True)) for place in places]
-    holders = {_held(source, at, sizes): number for number, at in enumerate(known)}
-    return [(holders[_held(target, at, sizes)], number) for number, at in enumerate(known)]
-
-
-def _held(layout: LocalLayout, at: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return which shard the device at a position holds, then which of its holders it is."""
-    free = tuple(name for name in at if name not in layout.used)
-    return tuple(_read(names, at, sizes) for names in (*layout.dims, free))
-
-
-def _read(names: Names, at: Mapping[str, int], sizes: Mapping[str, int]) -> int:
-    number = 0
-    for name in names:
-        number = number * sizes[name] + at[name]
-    return number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
@@ -13,7 +13,7 @@ from shardwright.codegen.partition.local.steps import LocalProgram, moves_of
 
 FIELDS = (
     *("number", "op", "axes", "value", "shape", "received", "times", "bytes", "line", "reason"),
-    "remedy",
+    *("remedy", "saving"),
 )
 """The keys of a communication in `plan.json`."""
 
@@ -28,10 +28,11 @@ class Communication:
     value: str  # the user's value, as the program names it
     shape: str  # of the value, with what splits it afterwards: f32[16@d,32]
     received: int
-    times: int  # iterations of the loops around it
+    times: int  # iterations of the loops around it, and calls of its function
     line: str
     reason: str
     remedy: str  # what would remove it, or make it cheaper
+    saving: int  # the bytes of it that this saves in all; what it moves instead is not counted
 
     @property
     def bytes(self) -> int:
@@ -58,12 +59,13 @@ def communications(program: LocalProgram) -> dict[int, Communication]:
 
 def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
     number = 0
-    for step, times in moves_of(program.body):
+    for step, times in moves_of(program):
         change = step.change
         if change.received == 0:
             continue
         number += 1
         value = program.of(step.operand)
+        mended = remedy(change, value.name)
         yield (
             step.result,
             Communication(
@@ -76,7 +78,8 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
                 times,
                 "" if step.line is None else str(step.line),
                 step.reason,
-                remedy(change, value.name),
+                mended.text,
+                mended.saved * times,
             ),
         )
 
@@ -97,12 +100,17 @@ def size_text(size: int) -> str:
     """Return a number of bytes in the unit that suits it."""
     for unit, power in (("MiB", 20), ("KiB", 10)):
         if size >= 2**power:
-            return f"{size / 2**power:.3f} {unit}".replace(".000", "")
+            return f"{size / 2**power:.3f}".rstrip("0").rstrip(".") + f" {unit}"
     return f"{size} B"
 
 
-def program_json(program: LocalProgram) -> str:
-    """Return `plan.json`: the mesh, arguments and results, and a line for each communication."""
+def program_json(
+    program: LocalProgram, topology: str | None = None, seconds: Sequence[float] = ()
+) -> str:
+    """Return `plan.json`: the mesh, arguments and results, and a line for each communication.
+
+    `seconds`: of each of them on the topology, where one is given.
+    """
     found = list(communications(program).values())
     body = program.body
     sides = {"arguments": body.arguments, "results": body.results}
@@ -112,9 +120,19 @@ def program_json(program: LocalProgram) -> str:
         rows = [json.dumps(_typed(program, number)) for number in numbers]
         lines += [f'  "{side}": [', *_listed(rows), "  ],"]
     lines.append(f'  "bytes_received": {sum(each.bytes for each in found)},')
-    rows = [json.dumps(each.to_dict()) for each in found]
+    entries = [each.to_dict() for each in found]
+    if topology is not None:
+        lines.append(f'  "topology": {json.dumps(topology)},')
+        lines.append(f'  "seconds": {_rounded(sum(seconds))},')
+        for entry, each in zip(entries, seconds, strict=True):
+            entry["seconds"] = _rounded(each)
+    rows = [json.dumps(entry) for entry in entries]
     lines += ['  "communications": [', *_listed(rows), "  ]"]
     return "\n".join(["{", *lines, "}"]) + "\n"
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.3g}")
 
 
 def _typed(program: LocalProgram, number: int) -> dict[str, str]:

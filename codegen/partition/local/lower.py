@@ -50,7 +50,7 @@ def lower(
         axes.layout(s, program.values[v].shape)
         for s, v in zip(program.results, program.body.results, strict=True)
     ]
-    body = lowering.body(program.body, arguments, results, "result")
+    body = lowering.body(program.body, arguments, results, program.result_names)
     return LocalProgram(program, axes, tuple(lowering.values), body)
 
 
@@ -74,7 +74,7 @@ class _Lowering:
         body: Body,
         arguments: Sequence[LocalLayout],
         results: Sequence[LocalLayout],
-        what: str,
+        names: Sequence[str],
     ) -> LocalBody:
         """Return the steps of a body whose arguments and results are in these layouts."""
         block = _Steps(self)
@@ -85,8 +85,13 @@ class _Lowering:
         for op in body.ops:
             block.op(op)
         given = tuple(
-            block.use(value, layout, plainly(f"{what} {place} is to be {layout}"), None)
-            for place, (value, layout) in enumerate(zip(body.results, results, strict=True))
+            block.use(
+                value,
+                layout,
+                plainly(f"{name} is to be {layout}"),
+                self.program.values[value].line,
+            )
+            for value, layout, name in zip(body.results, results, names, strict=True)
         )
         return LocalBody(taken, tuple(block.steps), given)
 
@@ -141,7 +146,9 @@ class _Steps:
         splits = Splits(op, self.lowering.program.values, self.lowering.axes)
         split = self.lowering.choice.get(op.results[0], splits.whole)
         layouts = splits.layouts(split)
-        reasons = OpReasons(splits, split, tuple(map(self._of, (*op.operands, *op.results))))
+        names = tuple(map(self._of, (*op.operands, *op.results)))
+        given = tuple(tuple(self.versions[operand]) for operand in op.operands)
+        reasons = OpReasons(splits, split, names, given)
         operands = tuple(
             self.use(value, layout, reasons.operand(place), op.line)
             for place, (value, layout) in enumerate(zip(op.operands, layouts.operands, strict=True))
@@ -193,7 +200,9 @@ class _Steps:
             for value, layout in zip(op.operands, ends.operands, strict=True)
         )
         bodies = tuple(
-            lowering.body(body, *layouts, f"of {op.kind} the result")
+            lowering.body(
+                body, *layouts, [f"of {op.kind} the result {i}" for i in range(len(body.results))]
+            )
             for body, layouts in zip(op.bodies, ends.bodies, strict=True)
         )
         results = tuple(map(self.define, op.results, ends.results))

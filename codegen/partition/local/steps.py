@@ -1,16 +1,18 @@
 """What one device runs, as steps on local values. The whole grammar:
 
-program     pieces of axes, local values, one body
+program     pieces of axes, local values, functions, one body
+function    a body of its own that steps call
 body        arguments, steps in order, results; all local values, by number
-step        compute (an op of the program on shards, perhaps with bodies) or move (a collective
-            or a local change of layout)
+step        compute (an op of the program on shards, perhaps with bodies), move (a collective
+            or a local change of layout) or call (of a function)
 local value a value of the program in one layout
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.axes import CutAxes
@@ -69,7 +71,16 @@ class MoveValue:
     line: Line | None
 
 
-Step = Compute | MoveValue
+@dataclass(frozen=True)
+class CallFunction:
+    """A call of a function of the program, by number."""
+
+    function: int
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+Step = Compute | MoveValue | CallFunction
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,7 @@ class LocalProgram:
     axes: CutAxes
     values: tuple[LocalValue, ...]
     body: LocalBody
+    functions: tuple[LocalBody, ...] = ()
 
     def of(self, number: int) -> Value:
         """Return the value of the program that a local value holds."""
@@ -99,17 +111,30 @@ class LocalProgram:
         return self.values[number].layout.local(self.of(number).shape, self.axes.sizes)
 
 
-def moves_of(body: LocalBody, times: int = 1) -> Iterator[tuple[MoveValue, int]]:
+def moves_of(program: LocalProgram) -> Iterator[tuple[MoveValue, int]]:
     """Yield every change of layout in order, with how often it is made: in a scan once an
-    iteration, in a loop of unknown length once."""
-    for step in body.steps:
+    iteration, in a loop of unknown length once, in a function once a call."""
+    calls = Counter(s.function for s in program.body.steps if isinstance(s, CallFunction))
+    called: set[int] = set()
+    for step in program.body.steps:
+        if isinstance(step, CallFunction):
+            if step.function not in called:
+                inside = program.functions[step.function].steps
+                yield from _moves(inside, calls[step.function])
+            called.add(step.function)
+        else:
+            yield from _moves((step,), 1)
+
+
+def _moves(steps: Iterable[Step], times: int) -> Iterator[tuple[MoveValue, int]]:
+    for step in steps:
         if isinstance(step, MoveValue):
             yield step, times
-            continue
-        yield from ((move, times) for move in step.moves)
-        length = step.op.integers("length")[0] if step.op.kind == "scan" else 1
-        for inner in step.bodies:
-            yield from moves_of(inner, times * length)
+        elif isinstance(step, Compute):
+            yield from ((move, times) for move in step.moves)
+            length = step.op.integers("length")[0] if step.op.kind == "scan" else 1
+            for inner in step.bodies:
+                yield from _moves(inner.steps, times * length)
 
 
 def item_bytes(dtype: str) -> int:

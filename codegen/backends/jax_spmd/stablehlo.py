@@ -1,0 +1,132 @@
+"""The program of one device as StableHLO, with its collectives: what `shard_map` lowers to, taken
+out of it.
+
+It stands alone: no dialect but StableHLO and functions, nothing of JAX, of Shardy or of ours. Every
+device runs it; which part of an argument it takes `IN_SHARDINGS` of the module says.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir.passmanager import PassManager
+
+from shardwright.codegen.backends.jax_spmd.literals import dtype_name
+from shardwright.codegen.backends.jax_spmd.module import FILE, module_text
+from shardwright.codegen.backends.jax_spmd.names import function_name
+from shardwright.codegen.backends.jax_spmd.varying import is_checked
+from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.ir.errors import InputError, InternalError
+from shardwright.ir.program import Value
+
+PLAIN = "builtin.module(func.func(chlo-legalize-to-stablehlo),symbol-dce)"
+FOREIGN = ("sdy.", "mhlo.", "jax.", "stablehlo.mesh")
+"""Attributes that are not the program's."""
+
+
+def stablehlo_text(program: Partitioned) -> str:
+    """Return the text of a program, the same for the same program and version of JAX."""
+    names: dict[str, Any] = {"__name__": program.program.name}
+    exec(compile(module_text(program), FILE, "exec"), names)
+    local = program.local
+    name = function_name(local.program.name)
+    pieces = local.axes.pieces
+    mapped = jax.shard_map(
+        names[name],
+        mesh=jax.sharding.AbstractMesh(
+            tuple(size for _, size in pieces), tuple(axis for axis, _ in pieces)
+        ),
+        in_specs=names["IN_SHARDINGS"],
+        out_specs=names["OUT_SHARDINGS"],
+        check_vma=is_checked(local),
+    )
+    arguments = (local.of(number) for number in local.body.arguments)
+    avals = program.inputs(tuple(map(_aval, arguments)))
+    traced = jax.jit(mapped, keep_unused=True).trace(*avals)
+    module = traced.lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
+    with module.context, ir.Location.unknown():
+        return _one_device(module, name, program.mesh.size)
+
+
+def _aval(value: Value) -> jax.ShapeDtypeStruct:
+    """Return an argument as JAX describes it."""
+    if value.dtype.startswith("key<"):
+        raise InputError(
+            "keys are of JAX, and no arguments of StableHLO",
+            argument=value.name,
+            got=value.dtype,
+            expected="the numbers of a key, as jax.random.key_data gives them",
+        )
+    return jax.ShapeDtypeStruct(value.shape, dtype_name(value.dtype).removesuffix("_"))
+
+
+def _one_device(module: Any, name: str, devices: int) -> str:
+    """Return the text of what is computed by hand in a module, as a module of its own."""
+    functions = {_symbol(op): op for op in module.body.operations if "sym_name" in op.attributes}
+    main = functions["main"]
+    block = main.regions[0].blocks[0]
+    manual = [op for op in block.operations if op.operation.name == "sdy.manual_computation"]
+    if len(manual) != 1 or len(list(block.operations)) != 2:
+        raise InternalError("the program is not one shard_map")
+    inner = manual[0].operation.regions[0].blocks[0]
+    if list(manual[0].operation.operands) != list(block.arguments):
+        raise InternalError("the shard_map does not take the arguments as they are")
+    _put_in_place(main, inner)
+    for op in list(module.body.operations):
+        if op.operation.name == "sdy.mesh":
+            op.operation.erase()
+    _clean(module.operation)
+    module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+    count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), devices)
+    module.operation.attributes["mhlo.num_partitions"] = count
+    _register()
+    PassManager.parse(PLAIN).run(module.operation)
+    module.operation.verify()
+    return str(module.operation.get_asm(enable_debug_info=False))
+
+
+@functools.cache
+def _register() -> None:
+    """Make the passes of StableHLO known, which is done once."""
+    stablehlo.register_stablehlo_passes()
+
+
+def _put_in_place(main: Any, block: Any) -> None:
+    """Let a block be the body of a new main function in place of the old one."""
+    end = list(block.operations)[-1]
+    results = list(end.operands)
+    kind = ir.FunctionType.get([a.type for a in block.arguments], [r.type for r in results])
+    attributes = {
+        "sym_name": ir.StringAttr.get("main"),
+        "function_type": ir.TypeAttr.get(kind),
+        "sym_visibility": ir.StringAttr.get("public"),
+    }
+    with ir.InsertionPoint(main):
+        made = ir.Operation.create("func.func", attributes=attributes, regions=1)
+    block.append_to(made.regions[0])
+    with ir.InsertionPoint(end):
+        ir.Operation.create("func.return", operands=results)
+    end.operation.erase()
+    main.operation.erase()
+
+
+def _clean(op: Any) -> None:
+    """Take away attributes that are not the program's, of an op and of all in it."""
+    for name in list(map(str, op.attributes)):
+        if name.startswith(FOREIGN):
+            del op.attributes[name]
+    for key in ("arg_attrs", "res_attrs"):
+        if key in op.attributes:
+            del op.attributes[key]
+    for region in op.regions:
+        for block in region:
+            for inner in block.operations:
+                _clean(inner.operation)
+
+
+def _symbol(op: Any) -> str:
+    return str(ir.StringAttr(op.attributes["sym_name"]).value)

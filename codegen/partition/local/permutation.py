@@ -1,0 +1,32 @@
+"""Who sends to whom where a value only changes places."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+
+
+def permutation(
+    axes: Names, sizes: Mapping[str, int], source: LocalLayout, target: LocalLayout
+) -> list[tuple[int, int]]:
+    """Return who sends to whom, by flat position along `axes`: each device its shard to one that is
+    to hold it."""
+    places = list(itertools.product(*(range(sizes[name]) for name in axes)))
+    known = [dict(zip(axes, place, strict=True)) for place in places]
+    holders = {_held(source, at, sizes): number for number, at in enumerate(known)}
+    return [(holders[_held(target, at, sizes)], number) for number, at in enumerate(known)]
+
+
+def _held(layout: LocalLayout, at: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return which shard the device at a position holds, then which of its holders it is."""
+    free = tuple(name for name in at if name not in layout.used)
+    return tuple(_read(names, at, sizes) for names in (*layout.dims, free))
+
+
+def _read(names: Names, at: Mapping[str, int], sizes: Mapping[str, int]) -> int:
+    number = 0
+    for name in names:
+        number = number * sizes[name] + at[name]
+    return number

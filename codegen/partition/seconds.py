@@ -1,0 +1,102 @@
+"""How long the communications of a program take on a topology, by the model of its network.
+
+One after another, and nothing computed meanwhile: what XLA overlaps takes less.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterator
+
+import numpy as np
+
+from shardwright.codegen.hardware.presets import check_devices, topology_of
+from shardwright.codegen.partition.local.moves import Tensor
+from shardwright.codegen.partition.local.permutation import permutation
+from shardwright.codegen.partition.local.steps import (
+    LayoutChange,
+    LocalProgram,
+    item_bytes,
+    moves_of,
+)
+from shardwright.codegen.planner.network.collectives import (
+    Prices,
+    positions_of_groups,
+    prices_of,
+)
+from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.ir.errors import wrong_type
+
+
+def seconds_of(program: LocalProgram, topology: str) -> tuple[float, ...]:
+    """Return the seconds of each communication, all the times that it is made, in order.
+
+    Raises InputError for an unknown topology and one with too few devices.
+    """
+    if not isinstance(topology, str):
+        raise wrong_type(topology, str, '"v5e:2x4"', "topology")
+    ids = np.array(program.axes.mesh.device_ids, dtype=np.int64)
+    devices = int(ids.max()) + 1
+    found = topology_of(topology)
+    check_devices(found, devices)
+    priced = ProgramPrices(program, prices_of(Network(found, devices), ids))
+    return tuple(priced.seconds())
+
+
+class ProgramPrices:
+    """The prices of a program's changes of layout on a network."""
+
+    def __init__(self, program: LocalProgram, prices: Prices) -> None:
+        self.program, self.prices = program, prices
+        pieces = program.axes.pieces
+        sizes = [size for _, size in reversed(pieces)]
+        strides = itertools.accumulate(sizes, operator.mul, initial=1)
+        named = zip(reversed(pieces), strides, strict=False)
+        self.digits = {name: (stride, size) for (name, size), stride in named}
+
+    def seconds(self) -> Iterator[float]:
+        """Yield the seconds of each communication."""
+        for step, times in moves_of(self.program):
+            if step.change.received:
+                yield times * self._seconds(step.change, step.operand)
+
+    def _seconds(self, change: LayoutChange, operand: int) -> float:
+        if change.inside:
+            return self._in_form(change)
+        value = self.program.of(operand)
+        source = self.program.values[operand].layout
+        tensor = Tensor(value.shape, item_bytes(value.dtype), self.program.axes.pieces)
+        shard = tensor.bytes(source)
+        if change.kind == "permute":
+            pairs = permutation(change.axes, self.program.axes.sizes, source, change.layout)
+            return self._permuted(change.axes, pairs, shard)
+        digits = tuple(self.digits[name] for name in change.axes)
+        price = {
+            "all_gather": self.prices.all_gather,
+            "all_to_all": self.prices.all_to_all,
+            "reduce_scatter": self.prices.reduce_scatter,
+            "all_reduce": self.prices.all_reduce,
+        }[change.kind]
+        return price(digits, shard)
+
+    def _in_form(self, change: LayoutChange) -> float:
+        """Return the seconds of what a local form gathers, or has of its neighbours."""
+        count = math.prod(self.program.axes.sizes[name] for name in change.axes)
+        if change.kind == "permute":
+            pairs = [(place, place + 1) for place in range(count - 1)]
+            return self._permuted(change.axes, pairs, change.received)
+        digits = tuple(self.digits[name] for name in change.axes)
+        return self.prices.all_gather(digits, change.received // (count - 1))
+
+    def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
+        """Return the seconds in which devices send their shards; `pairs`: by place along the
+        axes."""
+        digits = tuple(self.digits[name] for name in axes)
+        groups = self.prices.ids[positions_of_groups(digits, self.prices.ids.size)]
+        senders, receivers = (groups[:, side] for side in np.transpose(pairs))
+        apart = senders != receivers
+        weight = np.full(int(apart.sum()), float(shard))
+        network = self.prices.network
+        return network.seconds(network.load(Flows(senders[apart], receivers[apart], weight)))

@@ -1,0 +1,105 @@
+"""The explorer of a program: its communications, its graph, and its values, as one page that loads
+nothing, in which they are searched for by line."""
+
+from __future__ import annotations
+
+import json
+import linecache
+from typing import Any
+
+from shardwright.codegen.emit.templates import render
+from shardwright.codegen.hardware.presets import name_of, topology_of
+from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.show.explorer import ExplorerText, plain
+from shardwright.codegen.show.program_graph import ProgramGraph, graph_of
+from shardwright.codegen.show.program_svg import ProgramPicture, drawn, value_lines
+from shardwright.ir.program import ops_of
+
+ROWS = 60
+"""Rows that a list of values has at most."""
+
+
+def program_explorer(program: Partitioned, name: str, topology: str | None = None) -> str:
+    """Return the page of a program as HTML; the same text for the same input.
+
+    `topology`: also show the seconds on it. Lines of source are read where they are.
+    """
+    data = json.dumps(program_data(program, topology)).replace("<", "\\u003c")
+    title = f"{program.program.name} on {program.mesh}"
+    return render("explorer/program.html.jinja", ExplorerText(plain(name), plain(title), data))
+
+
+def program_data(program: Partitioned, topology: str | None = None) -> dict[str, Any]:
+    """Return what the page knows: under "plan" the object of `plan --json`, values with what they
+    are computed from, and the drawing of the graph."""
+    graph = graph_of(program.local)
+    shown = drawn(graph)
+    return {
+        "plan": json.loads(program.to_json(topology)),
+        "topology": None if topology is None else name_of(topology_of(topology)),
+        "values": _values(program, shown),
+        "edges": [[each.source, each.target, each.number] for each in shown.edges],
+        "all": len(graph.values),
+        "sources": _sources(program),
+        "drawing": _drawing(ProgramPicture.of(shown)),
+        "rows": ROWS,
+    }
+
+
+def _values(program: Partitioned, graph: ProgramGraph) -> list[dict[str, Any]]:
+    known = {value.name for value in program.program.values}
+    return [
+        {
+            "name": value.name,
+            "type": value.type,
+            "made_by": value.made_by,
+            "line": value.line,
+            "times": value.times,
+            "result": value.is_result,
+            "why": list(map(str, program.why(value.name))) if value.name in known else [],
+        }
+        for value in graph.values
+    ]
+
+
+def _sources(program: Partitioned) -> dict[str, str]:
+    """Return the text of each line of source that an op came from."""
+    lines = {op.line for op in ops_of(program.program.body) if op.line is not None}
+    found = {str(line): linecache.getline(line.file, line.number).strip() for line in lines}
+    return {line: found[line] for line in sorted(found) if found[line]}
+
+
+def _drawing(picture: ProgramPicture) -> dict[str, Any]:
+    """Return the boxes and lines of a picture, with places in pixels."""
+    colours, values = picture.legend, picture.graph.values
+    width, _ = picture.size
+    top, bottom = picture.span
+    boxes = [
+        {
+            "place": _rounded(picture.corner(number)),
+            "lines": list(value_lines(value)),
+            "colour": colours[value.split],
+        }
+        for number, value in enumerate(values)
+    ]
+    labels = [
+        {
+            "place": _rounded(picture.corner(len(values) + number)),
+            "text": edge.label,
+            "number": edge.number,
+            "value": edge.target,
+        }
+        for number, edge in enumerate(picture.labelled)
+    ]
+    lines = [[path, edge.number, edge.hidden] for path, edge in picture.paths()]
+    return {
+        "view": _rounded((0, top - 8, width, bottom - top + 16)),
+        "boxes": boxes,
+        "labels": labels,
+        "lines": lines,
+        "legend": list(colours.items()),
+    }
+
+
+def _rounded(numbers: tuple[float, ...]) -> list[float]:
+    return [round(number, 1) for number in numbers]

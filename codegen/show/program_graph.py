@@ -1,0 +1,268 @@
+"""A program as a graph: its values in the layouts that they have, what is computed from what, and
+communications as edges between two layouts of one value."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.partition.local.communications import communications, size_text
+from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.steps import (
+    CallFunction,
+    Compute,
+    LocalBody,
+    LocalProgram,
+    MoveValue,
+    Step,
+)
+
+SYMBOLS = {"sum": "+", "max": "max ", "min": "min "}
+"""What stands before the axes along which devices hold terms."""
+
+
+HIDDEN = frozenset({"constant"})
+"""What is not drawn."""
+
+
+@dataclass(frozen=True)
+class GraphValue:
+    """A value in one layout. `split` is what splits its dimensions: `@d, -, @t`; `times`: how often
+    the loops around it run."""
+
+    name: str
+    type: str
+    made_by: str
+    line: str
+    split: str
+    times: int = 1
+    is_result: bool = False
+
+    @property
+    def text(self) -> str:
+        """The value with its type, and the loop that it is in."""
+        often = f" (x{self.times})" if self.times > 1 else ""
+        return f"{self.name}: {self.type}{often}"
+
+
+@dataclass(frozen=True)
+class GraphEdge:
+    """One value is computed or moved from another, by number. `label`: the communication, or the
+    local change of layout; `number`: that of the communication, else 0; `hidden`: there are values
+    between the two that are left out."""
+
+    source: int
+    target: int
+    label: str = ""
+    number: int = 0
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class ProgramGraph:
+    """Values in the order of the program, and edges, each to a later value."""
+
+    values: tuple[GraphValue, ...]
+    edges: tuple[GraphEdge, ...]
+
+    def around_communications(self) -> ProgramGraph:
+        """Return the arguments, results and values that communications lead from and to; where they
+        depend on each other through others, the edge says so."""
+        ends = {end for each in self.edges if each.number for end in (each.source, each.target)}
+        kept = [
+            number
+            for number, value in enumerate(self.values)
+            if number in ends or value.is_result or value.made_by == "argument"
+        ]
+        place = {number: at for at, number in enumerate(kept)}
+        values = tuple(self.values[number] for number in kept)
+        return ProgramGraph(values, _direct(tuple(self._between(place)))).without_idle()
+
+    def _between(self, place: dict[int, int]) -> Iterator[GraphEdge]:
+        """Yield the edges between values that are kept, through those that are not."""
+        into: dict[int, list[GraphEdge]] = defaultdict(list)
+        for each in self.edges:
+            into[each.target].append(each)
+        behind: dict[int, dict[int, None]] = {}  # what is kept behind a value that is not
+        for number in range(len(self.values)):
+            hidden: dict[int, None] = {}
+            for each in into[number]:
+                if each.source not in place:
+                    hidden.update(behind[each.source])
+                elif number in place:
+                    yield replace(each, source=place[each.source], target=place[number])
+                else:
+                    hidden[each.source] = None
+            behind[number] = hidden
+            if number in place:
+                for source in hidden:
+                    yield GraphEdge(place[source], place[number], hidden=True)
+
+    def without_idle(self) -> ProgramGraph:
+        """Return it without values that no edge leads from or to."""
+        used = {end for each in self.edges for end in (each.source, each.target)}
+        kept = [n for n, value in enumerate(self.values) if n in used or value.is_result]
+        place = {number: at for at, number in enumerate(kept)}
+        edges = (
+            replace(each, source=place[each.source], target=place[each.target])
+            for each in self.edges
+        )
+        return ProgramGraph(tuple(self.values[n] for n in kept), tuple(edges))
+
+
+def _direct(edges: tuple[GraphEdge, ...]) -> tuple[GraphEdge, ...]:
+    """Return edges without those through others whose ends are also connected by a longer way."""
+    into: dict[int, list[int]] = defaultdict(list)
+    for each in edges:
+        into[each.target].append(each.source)
+    behind: dict[int, int] = {}  # as the bits of a number
+    for target in range(max(into, default=-1) + 1):
+        sources = into[target]
+        behind[target] = 0
+        for source in sources:
+            behind[target] |= behind[source] | 1 << source
+    return tuple(
+        each
+        for each in edges
+        if not each.hidden
+        or not any(behind[other] >> each.source & 1 for other in into[each.target])
+    )
+
+
+def graph_of(program: LocalProgram) -> ProgramGraph:
+    """Return the graph of a program; bodies of loops stand in it as if they ran once."""
+    made = GraphSteps(program)
+    for argument in program.body.arguments:
+        made.add(argument, "argument", "", 1)
+    made.body(program.body, 1)
+    results = {made.number.get(result) for result in program.body.results}
+    values = (
+        replace(value, is_result=number in results) for number, value in enumerate(made.values)
+    )
+    return ProgramGraph(tuple(values), tuple(dict.fromkeys(made.edges))).without_idle()
+
+
+class GraphSteps:
+    """Goes through the steps of a program; `number`: the value of each local value."""
+
+    def __init__(self, program: LocalProgram) -> None:
+        self.program, self.communications = program, communications(program)
+        self.values: list[GraphValue] = []
+        self.edges: list[GraphEdge] = []
+        self.number: dict[int, int] = {}
+        self.drawn: set[int] = set()  # functions
+
+    def add(self, local: int, made_by: str, line: str, times: int) -> int:
+        """Add a local value; return its number."""
+        value, layout = self.program.of(local), self.program.values[local].layout
+        kind = short_type(value.dtype, value.shape, layout)
+        self.number[local] = len(self.values)
+        self.values.append(GraphValue(value.name, kind, made_by, line, split_text(layout), times))
+        return self.number[local]
+
+    def body(self, body: LocalBody, times: int) -> None:
+        """Add the steps of a body."""
+        for step in body.steps:
+            self._step(step, times)
+
+    def _step(self, step: Step, times: int) -> None:
+        if isinstance(step, MoveValue):
+            self._move(step, times)
+            return
+        if isinstance(step, CallFunction):
+            self._call(step)
+            return
+        line = "" if step.op.line is None else str(step.op.line)
+        turns = times * (step.op.integers("length")[0] if step.op.kind == "scan" else 1)
+        for body in step.bodies:
+            self._enter(step, body, line, turns)
+        for place, result in enumerate(step.results):
+            if step.op.kind in HIDDEN:
+                continue
+            sources = self._sources(step, place)
+            target = self.add(result, step.op.kind, line, times)
+            inside = {self.number[move.operand]: self._label(move) for move in step.moves}
+            self.edges += [GraphEdge(source, target, *inside.get(source, ())) for source in sources]
+
+    def _call(self, step: CallFunction) -> None:
+        """Add a function as if it ran once, where it is called first."""
+        body = self.program.functions[step.function]
+        if step.function not in self.drawn:
+            self.drawn.add(step.function)
+            times = sum(
+                isinstance(other, CallFunction) and other.function == step.function
+                for other in self.program.body.steps
+            )
+            for argument in body.arguments:
+                self.add(argument, f"in a part that runs {times} times", "", times)
+            for operand, argument in zip(step.operands, body.arguments, strict=True):
+                if operand in self.number:
+                    self.edges.append(GraphEdge(self.number[operand], self.number[argument]))
+            self.body(body, times)
+        self.number.update(
+            (result, self.number[own])
+            for result, own in zip(step.results, body.results, strict=True)
+            if own in self.number
+        )
+
+    def _sources(self, step: Compute, place: int) -> list[int]:
+        """Return what a result is computed from: operands, or what each body gives in its place."""
+        giving = [body for body in step.bodies if len(body.results) == len(step.results)]
+        ends = [body.results[place] for body in giving] if step.bodies else step.operands
+        return [self.number[end] for end in ends if end in self.number]
+
+    def _enter(self, step: Compute, body: LocalBody, line: str, times: int) -> None:
+        """Add a body with its arguments, which are the last of the op's operands."""
+        given = step.operands[len(step.operands) - len(body.arguments) :]
+        if step.op.kind == "while":
+            given = self._looped(step, body)
+        for argument, operand in zip(body.arguments, given, strict=True):
+            target = self.add(argument, f"in {step.op.kind}", line, times)
+            if operand in self.number:
+                self.edges.append(GraphEdge(self.number[operand], target))
+        self.body(body, times)
+
+    def _looped(self, step: Compute, body: LocalBody) -> tuple[int, ...]:
+        """Return what the test or the body of a while loop is given at first."""
+        first, second = step.op.integers("lengths")
+        start, count = (0, first) if body is step.bodies[0] else (first, second)
+        return (*step.operands[start : start + count], *step.operands[first + second :])
+
+    def _move(self, step: MoveValue, times: int) -> None:
+        change = step.change
+        line = "" if step.line is None else str(step.line)
+        target = self.add(step.result, change.kind.replace("_", "-"), line, times)
+        if step.operand in self.number:
+            self.edges.append(GraphEdge(self.number[step.operand], target, *self._label(step)))
+
+    def _label(self, move: MoveValue) -> tuple[str, int]:
+        """Return what an edge says of a change of layout, and its number."""
+        change, found = move.change, self.communications.get(move.result)
+        over = f"{change.kind.replace('_', '-')} {', '.join(change.axes)}"
+        if found is None:
+            return over, 0
+        often = f" x{found.times}" if found.times > 1 else ""
+        return f"C{found.number} {over} {size_text(found.received)}{often}", found.number
+
+
+def short_type(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
+    """Return a type with what splits it, and the axes of terms: `f32[16@d,32]+t`."""
+    dims = (
+        f"{extent}@{'@'.join(names)}" if names else str(extent)
+        for extent, names in zip(shape, layout.dims, strict=True)
+    )
+    return f"{dtype}[{','.join(dims)}]{_terms(layout)}"
+
+
+def split_text(layout: LocalLayout) -> str:
+    """Return what splits the dimensions of a layout; what is whole is left out at the end."""
+    dims = ["@".join(names) for names in layout.dims]
+    while dims and not dims[-1]:
+        dims.pop()
+    said = ", ".join(f"@{each}" if each else "-" for each in dims) or "whole"
+    return f"{said} {_terms(layout)}".rstrip()
+
+
+def _terms(layout: LocalLayout) -> str:
+    return SYMBOLS[layout.operator] + ",".join(layout.partial) if layout.partial else ""

@@ -1,0 +1,151 @@
+"""What `plan` and `check` say of a program: seconds on a topology, what a change adds, a budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from a_program import MODULE, TABLE, forgotten, replaced, written
+from commands import run
+
+from shardwright.codegen.emit.lockfile import changes
+
+LINE = 'jnp.tanh(x @ p["w1"]) @ p["w2"]'
+C1 = (
+    "[C1] all-reduce over t, 128 B: dot_general sums over dimension 1 of tanh_0 and dimension 0 of "
+    'p_w2, split over "t"\n'
+)
+REMEDY = (
+    '    to remove it, ask for dot_general_1 split over "t": a reduce-scatter takes half (saves 64 '
+    "B)\n"
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a function and a config."""
+    written(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    forgotten()
+
+
+def test_the_plan_of_a_program(home: Path) -> None:
+    assert run("plan").out == (
+        'step on <["d"=4, "t"=2]>: the busiest device receives 128 B\n' + C1 + "    a_step.py:5: "
+        "dot_general_1 becomes f32[8@d,16]\n" + REMEDY
+    )
+
+
+def test_the_plan_on_a_topology(home: Path) -> None:
+    """Given by a flag, or by the table, which is then in what is emitted."""
+    said = (
+        'step on <["d"=4, "t"=2]>: the busiest device receives 128 B, 2e-06 seconds on v5e:2x4\n'
+        + C1
+        + "    a_step.py:5: dot_general_1 becomes f32[8@d,16], in 2e-06 seconds\n"
+        + REMEDY
+    )
+    assert run("plan", "--topology", "v5e:2x4").out == said
+    assert "seconds" not in run("plan", "--json").out
+    written(home, table=TABLE + 'topology = "v5e:2x4"\n')
+    assert run("plan").out == said
+    run("emit")
+    lockfile = (home / "generated/mlp/plan.json").read_text()
+    assert lockfile == run("plan", "--json").out
+    (row,) = json.loads(lockfile)["communications"]
+    assert (row["seconds"], row["saving"]) == (2e-06, 64)
+    page = (home / "generated/mlp/README.md").read_text()
+    assert "128 B in 1 communication, 2e-06 seconds on v5e:2x4.\n" in page
+    assert page.endswith("a reduce-scatter takes half | 64 B | 2e-06 |\n")
+    assert run("check").code == 0
+
+
+def test_check_says_in_words_what_is_more(home: Path) -> None:
+    run("emit")
+    written(home, replaced(MODULE, (LINE, LINE + " + x.sum(0)")))
+    found = run("check")
+    assert found.code == 1
+    assert found.out.startswith(
+        "mlp: communicates otherwise than plan.json says\n"
+        "the busiest device receives 224 B, it received 128 B\n"
+        "one all-reduce over d of 96 B more, a_step.py:5\n"
+        "mlp/README.md: would be emitted differently now\n"
+    )
+
+
+def test_check_says_nothing_of_lines_that_move(home: Path) -> None:
+    """The files differ, what is communicated does not."""
+    run("emit")
+    written(home, replaced(MODULE, ("def step", "# a comment\ndef step")))
+    found = run("check")
+    assert found.code == 1
+    assert found.out.startswith("mlp/README.md: would be emitted differently now\n")
+
+
+def test_check_fails_over_the_budget(home: Path) -> None:
+    """It says what is more, and that the program would not be emitted; files are as they were."""
+    written(home, table=TABLE.replace("1KiB", "200B"))
+    run("emit")
+    before = (home / "generated/mlp/plan.json").read_bytes()
+    written(home, replaced(MODULE, (LINE, LINE + " + x.sum(0)")), TABLE.replace("1KiB", "200B"))
+    found = run("check")
+    assert found.code == 1
+    assert found.out == (
+        "mlp: communicates otherwise than plan.json says\n"
+        "the busiest device receives 224 B, it received 128 B\n"
+        "one all-reduce over d of 96 B more, a_step.py:5\n"
+        "mlp: would not be emitted now: budget: the program receives more than its budget\n"
+        "got: 224 bytes, the most of them in " + C1 + "expected: at most 200 bytes\n"
+    )
+    found = run("emit")
+    assert found.code == 2
+    assert (home / "generated/mlp/plan.json").read_bytes() == before
+
+
+def test_the_plan_over_the_budget_is_shown(home: Path) -> None:
+    written(home, table=TABLE.replace("1KiB", "64B"))
+    found = run("plan", "--json")
+    assert found.code == 2
+    assert json.loads(found.out)["bytes_received"] == 128
+    assert found.err == (
+        "error: shardwright.toml, line 7, program 'mlp', budget: the program receives more than "
+        'its budget\n  budget = "64B"\n            ^^^\ngot: 128 bytes, the most of them in '
+        + C1
+        + "expected: at most 64 bytes\n"
+    )
+
+
+def lockfile(*rows: tuple[str, int, str], times: int = 1) -> str:
+    """A `plan.json` with these collectives over t: name, bytes, line."""
+    listed = [
+        {"op": op, "axes": ["t"], "shape": "f32[8]", "received": size, "times": times}
+        | {"bytes": size * times, "line": line}
+        for op, size, line in rows
+    ]
+    total = sum(size * times for _, size, _ in rows)
+    return json.dumps({"bytes_received": total, "communications": listed})
+
+
+def test_words() -> None:
+    """One more among many, two alike, one less for another; places and lines do not count."""
+    gather, reduce = ("all_gather", 3670016, "a.py:41"), ("all_reduce", 64, "a.py:7")
+    many = (reduce, gather, reduce, reduce)
+    assert changes(lockfile(*many), lockfile(*many[:2], gather, *many[2:])) == (
+        "the busiest device receives 7 MiB, it received 3.5 MiB",
+        "one all-gather over t of 3.5 MiB more, a.py:41",
+    )
+    assert changes(lockfile(), lockfile(gather, gather, times=4)) == (
+        "the busiest device receives 28 MiB, it received 0 B",
+        "2 all-gathers over t of 3.5 MiB each, 4 times more, a.py:41",
+    )
+    other = ("reduce_scatter", 64, "a.py:7")
+    assert changes(lockfile(reduce, gather), lockfile(gather, other)) == (
+        "one reduce-scatter over t of 64 B more, a.py:7",
+        "one all-reduce over t of 64 B less, a.py:7",
+    )
+    assert changes(lockfile(reduce, gather), lockfile(gather, reduce)) == ()
+    assert changes(lockfile(reduce), lockfile(("all_reduce", 64, "b.py:1"))) == ()
+    for text in ("", "[]", "{}", '{"communications": [{}], "bytes_received": 1}'):
+        assert changes(text, lockfile(reduce)) == ()
