@@ -35,7 +35,8 @@ class Loop:
     has while that part is on its way to the next one. Of the result it is the reduce-scatter that
     begins its movement: a device adds its term to a part that comes by. `digits` (stride, size) of
     a device's position, major to minor, are its place in the ring; `factor` is what parts are of.
-    With two directions one half of every part goes each way.
+    With two directions one half of every part goes each way. `order`: the places in the order in
+    which parts go round, where that is another than theirs.
     """
 
     side: Side
@@ -43,6 +44,12 @@ class Loop:
     digits: tuple[tuple[int, int], ...]
     count: int
     directions: Literal[1, 2]
+    order: tuple[int, ...] = ()
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places in the order in which parts go round."""
+        return self.order or tuple(range(self.count))
 
 
 @dataclass(frozen=True)

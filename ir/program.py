@@ -129,6 +129,12 @@ class Program:
     results: tuple[Sharding | None, ...]
     groups: tuple[tuple[int, ...], ...] = ()  # values that are to be sharded alike
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    paths: tuple[str, ...] = field(default=(), compare=False)  # of results, in the user's tree
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """How results are called in sentences: `result[1]['w']`, or by their number."""
+        return self.paths or tuple(f"result {place}" for place in range(len(self.results)))
 
     def with_values(self, values: Iterable[Value]) -> Program:
         return replace(self, values=tuple(values))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.emit.emit import Bundle, emit
     from shardwright.codegen.emit.matmul import MatmulBundle
     from shardwright.codegen.emit.program import ProgramBundle
+    from shardwright.codegen.partition import strategies
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
     from shardwright.codegen.partition.partitioned import Partitioned
@@ -70,6 +71,7 @@ _HOMES = {
     "shardwright.codegen.emit.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),
+    "shardwright.codegen.partition": ("strategies",),
     "shardwright.codegen.partition.constraints": ("constrain", "shard_alike"),
     "shardwright.codegen.partition.entry": ("partition",),
     "shardwright.codegen.partition.partitioned": ("Partitioned",),
@@ -126,6 +128,7 @@ __all__ = [
     "reshard",
     "shard_alike",
     "slice",
+    "strategies",
     "svg",
     "tile_table",
     "to_named_sharding",

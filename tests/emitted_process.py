@@ -16,6 +16,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import control_cases
 import emitted
+import gpt2
 import jax
 import models
 import more_models
@@ -38,6 +39,21 @@ def of_models(mode: str, *names: str) -> dict[str, str]:
             fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs, mode=mode
         )
         found[name] = emitted.fault(fn, avals, program, mesh)
+    return found
+
+
+def of_layers(mode: str, layers: str, *strategies: str) -> dict[str, str]:
+    """Training steps of models of so many layers, made small, whose layers are functions."""
+    models.D, models.H, models.F = 32, 8, 64
+    gpt2.VOCABULARY, gpt2.BATCH, gpt2.LENGTH, gpt2.WIDTH = 64, 8, 8, 32
+    found = {}
+    for strategy in strategies:
+        fn, avals, inputs, outputs, mesh = gpt2.case(strategy, int(layers))
+        program = sw.partition(
+            fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs, mode=mode
+        )
+        folded = "" if program.local.functions else "no function"
+        found[strategy] = folded or emitted.fault(fn, avals, program, mesh)
     return found
 
 
@@ -118,6 +134,7 @@ def of_faults() -> dict[str, str]:
 
 RUNS: dict[str, Any] = {
     "models": of_models,
+    "layers": of_layers,
     "more": of_more,
     "random": of_random,
     "bytes": of_bytes,

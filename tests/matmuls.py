@@ -65,20 +65,23 @@ def random_sharding(rng: random.Random, mesh: sw.Mesh, rank: int) -> str:
     return f"[{text}]" + (f", unreduced={{{', '.join(unreduced)}}}" if unreduced else "")
 
 
-def write_module(plan: MatmulPlan, name: str, root: Path, *, gradient: bool = False) -> MatmulCase:
+def write_module(
+    plan: MatmulPlan, name: str, root: Path, *, gradient: bool = False, backend: str = "jax_xla"
+) -> MatmulCase:
     """Write the module of a plan below a root, with what it imports, those of its gradients too
     where these are asked for; return the case of it."""
     support = root / "_support"
     if not support.is_dir():
         support.mkdir(parents=True)
-        for file, text in support_files(["jax_xla"]).items():
+        for file, text in support_files([backend]).items():
             (support / file).write_text(text)
     home = root / name
     home.mkdir()
-    module = home / "jax_xla.py"
-    for file, text in sw.emit(plan, gradient=gradient).modules("as a test").items():
+    module = home / f"{backend}.py"
+    bundle = sw.emit(plan, backends=(backend,), gradient=gradient)
+    for file, text in bundle.modules("as a test").items():
         (home / file).write_text(text)
-    return replace(MatmulCase.of(plan.matmul, name, "jax_xla", module), derivative=gradient)
+    return replace(MatmulCase.of(plan.matmul, name, backend, module), derivative=gradient)
 
 
 def verified(
@@ -88,13 +91,12 @@ def verified(
     topology: str | None = None,
     *,
     gradient: bool = False,
+    devices: int = 8,
+    backend: str = "jax_xla",
 ) -> Iterator[tuple[sw.Matmul, MatmulPlan, Report]]:
     """Yield matmuls with their plans and what is wrong with their modules."""
-    with Runner("jax_xla", 8) as runner:
+    with Runner(backend, devices) as runner:
         for number, matmul in enumerate(matmuls):
             plan = plan_matmul(matmul, topology, loop=loop, listed=0)
-            yield (
-                matmul,
-                plan,
-                runner.run(write_module(plan, f"m{number}", root, gradient=gradient)),
-            )
+            case = write_module(plan, f"m{number}", root, gradient=gradient, backend=backend)
+            yield matmul, plan, runner.run(case)

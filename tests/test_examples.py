@@ -15,7 +15,7 @@ import pytest
 from places import ROOT
 
 EXAMPLES = ROOT / "examples"
-FOLDERS = (".", "checkpoint", "weights")
+FOLDERS = (".", "checkpoint", "strategies", "weights")
 SCRIPTS = sorted(
     str(path.relative_to(EXAMPLES)) for name in FOLDERS for path in (EXAMPLES / name).glob("*.py")
 )

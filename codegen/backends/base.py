@@ -100,7 +100,13 @@ class Backend(Protocol):
             expected="a backend that multiplies, as plain JAX does",
         )
 
-    def render_matmul(self, plan: MatmulPlan, command: str, backward: tuple[str, ...] = ()) -> str:
+    def render_matmul(
+        self,
+        plan: MatmulPlan,
+        command: str,
+        backward: tuple[str, ...] = (),
+        collective_id: int = 0,
+    ) -> str:
         """Return the text of the module of a matmul that is not refused; `backward`: the modules
-        beside it that make the cotangents of lhs and of rhs."""
+        beside it that make the cotangents of lhs and of rhs; `collective_id`: of its kernel."""
         raise InternalError(f"{self.name} has no modules of matmuls")

@@ -25,7 +25,7 @@ NAMES = (
 )
 DEFAULT_BACKENDS = NAMES[:2]
 MULTIPLYING = NAMES[2:]
-"""Those that have modules of matmuls."""
+"""Those that a matmul has modules of by default."""
 
 
 @cache

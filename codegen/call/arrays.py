@@ -120,7 +120,7 @@ def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> M
 def _is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
     """Return whether `jax.device_put` is as good: nothing moves between shards, or to or from
     another kind of memory, or one device has it all, or all devices are one process's on a CPU and
-    have one memory."""
+    have one memory, where it is slower only at joining blocks of whole rows."""
     sides = source, target
     default = {device.default_memory().kind for device in target.device_set}
     if isinstance(source, SingleDeviceSharding) or len(target.device_set) == 1:
@@ -128,7 +128,22 @@ def _is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
     if {each.memory_kind for each in sides} != default or source.is_equivalent_to(target, rank):
         return True
     on_cpu = all(d.platform == "cpu" for each in sides for d in each.device_set)
-    return on_cpu and all(each.is_fully_addressable for each in sides)
+    local = on_cpu and all(each.is_fully_addressable for each in sides)
+    return local and not _joins_rows(source, target, rank)
+
+
+def _joins_rows(source: Any, target: NamedSharding, rank: int) -> bool:
+    """Return whether the first dimension is gathered, and nothing else happens."""
+    if not isinstance(source, NamedSharding) or source.mesh != target.mesh or not rank:
+        return False
+    before, after = (_by_dimension(each, rank) for each in (source, target))
+    fewer = before[0][: len(after[0])] == after[0] != before[0]
+    return fewer and before[1:] == after[1:]
+
+
+def _by_dimension(sharding: NamedSharding, rank: int) -> list[tuple[str, ...]]:
+    entries = [*sharding.spec, *[None] * (rank - len(sharding.spec))]
+    return [() if e is None else e if isinstance(e, tuple) else (e,) for e in entries]
 
 
 def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSharding:

@@ -1,17 +1,27 @@
 """How often each computation of an HLO module is carried out in one run of the program.
 
 A loop's body counts as often as the loop turns: as the compiler notes it, or as its condition says.
-Each branch of a conditional counts as if it were taken.
+A branch of a conditional that compares a loop's counter, as where the last turn moves nothing,
+counts in the turns in which it is taken; any other counts as if it were taken.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 
 from shardwright.codegen.compile.hlo_text import HloInstruction, HloModule
 
 _NOTED = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_COMPARED = {
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+}
 _THROUGH = ("copy", "convert", "bitcast", "copy-done", "copy-start", "reshape")
 
 
@@ -21,6 +31,17 @@ class Often:
 
     times: int
     exact: bool = True
+
+
+@dataclass(frozen=True)
+class Counter:
+    """What counts a loop's turns: its index in what the loop carries, where it starts, its step,
+    and how many turns there are."""
+
+    index: int
+    first: int
+    step: int
+    turns: int
 
 
 def executions(module: HloModule) -> dict[str, Often]:
@@ -45,6 +66,8 @@ def executions(module: HloModule) -> dict[str, Often]:
 
 
 def _within(module: HloModule, caller: HloInstruction, kind: str, often: Often) -> Often:
+    if caller.op == "conditional":
+        return _taken(module, caller, kind, often)
     if caller.op != "while" or kind != "body":
         return often
     turns = trip_count(module, caller)
@@ -53,11 +76,38 @@ def _within(module: HloModule, caller: HloInstruction, kind: str, often: Often) 
     return Often(often.times * turns, often.exact)
 
 
+def _taken(module: HloModule, caller: HloInstruction, kind: str, often: Often) -> Often:
+    """Return how often a branch is taken: less often than there are turns of the loop around it
+    where a comparison with the loop's counter says so."""
+    around = module.callers.get(caller.computation, [])
+    counter = _counter(module, around[0]) if len(around) == 1 else None
+    test = _operand(module, caller, 0)
+    if counter is None or test is None or test.op != "compare":
+        return often
+    if not counter.turns or counter.turns != trip_count(module, around[0]):
+        return often
+    compared = _COMPARED.get(test.text("direction") or "")
+    offset = _step(module, _operand(module, test, 0), counter.index, alone=True)
+    with_what = _constant(module, _operand(module, test, 1))
+    if compared is None or offset is None or with_what is None:
+        return often
+    values = (counter.first + turn * counter.step + offset for turn in range(counter.turns))
+    count = sum(compared(value, with_what) is (kind == "true_computation") for value in values)
+    return Often(often.times // counter.turns * count, often.exact)
+
+
 def trip_count(module: HloModule, loop: HloInstruction) -> int | None:
     """Return how often a loop turns: None unless it counts an integer up to a constant."""
     noted = _NOTED.search(loop.rest)
     if noted:
         return int(noted[1])
+    counter = _counter(module, loop)
+    return None if counter is None else counter.turns
+
+
+def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
+    """Return what counts the turns of a loop; None unless it is an integer that grows up to a
+    constant."""
     test = module.root(loop.called.get("condition", ""))
     body = module.root(loop.called.get("body", ""))
     start = _operand(module, loop, 0)
@@ -73,24 +123,32 @@ def trip_count(module: HloModule, loop: HloInstruction) -> int | None:
     if last is None and end.op == "get-tuple-element":  # what the loop carries and never changes
         last = _constant(module, _element(module, start, int(end.text("index") or 0)))
     step = _step(module, _element(module, body, index), index)
-    if first is None or last is None or step is None:
+    if first is None or last is None or not step:
         return None
-    return max(0, -(-(last + (test.text("direction") == "LE") - first) // step))
+    turns = max(0, -(-(last + (test.text("direction") == "LE") - first) // step))
+    return Counter(index, first, step, turns)
 
 
-def _step(module: HloModule, added: HloInstruction | None, index: int) -> int | None:
-    """Return by how much the counter grows in a turn."""
+def _step(
+    module: HloModule, added: HloInstruction | None, index: int, *, alone: bool = False
+) -> int | None:
+    """Return what is added to a loop's counter; 0 where it may stand `alone` and does."""
+    if alone and _is_element(added, index):
+        return 0
     if added is None or added.op != "add":
         return None
     sides = [_operand(module, added, side) for side in (0, 1)]
-    counted = [
-        side is not None and side.op == "get-tuple-element" and side.text("index") == str(index)
-        for side in sides
-    ]
+    counted = [_is_element(side, index) for side in sides]
     if counted.count(True) != 1:
         return None
-    step = _constant(module, sides[counted.index(False)])
-    return step if step else None
+    return _constant(module, sides[counted.index(False)])
+
+
+def _is_element(found: HloInstruction | None, index: int) -> bool:
+    """Return whether an instruction is an element of what a loop carries."""
+    return (
+        found is not None and found.op == "get-tuple-element" and found.text("index") == str(index)
+    )
 
 
 def _operand(module: HloModule, of: HloInstruction, number: int) -> HloInstruction | None:

@@ -18,6 +18,7 @@ from shardwright.codegen.emit.write import write_bundles
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.show.matmul_review import matmul_page
 from shardwright.codegen.show.matmul_svg import matmul_svg
+from shardwright.codegen.spec.collective_ids import matmul_id
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError, wrong_type
@@ -67,9 +68,11 @@ class MatmulBundle:
             plans = backward_plans(self.plan) if self.gradient else ()
             files = tuple(f"{name}_{side}_backward" for side in ("lhs", "rhs"))[: len(plans)]
             renders, read = registry.backend(name).render_matmul, partial(support_text, (name,))
-            texts = {f"{name}.py": renders(self.plan, command, files)}
-            for file, plan in zip(files, plans, strict=True):
-                texts[f"{file}.py"] = renders(plan, f"{command}  # {file}.py, a gradient")
+            first = matmul_id(self.plan.matmul)
+            texts = {f"{name}.py": renders(self.plan, command, files, first)}
+            for number, (file, plan) in enumerate(zip(files, plans, strict=True), first + 1):
+                said = f"{command}  # {file}.py, a gradient"
+                texts[f"{file}.py"] = renders(plan, said, collective_id=number)
             for file, text in texts.items():
                 found[file] = joined(text, read) if self.single_file else text
         return found

@@ -13,6 +13,7 @@ from __future__ import annotations
 from shardwright.codegen.hardware.chips import CHIPS
 from shardwright.codegen.hardware.presets import name_of
 from shardwright.codegen.hardware.topology import Topology
+from shardwright.ir.errors import InputError
 
 OTHER = 1e14
 """Multiplications and additions a second where nothing else is known."""
@@ -44,3 +45,16 @@ def multiply_rate(topology: Topology, dtype: str) -> float:
     if dtype in _BYTES:
         return byte
     return single if dtype == "float32" else single / 2
+
+
+def check_multiplies(topology: Topology, dtype: str) -> None:
+    """Raise InputError for an element type that devices of a topology cannot multiply: of all of
+    them the TPU compiler lacks one, which `test_compile_matmul.py` asks it for."""
+    name = name_of(topology)
+    if dtype == "int64" and name.partition(":")[0] in _DEVICES:
+        raise InputError(
+            "TPUs multiply no integers of 64 bits: their compiler has no such product",
+            argument="dtype",
+            got=f"int64, for {name}",
+            expected="int32",
+        )

@@ -2,3 +2,5 @@
 
 `entry` traces and reads what was said; `constraints` is what a function says inside.
 """
+
+from shardwright.codegen.partition import strategies as strategies

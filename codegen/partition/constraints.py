@@ -10,24 +10,28 @@ import itertools
 from typing import Any
 
 from shardwright.ir.errors import InputError, check_type
+from shardwright.ir.foreign import PARTITION_SPEC, is_a
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import DimSharding, Sharding
 
 _groups = itertools.count()
 
 
-def constrain(x: Any, sharding: str | Sharding, mesh: Mesh | None = None) -> Any:
+def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
     """Return `x`, sharded like this where the function is partitioned.
 
-    A text, as `[{"d"}p1, {?}]`, is read on `mesh`, or on the mesh of `partition`. It can say what a
-    `PartitionSpec` cannot: priorities, closed and open dimensions, sub-axes. Of a value that is
+    A text, as `[{"d"}p1, {?}]` or `P("d")`, or a `PartitionSpec`, is read on `mesh`, or on the mesh
+    of `partition`. Shardy's text can say what a `PartitionSpec` cannot: priorities, closed and open
+    dimensions, sub-axes. Of a value that is
     used several times, only the uses of what is returned are bound. The derivative is constrained
     alike, as `jax.lax.with_sharding_constraint` has it.
     """
-    check_type(sharding, str | Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
+    given = str(sharding) if is_a(sharding, PARTITION_SPEC) else sharding
+    check_type(given, str | Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
     if mesh is not None:
         check_type(mesh, Mesh, "the mesh that a text is read on", "mesh")
-    given = mesh.sharding(sharding) if mesh is not None and isinstance(sharding, str) else sharding
+    if mesh is not None and isinstance(given, str):
+        given = mesh.sharding(given, len(x.shape))
     return _primitive("shardwright_constrain").bind(x, sharding=given)
 
 

@@ -15,8 +15,11 @@ from shardwright.codegen.partition.local.communications import (
     program_json,
 )
 from shardwright.codegen.partition.local.even import check_even
+from shardwright.codegen.partition.local.fold import folded
+from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.shardy import as_shardy
 from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.owners import owners
 from shardwright.codegen.partition.seconds import seconds_of
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
@@ -58,7 +61,10 @@ class Partitioned:
         """
         check_even(self.given, self.program)
         chosen = cheapest if self.mode == "cheapest" else as_shardy
-        return chosen(self.program, self.mesh)
+        local = chosen(with_shifts(self.program), self.mesh)
+        arguments = owners(self.inputs, len(local.body.arguments), "arguments")
+        results = owners(self.outputs, len(local.body.results), "results")
+        return folded(local, arguments, results)
 
     @functools.cached_property
     def communications(self) -> tuple[Communication, ...]:

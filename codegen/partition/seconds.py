@@ -6,6 +6,7 @@ One after another, and nothing computed meanwhile: what XLA overlaps takes less.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Iterator
 
@@ -57,11 +58,13 @@ class ProgramPrices:
 
     def seconds(self) -> Iterator[float]:
         """Yield the seconds of each communication."""
-        for step, times in moves_of(self.program.body):
+        for step, times in moves_of(self.program):
             if step.change.received:
                 yield times * self._seconds(step.change, step.operand)
 
     def _seconds(self, change: LayoutChange, operand: int) -> float:
+        if change.inside:
+            return self._in_form(change)
         value = self.program.of(operand)
         source = self.program.values[operand].layout
         tensor = Tensor(value.shape, item_bytes(value.dtype), self.program.axes.pieces)
@@ -77,6 +80,15 @@ class ProgramPrices:
             "all_reduce": self.prices.all_reduce,
         }[change.kind]
         return price(digits, shard)
+
+    def _in_form(self, change: LayoutChange) -> float:
+        """Return the seconds of what a local form gathers, or has of its neighbours."""
+        count = math.prod(self.program.axes.sizes[name] for name in change.axes)
+        if change.kind == "permute":
+            pairs = [(place, place + 1) for place in range(count - 1)]
+            return self._permuted(change.axes, pairs, change.received)
+        digits = tuple(self.digits[name] for name in change.axes)
+        return self.prices.all_gather(digits, change.received // (count - 1))
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
         """Return the seconds in which devices send their shards; `pairs`: by place along the

@@ -34,7 +34,12 @@ def traced(
     expected = "a Mesh of shardwright or of jax"
     check_type(mesh, Mesh | jax.sharding.Mesh | jax.sharding.AbstractMesh, expected, "mesh")
     own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
-    closed, out_tree, out_shapes = _traced(fn, avals)
+    closed, results = _traced(fn, avals)
+    out_tree, out_shapes = jax.tree.structure(results), [r.shape for r in jax.tree.leaves(results)]
+    out_paths = tuple(
+        f"result{jax.tree_util.keystr(path)}"
+        for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]
+    )
     paths = jax.tree_util.tree_flatten_with_path(avals)[0]
     in_tree = jax.tree.structure(avals)
     shapes = [tuple(aval.shape) for aval in closed.in_avals]
@@ -60,6 +65,7 @@ def traced(
         outputs,
         groups,
         tuple(tracer.warnings),
+        out_paths,
     )
     return Partitioned(
         split_constants(program),
@@ -71,8 +77,8 @@ def traced(
     )
 
 
-def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any, list[Any]]:
-    """Return the jaxpr of a function, the tree of its results, and their shapes."""
+def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return the jaxpr of a function, and the shapes of its results in their tree."""
     if not callable(fn):
         raise InputError(
             "the function must be callable",
@@ -92,8 +98,7 @@ def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any, l
             got=said,
             expected="a function that jax.jit takes, and avals of its arguments",
         ) from error
-    leaves, tree = jax.tree.flatten(shape)
-    return closed, tree, [tuple(leaf.shape) for leaf in leaves]
+    return closed, shape
 
 
 def _place(error: Exception) -> str:

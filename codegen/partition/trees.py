@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,13 +34,27 @@ def leaves_of(
             "shardings must be a prefix of the tree of what they are for",
             argument=argument,
             got=in_a_line(given),
-            expected=f"a prefix of {_tree_text(tree)} ({str(error).splitlines()[0]})",
+            expected=f"a prefix of {_tree_text(tree)} ({_difference(str(error))})",
         ) from None
     paths = jax.tree_util.tree_flatten_with_path(spread, is_leaf=_is_given)[0]
     return tuple(
         _leaf(leaf, shape, meshes, argument + jax.tree_util.keystr(path))
         for (path, leaf), shape in zip(paths, shapes, strict=True)
     )
+
+
+def _difference(said: str) -> str:
+    """Return where trees differ, and in which keys, from what JAX says in a dozen lines."""
+    path = re.search(r"prefix_tree(\S+)$", said, re.MULTILINE)
+    keys = re.search(r"on key sets is\n\s*(.+)", said)
+    names = re.findall(r"^\s*[-+] \((.*)\)$", said, re.MULTILINE)
+    where = said.splitlines()[0] + (f" {path[1]}" if path else "")
+    if keys:
+        return f"{where}: {keys[1].strip()}"
+    if len(names) == 2:
+        given, wanted = (re.findall(r"'(\w+)'", each) for each in names)
+        return f"{where}: {', '.join(given)} for {', '.join(wanted)}"
+    return where
 
 
 _FREE = object()  # for a leaf that is None, which in trees of arguments is no leaf

@@ -149,6 +149,21 @@ def _pad(op: Op, operands: Shapes, results: Shapes) -> Rule:
     return build.rule()
 
 
+def _shift(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of operands of which stretches are put together along a dimension."""
+    build = Builder(operands, results)
+    (dimension,) = op.integers("dimension")
+    for dim, extent in enumerate(results[0]):
+        ranked = [place for place, shape in enumerate(operands) if shape]
+        alike = {place: dim for place in ranked if operands[place][dim] == extent}
+        kind = "permutation" if dim == dimension else "pass"
+        build.factor(extent, {**alike, len(operands): dim}, kind=kind)
+        for place in ranked:
+            if place not in alike:
+                build.factor(operands[place][dim], {place: dim}, kind="need_replication")
+    return build.rule()
+
+
 def _rev(op: Op, operands: Shapes, results: Shapes) -> Rule:
     build = Builder(operands, results)
     reversed_ = op.integers("dimensions")
@@ -277,6 +292,7 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "slice": _slice,
     "split": _slice,
     "pad": _pad,
+    "shift": _shift,
     "rev": _rev,
     "concatenate": _concatenate,
     "sort": _sort,

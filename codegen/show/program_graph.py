@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from shardwright.codegen.partition.local.communications import communications, size_text
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.steps import (
+    CallFunction,
     Compute,
     LocalBody,
     LocalProgram,
@@ -150,6 +151,7 @@ class GraphSteps:
         self.values: list[GraphValue] = []
         self.edges: list[GraphEdge] = []
         self.number: dict[int, int] = {}
+        self.drawn: set[int] = set()  # functions
 
     def add(self, local: int, made_by: str, line: str, times: int) -> int:
         """Add a local value; return its number."""
@@ -168,6 +170,9 @@ class GraphSteps:
         if isinstance(step, MoveValue):
             self._move(step, times)
             return
+        if isinstance(step, CallFunction):
+            self._call(step)
+            return
         line = "" if step.op.line is None else str(step.op.line)
         turns = times * (step.op.integers("length")[0] if step.op.kind == "scan" else 1)
         for body in step.bodies:
@@ -177,7 +182,29 @@ class GraphSteps:
                 continue
             sources = self._sources(step, place)
             target = self.add(result, step.op.kind, line, times)
-            self.edges += [GraphEdge(source, target) for source in sources]
+            inside = {self.number[move.operand]: self._label(move) for move in step.moves}
+            self.edges += [GraphEdge(source, target, *inside.get(source, ())) for source in sources]
+
+    def _call(self, step: CallFunction) -> None:
+        """Add a function as if it ran once, where it is called first."""
+        body = self.program.functions[step.function]
+        if step.function not in self.drawn:
+            self.drawn.add(step.function)
+            times = sum(
+                isinstance(other, CallFunction) and other.function == step.function
+                for other in self.program.body.steps
+            )
+            for argument in body.arguments:
+                self.add(argument, f"in a part that runs {times} times", "", times)
+            for operand, argument in zip(step.operands, body.arguments, strict=True):
+                if operand in self.number:
+                    self.edges.append(GraphEdge(self.number[operand], self.number[argument]))
+            self.body(body, times)
+        self.number.update(
+            (result, self.number[own])
+            for result, own in zip(step.results, body.results, strict=True)
+            if own in self.number
+        )
 
     def _sources(self, step: Compute, place: int) -> list[int]:
         """Return what a result is computed from: operands, or what each body gives in its place."""
@@ -204,17 +231,19 @@ class GraphSteps:
 
     def _move(self, step: MoveValue, times: int) -> None:
         change = step.change
-        found = self.communications.get(step.result)
         line = "" if step.line is None else str(step.line)
         target = self.add(step.result, change.kind.replace("_", "-"), line, times)
-        over = f"{change.kind.replace('_', '-')} {', '.join(change.axes)}"
-        number, label = 0, over
-        if found is not None:
-            often = f" x{found.times}" if found.times > 1 else ""
-            number = found.number
-            label = f"C{number} {over} {size_text(found.received)}{often}"
         if step.operand in self.number:
-            self.edges.append(GraphEdge(self.number[step.operand], target, label, number))
+            self.edges.append(GraphEdge(self.number[step.operand], target, *self._label(step)))
+
+    def _label(self, move: MoveValue) -> tuple[str, int]:
+        """Return what an edge says of a change of layout, and its number."""
+        change, found = move.change, self.communications.get(move.result)
+        over = f"{change.kind.replace('_', '-')} {', '.join(change.axes)}"
+        if found is None:
+            return over, 0
+        often = f" x{found.times}" if found.times > 1 else ""
+        return f"C{found.number} {over} {size_text(found.received)}{often}", found.number
 
 
 def short_type(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:

@@ -16,6 +16,7 @@ from shardwright.codegen.backends import registry
 from shardwright.codegen.spec.description import BUNDLE_IDS, Description, moved_by
 from shardwright.codegen.spec.group import GROUP_IDS, Group
 from shardwright.ir.errors import InputError
+from shardwright.ir.matmul import Matmul
 from shardwright.ir.reshard import Reshard
 
 
@@ -23,6 +24,13 @@ def bundle_id(description: Description) -> int:
     """Return the collective id of a bundle."""
     said = description.collective_id
     return _bundle_id(description) if said is None else said
+
+
+def matmul_id(matmul: Matmul) -> int:
+    """Return the collective id of the kernel of a matmul; those of its cotangents follow."""
+    sides = (matmul.lhs.shape, str(matmul.lhs.sharding), matmul.rhs.shape, str(matmul.rhs.sharding))
+    types = matmul.dtype, matmul.out_dtype
+    return _hashed(BUNDLE_IDS, (str(matmul.mesh), *sides, str(matmul.out), *types))
 
 
 def group_id(group: Group, reshards: Mapping[str, Reshard]) -> int:

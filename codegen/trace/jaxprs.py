@@ -154,6 +154,10 @@ class _Block:
 
     def _plain(self, equation: Any) -> Sequence[int]:
         kind, line = equation.primitive.name, self.tracer.lines.of(equation)
+        if not equation.outvars:
+            where = f"{line}: " if line else ""
+            self.tracer.warnings[f"{where}{kind} gives nothing and is left out"] = None
+            return ()
         if not is_known(kind):
             self.tracer.warn(kind, line)
         operands = [self.read(atom) for atom in equation.invars]
@@ -199,7 +203,7 @@ class _Block:
         """Return the sharding of a constraint, ours or jax's."""
         given, meshes = equation.params.get("sharding"), self.tracer.meshes
         if isinstance(given, Sharding | str):
-            return meshes.read(given).for_rank(rank)
+            return meshes.read(given, rank).for_rank(rank)
         named = given or equation.params["dst_sharding"]
         return _opened(meshes.of_jax(named, rank), equation.params.get("unconstrained_dims", ()))
 

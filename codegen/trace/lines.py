@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from shardwright.ir.program import Line
 _ROOT = Path(__file__).resolve().parents[2]
 _OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # constraints stand there too
 _JAX = str(Path(jax.__file__).resolve().parent)
+_PYTHON = sysconfig.get_path("stdlib") + os.sep
 
 
 class Lines:
@@ -41,8 +43,10 @@ def _line(traceback: Any) -> Line | None:
 
 
 def user_line(file: str, number: int) -> Line | None:
-    """Return a line of source, if it is neither jax's nor ours."""
+    """Return a line of source, if it is not jax's, ours or Python's own."""
     if file.startswith((_JAX, *_OURS, "<")):
+        return None
+    if file.startswith(_PYTHON) and "-packages" not in file:
         return None
     return Line(_shown(file), number)
 

@@ -6,6 +6,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import jax
+
 from shardwright.ir.program import Param
 
 Params = tuple[tuple[str, Param], ...]
@@ -35,6 +37,8 @@ def params_of(kind: str, params: Mapping[str, Any]) -> Params:
         found.update(_numbers(kind, numbers))
     if kind == "constrain":
         return (("sharding", params["sharding"]),)
+    if kind == "random_bits":
+        found["partitionable"] = bool(jax.config.jax_threefry_partitionable)
     literals = {
         name: literal
         for name, value in found.items()
@@ -64,10 +68,10 @@ def _literal(value: Any) -> Param | _Nothing:
     """Return a value as a literal; NO if it is none (a jaxpr, a function)."""
     if value is None or isinstance(value, bool | str):
         return value
+    if isinstance(value, enum.Enum):  # some of which are integers too
+        return value.name
     if isinstance(value, int | float):  # jax has subclasses that carry a dtype
         return int(value) if isinstance(value, int) else float(value)
-    if isinstance(value, enum.Enum):
-        return value.name
     if isinstance(value, tuple | list):
         return _literals(value)
     if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:

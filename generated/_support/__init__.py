@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "afeb30a6b4a87270",
-    "pallas_tpu": "07331bb8030d7db6",
+    "jax_xla": "d99ec69b1e8dc34d",
+    "pallas_tpu": "5a7d5eb4dfd5a0a3",
     "triton_gpu": "1ff019e81b70c455",
 }
 

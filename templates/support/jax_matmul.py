@@ -25,6 +25,8 @@ class ArrayMatmul:
     not zero; `backward`: the modules beside it whose results are the cotangents of lhs and of
     rhs."""
 
+    interpreted = False  # how a self-check interprets kernels
+
     def __init__(self, name, shapes, dtypes, sides, multiply, axes, short=(), backward=()):
         self.name, self.backward = name, backward
         self.shapes, self.dtypes = shapes, tuple(map(jnp.dtype, dtypes))
@@ -69,6 +71,10 @@ class ArrayMatmul:
         terms of an operand are given the cotangent of their sum; those of the result have the same
         one, as where only their sum is used: each device takes that of its own term.
         """
+        return self.multiplied(a, b, mesh)
+
+    def multiplied(self, a, b, mesh, interpret=False):
+        """Return the product: see `matmul`; `interpret`: how kernels are interpreted, if at all."""
         not_mapped("matmul")
         expect(a, self.lhs.padded, self.dtypes[0], "lhs")
         expect(b, self.rhs.padded, self.dtypes[0], "rhs")
@@ -76,17 +82,18 @@ class ArrayMatmul:
         if fault := self.lhs.unlike(mesh):
             raise ValueError(fault)
         if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
-            return _product(self, meshes, a, b)
+            return _product(self, meshes, interpret, a, b)
         with apart(a):
             a = jax.device_put(a, self.lhs.sharding(meshes[0]))
             b = jax.device_put(b, self.rhs.sharding(meshes[1]))
-            return _compiled(self, meshes)(a, b)
+            return _compiled(self, meshes, interpret)(a, b)
 
-    def lowered(self, meshes, a, b):
+    def lowered(self, meshes, interpret, a, b):
         """Return the product within a program."""
         lhs, rhs, out = self.sides
+        shard = functools.partial(self.shard, interpret)
         if meshes[0] == meshes[1] == meshes[2]:
-            return mapped(self.shard, meshes[0], (lhs.spec, rhs.spec), out.spec)(a, b)
+            return mapped(shard, meshes[0], (lhs.spec, rhs.spec), out.spec)(a, b)
         # The meshes list the same devices in the same order, cut into other axes: stacking shards
         # by device and taking them off again only renames the axes, and moves nothing.
         rows = [jax.sharding.PartitionSpec(mesh.axis_names) for mesh in meshes]
@@ -97,19 +104,20 @@ class ArrayMatmul:
         first = meshes[0]
 
         def multiplied(a, b):
-            return self.shard(a[0], b[0])[None]
+            return shard(a[0], b[0])[None]
 
         y = mapped(multiplied, first, (rows[0], rows[0]), rows[0])(a, b)
         return mapped(lambda row: row[0], meshes[2], rows[2], out.spec)(y)
 
-    def cotangents(self, meshes, a, b, y_bar):
+    def cotangents(self, meshes, interpret, a, b, y_bar):
         """Return the cotangents of both operands, from that of the result."""
         told = "matmul needs the matmuls of its cotangents"
         lhs, rhs = (host_beside(self.name, module, told)[0] for module in self.backward)
         # They multiply in the dtype of the result.
         a, b = (jnp.swapaxes(x, -1, -2).astype(y_bar.dtype) for x in (a, b))
         y_bar = self._terms(2, meshes, y_bar, given=False)
-        found = lhs.matmul(y_bar, b, meshes[0]), rhs.matmul(a, y_bar, meshes[0])
+        how = meshes[0], interpret
+        found = lhs.multiplied(y_bar, b, *how), rhs.multiplied(a, y_bar, *how)
         a_bar, b_bar = (self._terms(n, meshes, x, given=True) for n, x in enumerate(found))
         return a_bar.astype(self.dtypes[0]), b_bar.astype(self.dtypes[0])
 
@@ -124,9 +132,14 @@ class ArrayMatmul:
             return mapped(lambda shard: shard[None], meshes[number], bare, side.spec)(x)
         return mapped(lambda shard: shard[0], meshes[number], side.spec, bare)(x)
 
-    def shard(self, a, b):
+    def product(self, a, b, interpret):
+        """Return the shard of the result on a device, its padding left as it comes."""
+        del interpret
+        return self._multiply(a, b)
+
+    def shard(self, interpret, a, b):
         """Return the shard of the result on a device, its padding zero."""
-        y = self._multiply(a, b)
+        y = self.product(a, b, interpret)
         if self._short:
             extent = at(self._extents, lax.axis_index(self._axes))
             for axis in self._short:
@@ -154,7 +167,8 @@ class ArrayMatmul:
         mesh = self.lhs.mesh_of(jax.devices()[: len(self.out.ids)])
         given = [self._numbered(number) for number in range(2)]
         a, b = (_summed(side, x) for side, x in zip(self.sides, given, strict=False))
-        y = np.asarray(self.matmul(self.pad_lhs(given[0]), self.pad_rhs(given[1]), mesh))
+        how = mesh, self.interpreted
+        y = np.asarray(self.multiplied(self.pad_lhs(given[0]), self.pad_rhs(given[1]), *how))
         found = _summed(self.out, self.unpad(y))
         wanted = a.astype(np.int64) @ b.astype(np.int64)
         if not np.array_equal(found.astype(np.int64), wanted.astype(found.dtype).astype(np.int64)):
@@ -189,27 +203,27 @@ def _summed(side, x):
 
 
 @functools.cache
-def _compiled(host, meshes):
+def _compiled(host, meshes, interpret):
     # XLA chooses the sharding of a program's result where it is not told.
     return jax.jit(
-        functools.partial(_product, host, meshes),
+        functools.partial(_product, host, meshes, interpret),
         out_shardings=host.out.sharding(meshes[2]),
     )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _product(host, meshes, a, b):
-    return host.lowered(meshes, a, b)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _product(host, meshes, interpret, a, b):
+    return host.lowered(meshes, interpret, a, b)
 
 
-def _forward(host, meshes, a, b):
+def _forward(host, meshes, interpret, a, b):
     if not host.backward:
         raise NotImplementedError(NO_DERIVATIVE)
-    return host.lowered(meshes, a, b), (a, b)
+    return host.lowered(meshes, interpret, a, b), (a, b)
 
 
-def _backward(host, meshes, kept, y_bar):
-    return host.cotangents(meshes, *kept, y_bar)
+def _backward(host, meshes, interpret, kept, y_bar):
+    return host.cotangents(meshes, interpret, *kept, y_bar)
 
 
 _product.defvjp(_forward, _backward)

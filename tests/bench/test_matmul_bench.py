@@ -6,7 +6,7 @@ import pytest
 from sweeps import swept
 
 from bench import matmul_bytes, matmul_time
-from bench.matmul_bytes import MESHES, Moved, first, measured, rows, triples
+from bench.matmul_bytes import MESHES, Moved, first, measured, read_line, rows, triples
 from bench.matmuls import shardings
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 
@@ -55,6 +55,14 @@ def test_rows_of_bytes() -> None:
     assert [each[1] for each in cells] == ["3"] * 3
     assert cells[0][3:] == ["0.707", "0.500", "1.000", "1 / 2 / 0 |"]
     assert cells[1][3:] == ["0.500", "0.250", "1.000", "1 / 2 / 0 |"]
+
+
+def test_what_modules_move_is_told_beside_both() -> None:
+    said = read_line({"x": 8}, [Moved(4, 8, 6), Moved(4, 4, 4)], [(4, 8), (4, 5)])
+    assert said == (
+        "Of 2 modules of 8, compiled and read, on cpu 0 move more than was planned, 0 more than "
+        "jit's; on v5e 2 move more than was planned, 2 more than jit's."
+    )
 
 
 def test_rows_of_time() -> None:

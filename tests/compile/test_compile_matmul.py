@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import shardwright as sw
 from shardwright.codegen.compile import CompileReport, TpuCode, compile_bundles
 from shardwright.codegen.compile.hlo import HloCollective, collectives_of, received_in_all
 from shardwright.codegen.compile.hlo_text import HloModule
+from shardwright.ir.dtypes import DTYPES
 
 SCATTERED = """\
 %add (a: f32[], b: f32[]) -> f32[] {
@@ -71,7 +74,8 @@ def test_parts_of_one_collective_and_turns_of_a_loop() -> None:
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CompileReport]:
     """Compiled for v5e, and saved: partial sums, an uneven matmul with a loop, a result left
-    unreduced, a module that is broken. The compiler makes all-reduces of small reduce-scatters."""
+    unreduced, integers of 64 bits, a module that is broken. The compiler makes all-reduces of small
+    reduce-scatters."""
     root = tmp_path_factory.mktemp("matmuls") / "generated"
     summed = sw.Matmul(
         "bf16", ((2048, 512), "P('x', 'y')"), ((512, 2048), "P('y')"), "P('x', 'y')", mesh="x=2,y=2"
@@ -89,6 +93,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CompileReport
     sw.emit(summed).write(root / "summed")
     sw.emit(uneven, loop="one").write(root / "uneven")
     sw.emit(kept).write(root / "kept")
+    long = sw.Matmul("int64", ((8, 16), "P('x')"), ((16, 8), "P()"), "P('x')", mesh="x=4")
+    sw.emit(long).write(root / "long")
     sw.emit(summed).write(root / "broken")
     module = root / "broken" / "jax_xla.py"
     module.write_text(module.read_text().replace("def _multiply(a, b):", "def _multiply(a):"))
@@ -103,6 +109,7 @@ def test_matmuls_are_compiled_for_tpu(reports: dict[str, CompileReport]) -> None
         "summed": "ok",
         "uneven": "ok",
         "kept": "ok",
+        "long": "failed",
         "broken": "failed",
     }
     code = reports["summed"].code
@@ -118,3 +125,35 @@ def test_jits_own_matmul_is_compiled_beside(reports: dict[str, CompileReport]) -
     assert theirs.code.wire_bytes == 2 * 1024 * 1024
     assert reports["uneven"].xla is not None
     assert reports["kept"].xla is None  # jit has no unreduced result
+
+
+def test_what_a_tpu_cannot_multiply(reports: dict[str, CompileReport]) -> None:
+    """The rule is said before its compiler is asked; jit's own matmul asks it."""
+    assert reports["long"].detail == (
+        "dtype: TPUs multiply no integers of 64 bits: their compiler has no such product; "
+        "got: int64, for v5e:2x2; "
+        "expected: int32"
+    )
+    theirs = reports["long"].xla
+    assert theirs is not None
+    assert theirs.code is None
+    assert "X{64|128} element types" in theirs.error
+
+
+@pytest.mark.slow
+def test_what_a_tpu_multiplies(tmp_path: Path) -> None:
+    """All that is not refused, with results of the operands' dtype and of that of sums; but of
+    float64 its compiler has no reduce-scatter."""
+    root = tmp_path / "generated"
+    names = []
+    for dtype in (each for each in DTYPES if each not in ("bool", "int64")):
+        sides = ((8, 16), "P(None, 'x')"), ((16, 8), "P('x')"), "P('x')"
+        made = sw.Matmul(dtype, *sides, mesh="x=4")
+        for out in dict.fromkeys((dtype, made.sum_dtype)):
+            names.append(f"{dtype}_{out}")
+            sw.emit(sw.Matmul(dtype, *sides, out, mesh="x=4")).write(root / names[-1])
+    reports = compile_bundles(root, ["v5e:2x2"], xla=False)
+    failed = {each.name: each.detail for each in reports if each.verdict != "ok"}
+    assert len(reports) == len(names)
+    assert list(failed) == ["float64_float64"]
+    assert "Supported lowering only of Sum reduce-scatter" in failed["float64_float64"]

@@ -73,6 +73,48 @@ def test_a_noted_count_is_taken() -> None:
     assert executions(module)["body"].times == 6
 
 
+BRANCHES = """
+%moves (m: f32[8]) -> f32[8] {
+  %m = f32[8]{0} parameter(0)
+  ROOT %moved = f32[8]{0} collective-permute(%m), channel_id=2, source_target_pairs={{0,1},{1,0}}
+}
+
+%stays (s: f32[8]) -> f32[8] {
+  ROOT %s = f32[8]{0} parameter(0)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("compared", "step", "taken"),
+    [
+        ("compare(%next, %limit), direction=LT", 1, 9),  # all turns but the last
+        ("compare(%next, %limit), direction=LT", 4, 2),
+        ("compare(%i, %limit), direction=GE", 1, 0),
+        ("compare(%i, %one), direction=NE", 1, 9),
+        ("compare(%x.2, %limit), direction=LT", 1, 10),  # of no counter: in every turn
+    ],
+)
+def test_a_branch_counts_in_the_turns_in_which_it_is_taken(
+    compared: str, step: int, taken: int
+) -> None:
+    said = f"""%limit = s32[] constant(10)
+  %x.2 = s32[] convert(%x)
+  %test = pred[] {compared}
+  %sum = f32[8]{{0}} conditional(%test, %x, %x), true_computation=%moves, false_computation=%stays
+"""
+    text = LOOP.replace("START", "constant(0)").replace("STEP", str(step))
+    line = next(each for each in text.splitlines() if "all-reduce" in each)
+    text = text.replace(f"{line.strip()}\n", said)
+    module = HloModule(HEAD + BRANCHES + text)
+    turns = executions(module)["body"].times
+    often = {name: each.times for name, each in executions(module).items()}
+    assert often["moves"] == taken
+    assert often["stays"] == (turns if taken == turns else turns - taken)
+    (moved,) = hlo.collectives_of(module, 4)
+    assert moved.received(4).max() == 8 * 4 * taken
+
+
 def test_names_without_percent_and_operands_with_types() -> None:
     """As `--xla_dump_to` writes it."""
     text = LOOP.replace("START", "constant(0)").replace("STEP", "1").replace("%", "")

@@ -84,6 +84,18 @@ got: 3 for 2 of lhs
 expected: 2x12x6""",
     ),
     (
+        {"lhs": ((2, 3, 8, 12), "P()")},
+        """rhs: both operands have the same batch dimensions
+got: 12x6, 0 of them, for an lhs of 2x3x8x12
+expected: 2 batch dimensions, 2x3""",
+    ),
+    (
+        {"lhs": ((2, 8, 12), "P()"), "rhs": ((2, 11, 6), "P()"), "out": "P()"},
+        """rhs: the contracting dimensions, the last of lhs and the last but one of rhs, are as long
+got: 2x11x6, of which 11 meets 12 of 2x8x12
+expected: 2x12x6""",
+    ),
+    (
         {"lhs": ((12,), "P()")},
         """lhs: an operand of a matmul has two dimensions or more, batch dimensions first
 got: 1 dimension
@@ -129,6 +141,36 @@ expected: one of bfloat16, float32""",
         """out: operands and result of a matmul are on one mesh
 got: <["x"=6]>
 expected: <["x"=2, "y"=3]>, that of lhs; a reshard moves a tensor between meshes""",
+    ),
+    (
+        {"out": "(Shard(0), Shard(0))", "lhs": ((7, 12), "P()")},
+        """out: operands and results of a matmul are split flat
+got: placements that cut an uneven dimension chunk by chunk
+expected: a reshard to a flat split first""",
+    ),
+    (
+        {"out": "P('x', 'y', None)"},
+        """out: a PartitionSpec must not be longer than the rank of the tensor
+  P('x', 'y', None)
+  ^^^^^^^^^^^^^^^^^
+got: P('x', 'y', None) for rank 2
+expected: at most 2 entries""",
+    ),
+    (
+        {"out": "P('x', 'z')"},
+        """out: an axis must exist in the mesh
+  P('x', 'z')
+         ^^^
+got: "z"
+expected: one of "x", "y\"""",
+    ),
+    (
+        {"out": '[{"x"}, {}], unreduced={"x"}'},
+        """out: an axis or sub-axis may be used only once
+  [{"x"}, {}], unreduced={"x"}
+                          ^^^
+got: "x" in dimension 0 and in unreduced={…}
+expected: "x" at one place""",
     ),
     (
         {"out": "[{}]"},

@@ -80,3 +80,14 @@ def test_the_bytes_reported_are_those_of_the_hlo(mode: str) -> None:
 def test_the_bytes_of_every_step_are_those_of_the_hlo(mode: str) -> None:
     names = [f"layer_step:{strategy}" for strategy in STRATEGIES]
     assert wrong(run("bytes", mode, *names)) == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_layers_that_are_functions_have_one_devices_values(mode: str) -> None:
+    assert wrong(run("layers", mode, "4", "fsdp+tp")) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_layers_in_every_strategy(mode: str) -> None:
+    assert wrong(run("layers", mode, "3", "dp", "fsdp", "tp")) == {}

@@ -22,3 +22,35 @@ def test_a_text_of_a_specification() -> None:
 def test_a_list_has_every_dimension() -> None:
     with pytest.raises(InputError, match="one dimension sharding for each dimension"):
         partitioned('[{"d"}]')
+
+
+@pytest.mark.parametrize("given", ["P('d')", jax.sharding.PartitionSpec("d"), '[{"d"}, {}]'])
+@pytest.mark.parametrize("mesh", [None, sw.Mesh({"d": 4})])
+def test_constraints_read_what_arguments_do(given: object, mesh: sw.Mesh | None) -> None:
+    def constrained(x: jax.Array) -> jax.Array:
+        return sw.constrain(x, given, mesh)
+
+    x = jax.ShapeDtypeStruct((8, 4), "float32")
+    found = sw.partition(constrained, x, mesh=sw.Mesh({"d": 4}))
+    assert str(found.in_shardings) == str(partitioned("P('d')").in_shardings).replace("{}", "{?}")
+
+
+def test_results_are_named_by_their_path() -> None:
+    x = jax.ShapeDtypeStruct((8, 4), "float32")
+
+    def same(x: jax.Array) -> dict[str, list[jax.Array]]:
+        return {"y": [x]}
+
+    given = {"in_shardings": "P('d')", "out_shardings": {"y": ["P(None, 'd')"]}}
+    (found,) = sw.partition(same, x, mesh=sw.Mesh({"d": 4}), **given).communications
+    assert found.reason == "result['y'][0] is to be [{}, {\"d\"}]"
+
+
+def test_a_tree_of_other_keys_says_which() -> None:
+    p = {"a": jax.ShapeDtypeStruct((8,), "float32"), "b": jax.ShapeDtypeStruct((8,), "float32")}
+    with pytest.raises(InputError, match=r"metadata at key path \[0\]: a, z for a, b\)"):
+        sw.partition(
+            lambda p: p["a"], p, mesh=sw.Mesh({"d": 4}), in_shardings=({"a": "P()", "z": None},)
+        )
+    with pytest.raises(InputError, match=r"children at key path \[0\]: b\)"):
+        sw.partition(lambda p: p["a"], p, mesh=sw.Mesh({"d": 4}), in_shardings=({"a": "P()"},))

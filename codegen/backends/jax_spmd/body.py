@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from shardwright.codegen.backends.jax_spmd.changes import change_call
 from shardwright.codegen.backends.jax_spmd.control import control
 from shardwright.codegen.backends.jax_spmd.expressions import WEAK, Expression, OpText, expanded
+from shardwright.codegen.backends.jax_spmd.forms.statement import FormText
+from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS, IMPORTS
+from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.literals import (
     dtype_text,
     integers,
@@ -21,14 +24,17 @@ from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.codegen.partition.local.communications import Communication, notation
+from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
+    CallFunction,
     Compute,
     LocalBody,
     LocalProgram,
     MoveValue,
     Step,
 )
+from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 
 
@@ -46,16 +52,20 @@ class Writer:
     program: LocalProgram
     names: LocalNames
     communications: dict[int, Communication]  # by the local value that each makes
+    functions: Functions
     arrays: tuple[str, ...] = ()  # what the function closes over
     text: dict[int, str] = field(default_factory=dict)  # names, by local value
     filled: dict[int, Filled] = field(default_factory=dict)
     inline: dict[int, str] = field(default_factory=dict)  # broadcasts that their uses imply
     permutations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    imports: dict[str, None] = field(default_factory=dict)
 
     def read(self, local: int) -> str:
         """Return a local value as an expression of an array."""
         if local in self.text:
             return self.text[local]
+        if local not in self.filled:
+            return "".join(self.functions.paths[local])
         value, shape = self.filled[local].value, self.program.shape(local)
         dtype = self.program.of(local).dtype
         if not shape:
@@ -77,7 +87,7 @@ class Writer:
         for step in body.steps:
             if isinstance(step, Compute) and self._implied(step, uses):
                 continue
-            line = step.op.line if isinstance(step, Compute) else step.line
+            line = _line(step)
             if line is not None and line != at:
                 lines.append(f"# {line}")
                 at = line
@@ -87,28 +97,58 @@ class Writer:
     def _step(self, step: Step, indent: int) -> list[str]:
         if isinstance(step, MoveValue):
             return self._move(step, indent)
+        if isinstance(step, CallFunction):
+            return self.functions.call(self, step, indent)
         if step.bodies:
             return control(self, step, indent)
+        if step.formed:
+            return self._form(step, indent)
         made = self._made(step)
-        names = []
-        for result in step.results:
-            self.text[result] = self.names.of(result)
-            names.append(self.text[result])
+        names = self._named(step)
         target = ", ".join(names)
         if len(names) == 1 and step.op.kind == "split":  # which gives a list
             target += ","
         return self._statement(target, made, step.results[0], indent)
+
+    def _named(self, step: Compute) -> list[str]:
+        """Give the results of an op names; return these."""
+        for result in step.results:
+            self.text[result] = self.names.of(result)
+        return [self.text[result] for result in step.results]
+
+    def _form(self, step: Compute, indent: int) -> list[str]:
+        """Return the statements of a local form, with a comment at each communication."""
+        text = self.op_text(step)
+        form = FormText(text, tuple(self._named(step)), self.names.fresh)
+        moves = iter(step.moves)
+        kind = step.op.kind
+        if kind in IMPORTS:
+            self.imports[IMPORTS[kind]] = None
+        lines = []
+        for each in FORM_TEXTS[kind](form):
+            if each.moves:
+                lines += self._comment(next(moves).result, indent)
+            shown = {form.results[n]: local for n, local in enumerate(step.results)}.get(
+                each.target
+            )
+            lines += self._statement(each.target, each.made, shown, indent)
+        if next(moves, None) is not None:
+            raise InternalError(f"a communication of {kind} that nothing makes")
+        return lines
 
     def _made(self, step: Compute) -> Expression:
         if step.op.kind == "constant":
             return self.arrays[step.op.integers("array")[0]]
         return expression(self.op_text(step))
 
-    def _statement(self, target: str, made: Expression, shown: int, indent: int) -> list[str]:
-        """Return `target = made  # f32[16@d]`; the comment where it fits."""
-        own = self.program.values[shown]
-        value = self.program.of(shown)
-        comment = f"  # {notation(value.dtype, value.shape, own.layout)}"
+    def _statement(
+        self, target: str, made: Expression, shown: int | None, indent: int
+    ) -> list[str]:
+        """Return `target = made  # f32[16@d]`; the comment, on a local value, where it fits."""
+        comment = ""
+        if shown is not None:
+            own, value = self.program.values[shown], self.program.of(shown)
+            comment = f"  # {notation(value.dtype, value.shape, own.layout)}"
         if isinstance(made, str):
             lines = [f"{target} = {made}"]
         else:
@@ -125,7 +165,7 @@ class Writer:
             tuple(self._given(step)),
             tuple(map(self.program.shape, everything)),
             tuple(self.program.of(local).dtype for local in everything),
-            self.program.values[step.results[0]].layout,
+            tuple(self.program.values[local].layout for local in everything),
             self.program.axes,
         )
 
@@ -190,11 +230,15 @@ class Writer:
         made = change_call(change, source, given, shape, pairs)
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
         lines = self._statement(name, made, step.result, indent)
-        found = self.communications.get(step.result)
+        return [*self._comment(step.result, indent), *lines]
+
+    def _comment(self, local: int, indent: int) -> list[str]:
+        """Return the comment at the communication that makes a local value, if one does."""
+        found = self.communications.get(local)
         if found is None:
-            return lines
+            return []
         room = WIDTH - indent * len(INDENT)
-        comment = textwrap.wrap(
+        return textwrap.wrap(
             str(found),
             room,
             initial_indent="# ",
@@ -202,15 +246,23 @@ class Writer:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        return [*comment, *lines]
+
+
+def _line(step: Step) -> Line | None:
+    """Return the user's line that a step is made for; a function has its own."""
+    match step:
+        case Compute(op):
+            return op.line
+        case MoveValue():
+            return step.line
+    return None
 
 
 def _uses(body: LocalBody) -> dict[int, list[Step | None]]:
     """Return what uses each local value of a body; None for its results."""
     found: dict[int, list[Step | None]] = defaultdict(list)
     for step in body.steps:
-        operands = (step.operand,) if isinstance(step, MoveValue) else step.operands
-        for local in operands:
+        for local in taken(step):
             found[local].append(step)
     for result in body.results:
         found[result].append(None)

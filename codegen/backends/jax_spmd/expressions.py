@@ -30,13 +30,18 @@ class OpText:
     given: tuple[str, ...]
     shapes: tuple[Shape, ...]  # of operands, then results, of shards
     dtypes: tuple[str, ...]
-    layout: LocalLayout  # of the first result
+    layouts: tuple[LocalLayout, ...]  # of operands, then results
     axes: CutAxes
 
     @property
     def shape(self) -> Shape:
         """The shape of the first result."""
         return self.shapes[len(self.given)]
+
+    @property
+    def layout(self) -> LocalLayout:
+        """The layout of the first result."""
+        return self.layouts[len(self.given)]
 
     @property
     def dtype(self) -> str:

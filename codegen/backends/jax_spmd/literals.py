@@ -15,13 +15,13 @@ WEAKEST = 2**31  # an integer from here on is no int32, as which Python's own ar
 def dtype_name(short: str) -> str:
     """Return the name that numpy has for a dtype as jaxprs print it.
 
-    >>> dtype_name("f32"), dtype_name("bool"), dtype_name("bf16")
-    ('float32', 'bool_', 'bfloat16')
+    >>> dtype_name("f32"), dtype_name("bool"), dtype_name("bf16"), dtype_name("f8_e5m2")
+    ('float32', 'bool_', 'bfloat16', 'float8_e5m2')
     """
     if short == "bool":
         return "bool_"
-    match = re.fullmatch(r"(bf|[fiuc])(\d+)", short)
-    return f"{LONG[match[1]]}{match[2]}" if match else short
+    match = re.fullmatch(r"(bf|[fiuc])(\d+)(_\w+)?", short)
+    return f"{LONG[match[1]]}{match[2]}{match[3] or ''}" if match else short
 
 
 def dtype_text(short: str) -> str:

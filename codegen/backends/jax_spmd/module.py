@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwright.codegen.backends.jax_spmd.body import Writer
-from shardwright.codegen.backends.jax_spmd.literals import integers, number
+from shardwright.codegen.backends.jax_spmd.functions import Functions
+from shardwright.codegen.backends.jax_spmd.literals import dtype_name, integers, listed, number
 from shardwright.codegen.backends.jax_spmd.names import LocalNames, function_name
-from shardwright.codegen.backends.jax_spmd.trees import check_tree, paths, tree_lines
+from shardwright.codegen.backends.jax_spmd.trees import Path, check_tree, paths, tree_lines
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
 from shardwright.codegen.emit.python_text import INDENT, exploded
 from shardwright.codegen.emit.templates import render
@@ -20,8 +22,9 @@ from shardwright.codegen.partition.local.communications import (
     communications,
     size_text,
 )
+from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.layout import LocalLayout
-from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError
 
@@ -40,13 +43,16 @@ class SpmdModule:
     whole_axes: str
     cut: bool
     summary: tuple[str, ...]
-    in_shardings: tuple[str, ...]
-    out_shardings: tuple[str, ...]
+    shardings: tuple[str, ...]
     communications: tuple[str, ...]
     permutations: tuple[str, ...]
     parameters: str
+    names: str  # of the parameters, as a tuple
+    listed: str  # of the parameters
+    functions: tuple[str, ...]
     body: tuple[str, ...]
     checked: bool
+    imports: tuple[str, ...]
 
 
 def module_text(partitioned: Partitioned) -> str:
@@ -61,21 +67,15 @@ def _context(partitioned: Partitioned) -> SpmdModule:
     name = function_name(local.program.name)
     names = LocalNames(local, (*parameters, name))
     arrays = tuple(map(array_text, partitioned.constants))
-    writer = Writer(local, names, found, arrays)
-    own = [_argument_name(names, number, local, parameters) for number in local.body.arguments]
-    writer.text.update(zip(local.body.arguments, own, strict=True))
-    arguments = partitioned.inputs(tuple(own))
-    check_tree(arguments, "avals")
-    taken = [
-        f"{leaf} = {path}"
-        for tree, parameter in zip(arguments, parameters, strict=True)
-        for leaf, path in paths(tree, parameter)
-        if leaf != path
-    ]
-    lines = [*taken, *writer.body(local.body, 1)]
-    results = partitioned.outputs(tuple(writer.read(result) for result in local.body.results))
-    check_tree(results, "fn")
-    lines += tree_lines(results, "return ", "", 1)
+    arguments = _places(partitioned.inputs, local.body.arguments, parameters)
+    results = _places(partitioned.outputs, local.body.results)
+    functions = Functions(local, names, arguments, results)
+    writer = Writer(local, names, found, functions, arrays)
+    lines = [*_unpacked(writer, arguments), *writer.body(local.body, 1)]
+    given = partitioned.outputs(tuple(writer.read(result) for result in local.body.results))
+    check_tree(given, "fn")
+    lines += tree_lines(functions.whole(given), "return ", "", 1)
+    types = partitioned.inputs(tuple(_type(local, v) for v in local.body.arguments))
     inputs = partitioned.inputs(tuple(_spec(local, v) for v in local.body.arguments))
     outputs = partitioned.outputs(tuple(_spec(local, v) for v in local.body.results))
     pairs = (
@@ -91,13 +91,19 @@ def _context(partitioned: Partitioned) -> SpmdModule:
         _axes_text(axes.mesh.axes),
         not axes.whole,
         tuple(_summary(list(found.values()))),
-        tuple(tree_lines(inputs, "IN_SHARDINGS = ")),
-        tuple(tree_lines(outputs, "OUT_SHARDINGS = ")),
+        (
+            *_trees(("IN_TYPES",), (types,), parameters, "TYPES"),
+            *_trees(("IN_SHARDINGS", "OUT_SHARDINGS"), (inputs, outputs), parameters, "SHARDINGS"),
+        ),
         tuple(INDENT + line for each in found.values() for line in _row(each)),
         tuple(pairs),
         ", ".join(parameters),
+        listed([_literal(each) for each in parameters]),
+        listed(parameters),
+        tuple(functions.lines),
         tuple(lines),
         is_checked(local),
+        tuple(writer.imports),
     )
 
 
@@ -117,16 +123,71 @@ def array_text(array: Any) -> str:
     return f"jnp.array([{values}], jnp.{array.dtype}).reshape({integers(array.shape)})"
 
 
-def _argument_name(
-    names: LocalNames, number: int, local: LocalProgram, parameters: tuple[str, ...]
-) -> str:
-    """Return the name of an argument: its parameter where it is one, else one of its own."""
-    name = local.of(number).name
-    return name if name in parameters else names.fresh(name)
+def _places(
+    tree_of: Callable[[tuple[Any, ...]], Any], locals_: tuple[int, ...], names: Sequence[str] = ()
+) -> dict[int, Path]:
+    """Return where local values are in a tree, or in one for each of several names.
+
+    Raises InputError for a tree that is not made of dicts, lists and tuples.
+    """
+    tree = tree_of(tuple(map(str, range(len(locals_)))))
+    check_tree(tree, "avals" if names else "fn")
+    bases = [(name,) for name in names] if names else [("",)]
+    trees = tree if names else [tree]
+    return {
+        locals_[int(leaf)]: path
+        for own, base in zip(trees, bases, strict=True)
+        for leaf, path in paths(own, base)
+    }
+
+
+def _unpacked(writer: Writer, places: dict[int, Path]) -> list[str]:
+    """Return the lines that name the arguments which steps use themselves."""
+    local = writer.program
+    used = set(local.body.results)
+    for step in local.body.steps:
+        used.update(() if isinstance(step, CallFunction) else taken(step))
+    lines = []
+    for own, path in places.items():
+        if len(path) == 1:
+            writer.text[own] = path[0]
+        elif own in used:
+            writer.text[own] = writer.names.fresh(local.of(own).name)
+            lines.append(f"{writer.text[own]} = {''.join(path)}")
+    return lines
+
+
+def _trees(
+    names: tuple[str, ...], trees: Sequence[Any], parameters: Sequence[str], kind: str
+) -> Iterator[str]:
+    """Yield the lines of trees, of which the first has an item a parameter; what several items have
+    alike, as weights and their moments, is said once."""
+    given = list(trees)
+    items = [item for tree in given if isinstance(tree, list | tuple) for item in tree]
+    for item, name in zip(trees[0], parameters, strict=True):
+        if items.count(item) > 1 and len(tree_lines(item)) > 1 and item in given[0]:
+            constant = f"{name.upper()}_{kind}"
+            yield from tree_lines(item, f"{constant} = ")
+            given = [_with_constant(tree, item, constant) for tree in given]
+    for name, tree in zip(names, given, strict=True):
+        yield from tree_lines(tree, f"{name} = ")
+
+
+def _with_constant(tree: Any, item: Any, constant: str) -> Any:
+    if not isinstance(tree, list | tuple):
+        return tree
+    return type(tree)(constant if each == item else each for each in tree)
 
 
 def _axes_text(axes: tuple[tuple[str, int], ...]) -> str:
     return "{" + ", ".join(f'"{name}": {size}' for name, size in axes) + "}"
+
+
+def _type(local: LocalProgram, number: int) -> str:
+    """Return the type of a whole value, as numpy names dtypes."""
+    value = local.of(number)
+    dtype = dtype_name(value.dtype).removesuffix("_")
+    return f'"{dtype}{list(value.shape)}"'
 
 
 def _spec(local: LocalProgram, number: int) -> str:
@@ -150,9 +211,8 @@ def _entry(names: tuple[str, ...]) -> str:
 
 def _row(found: Communication) -> list[str]:
     """Return a communication as an entry of the table."""
-    items = (found.number, found.op, found.axes, found.value, found.shape, found.bytes)
-    texts = [*map(_literal, items), _literal(found.line), _literal(found.reason)]
-    return exploded("", texts, "()", ",")
+    items = (found.number, found.op, found.axes, found.value, found.shape, found.bytes, found.line)
+    return exploded("", list(map(_literal, items)), "()", ",")
 
 
 def _literal(item: object) -> str:

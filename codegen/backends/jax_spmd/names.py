@@ -7,7 +7,9 @@ import re
 
 from shardwright.codegen.partition.local.steps import LocalProgram
 
-RESERVED = frozenset({"jax", "jnp", "np", "lax", "P", "Mesh", "program", "MESH", "PIECES"})
+RESERVED = frozenset(
+    {"jax", "jnp", "np", "lax", "P", "Mesh", "program", "MESH", "PIECES", "threefry_2x32"}
+)
 CHANGED = {
     "slice": "part",
     "mask": "term",

@@ -10,7 +10,11 @@ from shardwright.codegen.backends.jax_spmd.expressions import (
     Expression,
     OpText,
 )
+from shardwright.codegen.backends.jax_spmd.forms.shifts import plain_shift
 from shardwright.ir.errors import InputError
+
+FORMED = {"shift": plain_shift}
+"""Ops that stand in no jaxpr, where nothing is split along their dimension."""
 
 
 def expression(text: OpText) -> Expression:
@@ -21,7 +25,7 @@ def expression(text: OpText) -> Expression:
     kind = text.op.kind
     if kind in INFIX:
         return f"{text.given[0]} {INFIX[kind]} {text.given[1]}"
-    make = TABLE.get(kind) or CONTRACTIONS.get(kind)
+    make = TABLE.get(kind) or CONTRACTIONS.get(kind) or FORMED.get(kind)
     if make is not None:
         return make(text)
     if kind in FUNCTIONS:

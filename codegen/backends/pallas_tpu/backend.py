@@ -8,6 +8,7 @@ from pathlib import Path
 from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.pallas_tpu import context
 from shardwright.codegen.backends.pallas_tpu.contract import CONTRACT
+from shardwright.codegen.backends.pallas_tpu.matmul.context import refuse_matmul, render_matmul
 from shardwright.codegen.backends.pallas_tpu.review import review
 from shardwright.codegen.backends.pallas_tpu.runtime import RUNTIME
 from shardwright.codegen.backends.pallas_tpu.timeline import timeline
@@ -64,10 +65,13 @@ class PallasTpu(Backend):
     support = (
         "boxes",
         "jax_host",
+        "jax_matmul",
         "jax_meshes",
         "jax_operation",
         "jax_program",
+        "pallas_matmul",
         "pallas_peers",
+        "pallas_products",
         "pallas_program",
         "pallas_ring",
         "pallas_routed",
@@ -75,6 +79,8 @@ class PallasTpu(Backend):
         "pallas_slots",
         "pallas_terms",
         "pallas_windows",
+        "xla_program",
+        "xla_steps",
     )
     gradient_on_request = True
 
@@ -82,6 +88,8 @@ class PallasTpu(Backend):
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
     review = staticmethod(review)
+    refuse_matmul = staticmethod(refuse_matmul)
+    render_matmul = staticmethod(render_matmul)
 
 
 BACKEND: Backend = PallasTpu()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.contract import JAX, JAX_PROGRAMS, Contract
+from shardwright.codegen.backends.contract import JAX, JAX_MATMULS, JAX_PROGRAMS, Contract
 
 CONTRACT = Contract(
     verified=(*JAX, "SOURCE_IDS", "TARGET_IDS"),
     compiled=(*JAX, *JAX_PROGRAMS),
     grouped=("NAMES", "_HOST", *JAX),
+    matmul=JAX_MATMULS,
     collective=True,
 )
 

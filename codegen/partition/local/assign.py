@@ -12,7 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.forms.form import FormMove, OpTensors, SplitOp
+from shardwright.codegen.partition.local.forms.table import form_of
 from shardwright.codegen.partition.local.layout import LocalLayout, Names, fitting
+from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.codegen.propagate.build import Builder
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Dims, Op, Rule, Value
@@ -51,11 +54,22 @@ class Splits:
 
     def __init__(self, op: Op, values: Sequence[Value], axes: CutAxes) -> None:
         self.op, self.axes, self.sizes = op, axes, axes.sizes
-        self.shapes = tuple(values[v].shape for v in (*op.operands, *op.results))
-        self.rule = rule_of(op, values) or _of_results(op, values)
-        self.free = frozenset(_free(op, self.rule, self.shapes))
+        tensors = tuple(values[v] for v in (*op.operands, *op.results))
+        self.shapes = tuple(value.shape for value in tensors)
+        self.items = tuple(item_bytes(value.dtype) for value in tensors)
+        rule = rule_of(op, values) or _of_results(op, values)
+        self.tensors = OpTensors(op, rule, tensors)
+        self.form = form_of(self.tensors)
+        self.rule = rule if self.form is None else self.form.rule
+        self.free = frozenset((*_free(op, self.rule, self.shapes), *self._of_form()))
         self._split: dict[tuple[tuple[int, LocalLayout], ...], FactorAxes] = {}
         self._layouts: dict[FactorAxes, OpLayouts] = {}
+
+    def _of_form(self) -> Iterator[int]:
+        """Yield the factors that only a local form lets be split."""
+        for factor in () if self.form is None else self.form.factors:
+            if self.rule.sizes[factor] > 1:
+                yield factor
 
     @property
     def whole(self) -> FactorAxes:
@@ -101,7 +115,7 @@ class Splits:
         """Return the factors without pieces that would make shards other than blocks: of a
         dimension, all factors before the last that is split must be split to the end."""
         out = [
-            fitting(names, size, self.sizes) if factor in self.free else ()
+            self._allowed(factor, fitting(names, size, self.sizes)) if factor in self.free else ()
             for factor, (names, size) in enumerate(zip(factors, self.rule.sizes, strict=True))
         ]
         while True:
@@ -110,6 +124,13 @@ class Splits:
                 return tuple(out)
             for factor in wrong:
                 out[factor] = ()
+
+    def _allowed(self, factor: int, names: Names) -> Names:
+        """Return the pieces along a factor up to the most parts that a form takes."""
+        most = None if self.form is None else self.form.most.get(factor)
+        while most is not None and self.axes.parts_of(names) > most:
+            names = names[:-1]
+        return names
 
     def _dims(self) -> Iterator[tuple[int, ...]]:
         return itertools.chain.from_iterable(self.rule.tensors)
@@ -149,6 +170,22 @@ class Splits:
     def reducing(self) -> tuple[int, ...]:
         """The factors of which shards are terms of the result."""
         return self.rule.reduction
+
+    def moves(self, split: FactorAxes) -> tuple[FormMove, ...]:
+        """Return what devices send each other inside the op."""
+        if self.form is None or not self.is_formed(split):
+            return ()
+        layouts = self.layouts(split)
+        given = (*layouts.operands, *layouts.results)
+        return tuple(self.form.moves(SplitOp(self.tensors, given, self.sizes, self.items)))
+
+    def is_formed(self, split: FactorAxes) -> bool:
+        """Return whether an op split like this runs in its local form."""
+        return self.form is not None and any(split.factors[f] for f in self.form.factors)
+
+    def price(self, split: FactorAxes) -> float:
+        """Return what a device computes and receives inside the op, in bytes."""
+        return self.work(split) + sum(move.received for move in self.moves(split))
 
     def work(self, split: FactorAxes) -> float:
         """Return what a device computes, in bytes that it could receive in that time.

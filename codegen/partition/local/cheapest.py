@@ -61,9 +61,8 @@ def _searched(
     for start in (search.greedy, lambda: search.start(known)):
         start()
         search.improve()
-        starts.append((costs.total, list(costs.split)))
-    total, best = min(starts, key=lambda each: each[0])
-    choice = {op.results[0]: split for op, split in zip(costs.ops, best, strict=True) if split}
+        starts.append((costs.total, costs.choice))
+    total, choice = min(starts, key=lambda each: each[0])
     return total, choice, carried
 
 
@@ -141,15 +140,15 @@ class _PriceSearch:
         if number in self.bound:
             return (self.bound[number],)
         costs = self.costs
-        op, splits = costs.ops[number], costs.splits[number]
-        count = len(op.operands)
-        homes = [costs.layout(value) for value in op.operands]
+        splits = costs.splits[number]
+        homes = list(map(costs.layout, costs.operands[number]))
+        count = len(homes)
         around = [*enumerate(homes)]
         first: dict[tuple[int, LocalLayout], None] = {}
-        for place, value in enumerate((*op.operands, *op.results)):
+        for wire, place in costs.touched[number]:
             if place < count:
-                first[place, homes[place]] = None
-            asked = (*costs.needs(value), costs.propagated(value))
+                first[place, costs.layout(wire)] = None
+            asked = (*costs.needs(wire), costs.wires[wire].propagated)
             first.update(((place, layout), None) for layout in asked)
             around += [(place, layout) for layout in asked[:1] if place >= count]
         found = {splits.along((each, *around)): None for each in first}
@@ -168,10 +167,10 @@ class _PriceSearch:
         costs.choose(number, split)
         queue = deque(self._beside(number))
         while queue and len(old) < REACH:
-            beside, value = queue.popleft()
+            beside, wire = queue.popleft()
             if beside in old or beside in self.bound:
                 continue
-            follows = self._following(beside, value)
+            follows = self._following(beside, wire)
             if follows == costs.split[beside]:
                 continue
             old[beside] = costs.split[beside]
@@ -190,28 +189,27 @@ class _PriceSearch:
             self.costs.choose(number, split)
 
     def _beside(self, number: int) -> Iterator[tuple[int, int]]:
-        """Yield the ops that share a value with an op, each with the value."""
-        op = self.costs.ops[number]
-        for value in (*op.results, *op.operands):
-            if value in self.costs.made_by and value in op.operands:
-                yield self.costs.made_by[value][0], value
-            for use in self.costs.used_by[value]:
-                if not isinstance(use, LocalLayout) and use[0] != number:
-                    yield use[0], value
+        """Yield the ops that share a wire with an op, each with the wire."""
+        costs = self.costs
+        for wire, _ in costs.touched[number]:
+            own = costs.wires[wire]
+            ends = () if own.made_by is None else (own.made_by,)
+            for end in (*ends, *own.uses):
+                if not isinstance(end, LocalLayout) and end[0] != number:
+                    yield end[0], wire
 
-    def _following(self, number: int, value: int) -> FactorAxes | None:
-        """Return the split of an op that follows a value of it that has changed."""
+    def _following(self, number: int, wire: int) -> FactorAxes | None:
+        """Return the split of an op that follows a wire of it that has changed."""
         costs = self.costs
         op, splits = costs.ops[number], costs.splits[number]
         if op.kind not in PASSING:
             wide = len(costs.ops) < WIDE
             return self._best(number) if wide else costs.split[number]
-        tensors = (*op.operands, *op.results)
-        place = tensors.index(value)
-        layout = costs.layout(value)
+        place = next(place for each, place in costs.touched[number] if each == wire)
+        layout = costs.layout(wire)
         if place >= len(op.operands):
-            layout = next(iter(costs.needs(value)), layout)
-        homes = [costs.layout(v) for v in op.operands]
+            layout = next(iter(costs.needs(wire)), layout)
+        homes = list(map(costs.layout, costs.operands[number]))
         split = splits.along(((place, layout), *enumerate(homes)))
         if layout.partial and place < len(op.operands):
             return next(iter(with_terms(splits, split, homes, costs.values)), split)

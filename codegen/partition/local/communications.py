@@ -28,7 +28,7 @@ class Communication:
     value: str  # the user's value, as the program names it
     shape: str  # of the value, with what splits it afterwards: f32[16@d,32]
     received: int
-    times: int  # iterations of the loops around it
+    times: int  # iterations of the loops around it, and calls of its function
     line: str
     reason: str
     remedy: str  # what would remove it, or make it cheaper
@@ -59,7 +59,7 @@ def communications(program: LocalProgram) -> dict[int, Communication]:
 
 def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
     number = 0
-    for step, times in moves_of(program.body):
+    for step, times in moves_of(program):
         change = step.change
         if change.received == 0:
             continue

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.ir.program import Body, Op, Program
 
 LATER = 0.5
 """Bytes by which an op that passes terms on is cheaper: a sum is made as late as it can be."""
+FEWEST = 3
+"""Fewest equal stretches that are split alike."""
 
 
 @functools.cache
@@ -32,29 +36,52 @@ def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Ten
     return total
 
 
+@dataclass(frozen=True)
+class Wire:
+    """Values that are made alike and used alike, in copies of a repeated stretch: they are split
+    together, and each costs the same."""
+
+    tensor: Tensor
+    home: LocalLayout | None  # of what no op makes in a layout of its own
+    made_by: tuple[int, int] | None  # which of an op's results; one of the two is None
+    uses: tuple[tuple[int, int] | LocalLayout, ...]  # which operand of an op, or a layout
+    propagated: LocalLayout
+    times: int  # how often each of them is made
+
+
 class Costs:
-    """The splits of all ops and what they cost; values and ops by number."""
+    """The splits of all ops and what they cost; ops and wires by number.
+
+    Ops of one place in a repeated stretch are one op here, split in one way.
+    """
 
     def __init__(self, program: Program, axes: CutAxes, carried: Mapping[int, LocalLayout]) -> None:
         self.program, self.axes, self.values = program, axes, program.values
         self.carried = carried
-        self.ops: list[Op] = []
+        self.ops: list[Op] = []  # of those of one place the second
+        self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
         self.alike: dict[tuple[object, ...], Splits] = {}
-        self.times: list[int] = []
-        self.made_by: dict[int, tuple[int, int]] = {}  # value -> op, which of its results
-        self.used_by: dict[int, list[tuple[int, int] | LocalLayout]] = defaultdict(list)
-        self.home: dict[int, LocalLayout] = {}  # of values that no op makes in a layout of its own
-        self.often: dict[int, int] = {}
-        self.tensors = [
-            Tensor(value.shape, item_bytes(value.dtype), axes.pieces) for value in self.values
-        ]
+        self.times: list[int] = []  # of all members together
+        graph = _Graph(self)
         results = (
             axes.layout(sharding, self.values[v].shape)
             for sharding, v in zip(program.results, program.body.results, strict=True)
         )
         arguments = map(self.propagated, program.body.arguments)
-        self._body(program.body, tuple(arguments), tuple(results), 1)
+        graph.body(program.body, tuple(arguments), tuple(results), 1, tied(program, axes))
+        self.wires, self.often, number_of = graph.wires()
+        self.operands = [tuple(number_of[v] for v in op.operands) for op in self.ops]
+        self.touched = [
+            tuple(
+                dict.fromkeys(
+                    (number_of[value], place)
+                    for op in members
+                    for place, value in enumerate((*op.operands, *op.results))
+                )
+            )
+            for members in self.members
+        ]  # for each op the wires it takes and gives, each as which of its tensors
         self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None: not chosen yet
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
 
@@ -63,34 +90,29 @@ class Costs:
         self.split[number] = split
         self.layouts[number] = None if split is None else self.splits[number].layouts(split)
 
+    @property
+    def choice(self) -> dict[int, FactorAxes]:
+        """The split of each op, by its first result."""
+        return {
+            op.results[0]: split
+            for members, split in zip(self.members, self.split, strict=True)
+            for op in members
+            if split
+        }
+
     def propagated(self, value: int) -> LocalLayout:
         """Return the layout of a value as it was propagated, or as a loop carries it."""
         own = self.values[value]
         return self.carried.get(value) or self.axes.layout(own.sharding, own.shape)
 
-    def _body(
-        self,
-        body: Body,
-        arguments: tuple[LocalLayout, ...],
-        results: tuple[LocalLayout, ...],
-        times: int,
-    ) -> None:
-        self.home.update(zip(body.arguments, arguments, strict=True))
-        self.often.update(dict.fromkeys(body.arguments, times))
-        for op in body.ops:
-            self.often.update(dict.fromkeys(op.results, times))
-            if is_control(op):
-                self._control(op, times)
-                continue
-            number = len(self.ops)
-            self.ops.append(op)
-            self.splits.append(self._splits(op))
-            self.times.append(times)
-            self.made_by.update((v, (number, place)) for place, v in enumerate(op.results))
-            for place, value in enumerate(op.operands):
-                self.used_by[value].append((number, place))
-        for value, layout in zip(body.results, results, strict=True):
-            self.used_by[value].append(layout)
+    def add(self, members: tuple[Op, ...], times: int) -> int:
+        """Return the number of an op, new, that stands in so many places."""
+        op = members[min(1, len(members) - 1)]
+        self.ops.append(op)
+        self.members.append(members)
+        self.splits.append(self._splits(op))
+        self.times.append(times * len(members))
+        return len(self.ops) - 1
 
     def _splits(self, op: Op) -> Splits:
         """Return the ways to split an op, the same ones for ops that are alike."""
@@ -100,27 +122,19 @@ class Costs:
             self.alike[key] = Splits(op, self.values, self.axes)
         return self.alike[key]
 
-    def _control(self, op: Op, times: int) -> None:
-        ends = control_ends(op, self.propagated)
-        for value, layout in zip(op.operands, ends.operands, strict=True):
-            self.used_by[value].append(layout)
-        self.home.update(zip(op.results, ends.results, strict=True))
-        length = op.integers("length")[0] if op.kind == "scan" else 1
-        for body, layouts in zip(op.bodies, ends.bodies, strict=True):
-            self._body(body, *layouts, times * length)
-
-    def layout(self, value: int) -> LocalLayout:
+    def layout(self, wire: int) -> LocalLayout:
         """Return the layout that a value is made in; as propagated, where that is not chosen."""
-        if value in self.home:
-            return self.home[value]
-        number, place = self.made_by[value]
+        own = self.wires[wire]
+        if own.made_by is None:
+            return own.home or own.propagated
+        number, place = own.made_by
         layouts = self.layouts[number]
-        return self.propagated(value) if layouts is None else layouts.results[place]
+        return own.propagated if layouts is None else layouts.results[place]
 
-    def needs(self, value: int) -> tuple[LocalLayout, ...]:
+    def needs(self, wire: int) -> tuple[LocalLayout, ...]:
         """Return the layouts that a value is used in, in order."""
         found = []
-        for use in self.used_by[value]:
+        for use in self.wires[wire].uses:
             if isinstance(use, LocalLayout):
                 found.append(use)
                 continue
@@ -129,10 +143,10 @@ class Costs:
                 found.append(layouts.operands[use[1]])
         return tuple(found)
 
-    def of_value(self, value: int) -> float:
-        """Return what the moves of a value cost."""
-        price = price_of_uses(self.layout(value), self.needs(value), self.tensors[value])
-        return price * self.often[value]
+    def of_wire(self, wire: int) -> float:
+        """Return what the moves of the values of a wire cost."""
+        price = price_of_uses(self.layout(wire), self.needs(wire), self.wires[wire].tensor)
+        return price * self.often[wire]
 
     def of_op(self, number: int) -> float:
         """Return what an op costs to compute; a little less where it passes terms on, since a sum
@@ -140,16 +154,120 @@ class Costs:
         split = self.split[number]
         if split is None:
             return 0.0
-        work = self.splits[number].work(split)
+        work = self.splits[number].price(split)
         return (work - LATER * bool(split.partial)) * self.times[number]
 
     def around(self, numbers: Iterable[int]) -> float:
         """Return what ops cost together with the values that they take and give."""
         ops = dict.fromkeys(numbers)
-        values = {v for n in ops for v in (*self.ops[n].operands, *self.ops[n].results)}
-        return sum(map(self.of_op, ops)) + sum(map(self.of_value, values))
+        wires = {wire for n in ops for wire, _ in self.touched[n]}
+        return sum(map(self.of_op, ops)) + sum(map(self.of_wire, wires))
 
     @property
     def total(self) -> float:
         """The price of the program."""
         return self.around(range(len(self.ops)))
+
+
+class _Graph:
+    """One walk through a program: which op makes each value, and which use it."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+        self.made_by: dict[int, tuple[int, int]] = {}
+        self.uses: dict[int, list[tuple[int, int] | LocalLayout]] = defaultdict(list)
+        self.home: dict[int, LocalLayout] = {}
+        self.times: dict[int, int] = {}
+
+    def body(
+        self,
+        body: Body,
+        arguments: tuple[LocalLayout, ...],
+        results: tuple[LocalLayout, ...],
+        times: int,
+        ties: Sequence[Repeat] = (),
+    ) -> None:
+        """Note the ops and values of a body that runs so many times; `ties` are its repeated
+        stretches."""
+        self.home.update(zip(body.arguments, arguments, strict=True))
+        self.times.update(dict.fromkeys(body.arguments, times))
+        same = _places_tied(ties)
+        numbers: dict[int, int] = {}
+        for at, op in enumerate(body.ops):
+            self.times.update(dict.fromkeys(op.results, times))
+            if is_control(op):
+                self._control(op, times)
+                continue
+            places = same.get(at, range(at, at + 1))
+            if places[0] not in numbers:
+                members = tuple(body.ops[place] for place in places)
+                numbers[places[0]] = self.costs.add(members, times)
+            number = numbers[places[0]]
+            self.made_by.update((v, (number, place)) for place, v in enumerate(op.results))
+            for place, value in enumerate(op.operands):
+                self.uses[value].append((number, place))
+        for value, layout in zip(body.results, results, strict=True):
+            self.uses[value].append(layout)
+
+    def _control(self, op: Op, times: int) -> None:
+        ends = control_ends(op, self.costs.propagated)
+        for value, layout in zip(op.operands, ends.operands, strict=True):
+            self.uses[value].append(layout)
+        self.home.update(zip(op.results, ends.results, strict=True))
+        length = op.integers("length")[0] if op.kind == "scan" else 1
+        for body, layouts in zip(op.bodies, ends.bodies, strict=True):
+            self.body(body, *layouts, times * length)
+
+    def wires(self) -> tuple[list[Wire], list[int], dict[int, int]]:
+        """Return the wires, how often the values of each are made in all, and the wire of each
+        value."""
+        costs = self.costs
+        known: dict[Wire, int] = {}
+        often: list[int] = []
+        number_of = {}
+        for value in (*self.home, *self.made_by):
+            own = costs.values[value]
+            wire = Wire(
+                Tensor(own.shape, item_bytes(own.dtype), costs.axes.pieces),
+                self.home.get(value),
+                self.made_by.get(value),
+                tuple(self.uses[value]),
+                costs.propagated(value),
+                self.times[value],
+            )
+            number = number_of[value] = known.setdefault(wire, len(known))
+            if number == len(often):
+                often.append(0)
+            often[number] += wire.times
+        return list(known), often, number_of
+
+
+def _places_tied(ties: Sequence[Repeat]) -> dict[int, range]:
+    """Return for each place of a repeated stretch the places that are like it."""
+    found = {}
+    for each in ties:
+        for offset in range(each.period):
+            same = each.places(offset)
+            found.update(dict.fromkeys(same, same))
+    return found
+
+
+def tied(program: Program, axes: CutAxes) -> tuple[Repeat, ...]:
+    """Return the stretches of ops that are split alike: equal layers, whose arguments and
+    constraints are sharded alike."""
+    values, arguments = program.values, set(program.body.arguments)
+
+    def item(op: Op) -> Item:
+        tensors = (*op.operands, *op.results)
+        bound = set(op.results) if op.kind == "constrain" else arguments
+        key = (
+            op.kind,
+            op.params,
+            op.rule,
+            id(op) if op.bodies else None,
+            tuple((values[v].shape, values[v].dtype) for v in tensors),
+            tuple(axes.layout(values[v].sharding, values[v].shape) for v in tensors if v in bound),
+        )
+        return Item(key, op.operands, op.results)
+
+    return repeats(list(map(item, program.body.ops)), FEWEST)

@@ -17,7 +17,7 @@ def check_even(given: Program, program: Program) -> None:
     results = zip(given.results, (program.values[v] for v in program.body.results), strict=True)
     for number, (sharding, value) in enumerate(chain(arguments, results)):
         place = number - len(given.body.arguments)
-        name = value.name if place < 0 else f"result {place}"
+        name = value.name if place < 0 else program.result_names[place]
         if sharding is not None:
             _check(sharding, value, name)
 

@@ -7,16 +7,18 @@ made on the way is kept: a value is gathered once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
+from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.reasons import OpReasons, Reason, plainly
 from shardwright.codegen.partition.local.steps import (
     Compute,
+    LayoutChange,
     LocalBody,
     LocalProgram,
     LocalValue,
@@ -48,7 +50,7 @@ def lower(
         axes.layout(s, program.values[v].shape)
         for s, v in zip(program.results, program.body.results, strict=True)
     ]
-    body = lowering.body(program.body, arguments, results, "result")
+    body = lowering.body(program.body, arguments, results, program.result_names)
     return LocalProgram(program, axes, tuple(lowering.values), body)
 
 
@@ -72,7 +74,7 @@ class _Lowering:
         body: Body,
         arguments: Sequence[LocalLayout],
         results: Sequence[LocalLayout],
-        what: str,
+        names: Sequence[str],
     ) -> LocalBody:
         """Return the steps of a body whose arguments and results are in these layouts."""
         block = _Steps(self)
@@ -83,8 +85,13 @@ class _Lowering:
         for op in body.ops:
             block.op(op)
         given = tuple(
-            block.use(value, layout, plainly(f"{what} {place} is to be {layout}"), None)
-            for place, (value, layout) in enumerate(zip(body.results, results, strict=True))
+            block.use(
+                value,
+                layout,
+                plainly(f"{name} is to be {layout}"),
+                self.program.values[value].line,
+            )
+            for value, layout, name in zip(body.results, results, names, strict=True)
         )
         return LocalBody(taken, tuple(block.steps), given)
 
@@ -139,7 +146,9 @@ class _Steps:
         splits = Splits(op, self.lowering.program.values, self.lowering.axes)
         split = self.lowering.choice.get(op.results[0], splits.whole)
         layouts = splits.layouts(split)
-        reasons = OpReasons(splits, split, tuple(map(self._of, (*op.operands, *op.results))))
+        names = tuple(map(self._of, (*op.operands, *op.results)))
+        given = tuple(tuple(self.versions[operand]) for operand in op.operands)
+        reasons = OpReasons(splits, split, names, given)
         operands = tuple(
             self.use(value, layout, reasons.operand(place), op.line)
             for place, (value, layout) in enumerate(zip(op.operands, layouts.operands, strict=True))
@@ -148,8 +157,28 @@ class _Steps:
             self.versions[op.results[0]] = {layouts.results[0]: operands[0]}
             return
         results = tuple(map(self.define, op.results, layouts.results))
-        self.steps.append(Compute(op, operands, results))
+        moves = tuple(self._inside(splits.moves(split), operands, results[0], reasons, op.line))
+        self.steps.append(
+            Compute(op, operands, results, moves=moves, formed=splits.is_formed(split))
+        )
         self._settle(op, reasons)
+
+    def _inside(
+        self,
+        moves: Sequence[FormMove],
+        operands: Sequence[int],
+        result: int,
+        reasons: OpReasons,
+        line: Line | None,
+    ) -> Iterator[MoveValue]:
+        """Yield the communications inside an op, each with a local value of its own."""
+        known = self.lowering.values
+        for move in moves:
+            operand = operands[move.place]
+            layout = known[operand].layout
+            number = self.lowering.new(known[result].value, layout)
+            change = LayoutChange(move.kind, move.axes, (move.dim,), layout, move.received, True)
+            yield MoveValue(change, operand, number, reasons.inside(move), line)
 
     def _of(self, value: int) -> str:
         return self.lowering.program.values[value].name
@@ -171,7 +200,9 @@ class _Steps:
             for value, layout in zip(op.operands, ends.operands, strict=True)
         )
         bodies = tuple(
-            lowering.body(body, *layouts, f"of {op.kind} the result")
+            lowering.body(
+                body, *layouts, [f"of {op.kind} the result {i}" for i in range(len(body.results))]
+            )
             for body, layouts in zip(op.bodies, ends.bodies, strict=True)
         )
         results = tuple(map(self.define, op.results, ends.results))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
+from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.steps import LayoutChange
 
@@ -13,10 +14,17 @@ Reason = Callable[[LayoutChange], str]
 
 
 class OpReasons:
-    """The reasons of the communications around one op; `names` are those of its tensors."""
+    """The reasons of the communications around one op; `names` are those of its tensors, `given`
+    the layouts in which each operand was there."""
 
-    def __init__(self, splits: Splits, split: FactorAxes, names: tuple[str, ...]) -> None:
-        self.splits, self.split, self.names = splits, split, names
+    def __init__(
+        self,
+        splits: Splits,
+        split: FactorAxes,
+        names: tuple[str, ...],
+        given: tuple[tuple[LocalLayout, ...], ...],
+    ) -> None:
+        self.splits, self.split, self.names, self.given = splits, split, names, given
         self.kind = splits.op.kind
         self.operands = len(splits.op.operands)
 
@@ -45,6 +53,11 @@ class OpReasons:
 
         return reason
 
+    def inside(self, move: FormMove) -> str:
+        """Return why devices send each other something inside the op."""
+        split = f"dimension {move.dim} split over {_said(move.axes)}"
+        return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
+
     def _summed(self) -> Iterator[str]:
         """Yield what is summed over and split."""
         for factor in self.splits.reducing:
@@ -68,7 +81,24 @@ class OpReasons:
         factors = self.splits.rule.operands[place][dim]
         if all(factor not in self.splits.free for factor in factors):
             return start
-        return f"{start}: nothing else there is split over {_said(change.axes)} along it"
+        alike = next(self._alike(place, factors, change.axes), None)
+        if alike is None:
+            return f"{start}: nothing else there is split over {_said(change.axes)} along it"
+        if any(factor in self.splits.reducing for factor in factors):
+            instead = f"a sum over {_said(change.axes)} instead would cost more in all"
+        else:
+            instead = "keeping them split would cost more in all"
+        return f"{start}: {alike} is split over {_said(change.axes)} along it too, {instead}"
+
+    def _alike(self, place: int, factors: tuple[int, ...], axes: Names) -> Iterator[str]:
+        """Yield the other operands that were split over axes along the same dimension."""
+        for factor in factors:
+            for tensor in range(self.operands):
+                dims = self.splits.rule.operands[tensor]
+                here = [dim for dim, own in enumerate(dims) if factor in own]
+                split = (layout.dims[dim] for layout in self.given[tensor] for dim in here)
+                if tensor != place and any({*axes} <= {*names} for names in split):
+                    yield self.names[tensor]
 
     def _places(self, factor: int, tensors: tuple[int, ...] | range) -> list[tuple[str, int]]:
         return [
@@ -98,9 +128,12 @@ def remedy(change: LayoutChange, value: str) -> Remedy:
     over = _said(change.axes)
     if not change.layout.dims:
         return Remedy("nothing: it is one number", 0)
+    whole = f"leave dimension {change.dims[0]} of {value} whole over {over}" if change.dims else ""
+    if change.inside:
+        return Remedy(whole, change.received)
     match change.kind:
         case "all_gather":
-            text = f"leave dimension {change.dims[0]} of {value} whole over {over}"
+            text = whole
         case "all_reduce":
             text = f"ask for {value} split over {over}: a reduce-scatter takes half"
             return Remedy(text, change.received // 2)

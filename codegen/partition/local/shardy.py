@@ -49,7 +49,7 @@ def price(splits: Splits, split: FactorAxes, program: Program, own: list[LocalLa
         *zip(op.operands, own[:count], layouts.operands, strict=True),
         *zip(op.results, layouts.results, own[count:], strict=True),
     )
-    return splits.work(split) + sum(
+    return splits.price(split) + sum(
         way((have,), need, tensor_of(program.values[value], splits.axes))[0]
         for value, have, need in pairs
     )

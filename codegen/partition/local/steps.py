@@ -1,16 +1,18 @@
 """What one device runs, as steps on local values. The whole grammar:
 
-program     pieces of axes, local values, one body
+program     pieces of axes, local values, functions, one body
+function    a body of its own that steps call
 body        arguments, steps in order, results; all local values, by number
-step        compute (an op of the program on shards, perhaps with bodies) or move (a collective
-            or a local change of layout)
+step        compute (an op of the program on shards, perhaps with bodies), move (a collective
+            or a local change of layout) or call (of a function)
 local value a value of the program in one layout
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.axes import CutAxes
@@ -28,12 +30,15 @@ class LocalValue:
 
 @dataclass(frozen=True)
 class Compute:
-    """An op on shards; `operands` and `results` are local values."""
+    """An op on shards; `operands` and `results` are local values, `moves` the communications inside
+    it, each with a number of its own for what it brings."""
 
     op: Op
     operands: tuple[int, ...]
     results: tuple[int, ...]
     bodies: tuple[LocalBody, ...] = ()
+    moves: tuple[MoveValue, ...] = ()
+    formed: bool = False  # it is run in a local form
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class LayoutChange:
     `slice` and `mask` are local: a device keeps its part of a dimension, or its term (zero but at
     the first position along `axes`). `all_gather`, `all_to_all`, `all_reduce`, `reduce_scatter` and
     `permute` are collectives over `axes`. `dims`: the dimension gathered, sliced or scattered; of
-    an `all_to_all` the one gathered, then the one that is split.
+    an `all_to_all` the one gathered, then the one that is split. `inside`: it is made by a local
+    form, of part of the value, along the dimension `dims`.
     """
 
     kind: str
@@ -51,6 +57,7 @@ class LayoutChange:
     dims: tuple[int, ...]
     layout: LocalLayout  # after it
     received: int  # bytes, by each device
+    inside: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,16 @@ class MoveValue:
     line: Line | None
 
 
-Step = Compute | MoveValue
+@dataclass(frozen=True)
+class CallFunction:
+    """A call of a function of the program, by number."""
+
+    function: int
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+Step = Compute | MoveValue | CallFunction
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,7 @@ class LocalProgram:
     axes: CutAxes
     values: tuple[LocalValue, ...]
     body: LocalBody
+    functions: tuple[LocalBody, ...] = ()
 
     def of(self, number: int) -> Value:
         """Return the value of the program that a local value holds."""
@@ -94,16 +111,30 @@ class LocalProgram:
         return self.values[number].layout.local(self.of(number).shape, self.axes.sizes)
 
 
-def moves_of(body: LocalBody, times: int = 1) -> Iterator[tuple[MoveValue, int]]:
+def moves_of(program: LocalProgram) -> Iterator[tuple[MoveValue, int]]:
     """Yield every change of layout in order, with how often it is made: in a scan once an
-    iteration, in a loop of unknown length once."""
-    for step in body.steps:
+    iteration, in a loop of unknown length once, in a function once a call."""
+    calls = Counter(s.function for s in program.body.steps if isinstance(s, CallFunction))
+    called: set[int] = set()
+    for step in program.body.steps:
+        if isinstance(step, CallFunction):
+            if step.function not in called:
+                inside = program.functions[step.function].steps
+                yield from _moves(inside, calls[step.function])
+            called.add(step.function)
+        else:
+            yield from _moves((step,), 1)
+
+
+def _moves(steps: Iterable[Step], times: int) -> Iterator[tuple[MoveValue, int]]:
+    for step in steps:
         if isinstance(step, MoveValue):
             yield step, times
-            continue
-        length = step.op.integers("length")[0] if step.op.kind == "scan" else 1
-        for inner in step.bodies:
-            yield from moves_of(inner, times * length)
+        elif isinstance(step, Compute):
+            yield from ((move, times) for move in step.moves)
+            length = step.op.integers("length")[0] if step.op.kind == "scan" else 1
+            for inner in step.bodies:
+                yield from _moves(inner.steps, times * length)
 
 
 def item_bytes(dtype: str) -> int:

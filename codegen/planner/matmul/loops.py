@@ -15,8 +15,10 @@ from typing import Literal
 
 import numpy as np
 
+from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits, tail
+from shardwright.codegen.planner.matmul.cycles import orders
 from shardwright.codegen.planner.network.collectives import positions_of_groups
 from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.ir.exchange import ids_of
@@ -84,7 +86,10 @@ def _priced(
     layouts = layouts_of(step)
     small = layouts[1] if isinstance(step, ReduceStep) else layouts[0]
     nbytes = math.prod(small.local_shape) * plan.reshard.itemsize
-    sent = _turn(loop, nbytes, network, candidate)
+    turns = (
+        (_turn(each, nbytes, network, candidate), each) for each in _laid(loop, candidate, network)
+    )
+    sent, loop = min(turns, key=lambda turn: turn[0])
     share = cost.product_seconds / loop.count
     at = plan.steps.index(step)
     rest = cost.moving[number] - plan.prediction.step_seconds[at]
@@ -97,10 +102,21 @@ def _priced(
     return replace(candidate, loop=loop, cost=replace(cost, moving=(lhs, rhs, out), hidden=hidden))
 
 
+def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[Loop]:
+    """Yield a loop with each order of its ring: on a torus also in cycles through that."""
+    yield loop
+    topology = network.topology
+    if isinstance(topology, Torus):
+        mesh = candidate.multiplication.matmul.mesh
+        first, *_ = ids_of(mesh)[positions_of_groups(loop.digits, mesh.size)]
+        for order in orders(topology.coordinates(first)):
+            yield replace(loop, order=order)
+
+
 def _turn(loop: Loop, nbytes: int, network: Network, candidate: MatmulCandidate) -> float:
     """Return the seconds in which every device sends a part to the next one in its ring."""
     mesh = candidate.multiplication.matmul.mesh
-    rings = ids_of(mesh)[positions_of_groups(loop.digits, mesh.size)]
+    rings = ids_of(mesh)[positions_of_groups(loop.digits, mesh.size)][:, loop.places]
     ways = [np.roll(rings, -1, axis=1)]
     ways += [np.roll(rings, 1, axis=1)] if loop.directions == 2 else []
     sender = np.concatenate([rings.ravel() for _ in ways])

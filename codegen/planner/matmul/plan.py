@@ -17,7 +17,7 @@ from shardwright.codegen.hardware.presets import (
     is_processor,
     topology_of,
 )
-from shardwright.codegen.hardware.rates import multiply_rate
+from shardwright.codegen.hardware.rates import check_multiplies, multiply_rate
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner.matmul.candidates import multiplications
 from shardwright.codegen.planner.matmul.cases import cases_of
@@ -61,7 +61,8 @@ def plan_matmul(
     "never", or "auto", where that takes less on a topology that is given. `like`: the candidate of
     another matmul, split alike, to take. `listed`: how many others it lists.
 
-    Raises InputError for a topology that lacks devices, and where no candidate has such a loop.
+    Raises InputError for a topology that lacks devices, or whose devices cannot multiply such
+    elements, and where no candidate has such a loop.
     Some candidate always gives the result: all of both operands, multiplied on every device.
     """
     check_type(matmul, Matmul, "Matmul(dtype, lhs, rhs, out)", "matmul")
@@ -124,6 +125,7 @@ class _Search:
                 expected=f"at most {MOST_DEVICES}",
             )
         check_devices(found, devices)
+        check_multiplies(found, matmul.dtype)
         network = Network(found, devices)
         return _Search(matmul, network, Movements(network, by_bytes=topology is None), loop)
 

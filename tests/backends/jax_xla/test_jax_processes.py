@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import socket
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from cases import describe
-from matmuls import matrix_shardings, write_module
+from matmuls import write_module
 from places import TESTS
-from sweeps import swept
+from ranks import answered
 
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
@@ -24,14 +19,12 @@ from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.matmul import Matmul
 
 pytest.importorskip("jax")
 
 RANK = TESTS / "jax_rank.py"
-DEVICES = 8
 
 
 def make(
@@ -61,7 +54,7 @@ def test_processes(processes: int, tmp_path: Path) -> None:
     cases = [written(reshard, tmp_path / f"case{n}") for n, (_, reshard) in enumerate(RESHARDS)]
     for how, reshard in RESHARDS:
         assert isinstance(jax_xla.how_of(plan(reshard)), how), describe(reshard)
-    for rank, answers in enumerate(answered(processes, cases, tmp_path)):
+    for rank, answers in enumerate(answered(RANK, processes, cases, tmp_path)):
         for (_, reshard), answer in zip(RESHARDS, answers, strict=True):
             assert answer == "ok", f"process {rank}: {describe(reshard)}"
 
@@ -76,8 +69,6 @@ MATMULS = (
 )
 """All four cases, and loops."""
 
-SIZES = ((8, 8, 8), (4, 12, 8), (7, 13, 5), (2, 1, 3), (6, 6, 12))
-
 
 def test_matmuls_in_two_processes(tmp_path: Path) -> None:
     """Integers, bit by bit; evenly split and not."""
@@ -87,31 +78,8 @@ def test_matmuls_in_two_processes(tmp_path: Path) -> None:
         matmul = Matmul("int32", ((i, j), lhs), ((j, k), rhs), out, mesh=EIGHT)
         plan_made = plan_matmul(matmul, loop=loop, listed=0)
         cases.append(write_module(plan_made, f"m{number}", tmp_path / "generated"))
-    for answers in answered(2, cases, tmp_path, TESTS / "matmul_rank.py"):
+    for answers in answered(TESTS / "matmul_rank.py", 2, cases, tmp_path):
         assert answers == ["ok"] * len(cases)
-
-
-@pytest.mark.parametrize("y", [2, 3])
-@pytest.mark.parametrize("part", swept(range(16), 16))
-def test_every_matmul_of_matrices_in_two_processes(y: int, part: int, tmp_path: Path) -> None:
-    """All shardings of two matrices and their product, of even and of uneven sizes."""
-    answers = said_of_matmuls(Mesh({"x": 2, "y": y}), part, 16, tmp_path)
-    assert len(answers[0]) > 80
-    assert answers == [["ok"] * len(answers[0])] * 2
-
-
-def said_of_matmuls(
-    mesh: Mesh, part: int, parts: int, folder: Path, processes: int = 2
-) -> list[list[str]]:
-    """What processes say of a part of all matmuls of matrices on a mesh."""
-    every = itertools.product(matrix_shardings(mesh.names), repeat=3)
-    cases = []
-    for number, (lhs, rhs, out) in itertools.islice(enumerate(every), part, None, parts):
-        i, j, k = SIZES[number % len(SIZES)]
-        matmul = Matmul("int32", ((i, j), lhs), ((j, k), rhs), out, mesh=mesh)
-        made = plan_matmul(matmul, listed=0)
-        cases.append(write_module(made, f"m{number}", folder / "generated"))
-    return answered(processes, cases, folder, TESTS / "matmul_rank.py", mesh.size)
 
 
 def written(reshard: Reshard, folder: Path) -> Case:
@@ -122,41 +90,3 @@ def written(reshard: Reshard, folder: Path) -> Case:
         (folder / part.file).write_text(part.text)
     case = Case.of(reshard, folder.name, "jax_xla", folder / "jax_xla.py")
     return dataclasses.replace(case, derivative=len(emitted) > 1)
-
-
-def answered(
-    processes: int,
-    cases: Sequence[Case | MatmulCase],
-    folder: Path,
-    script: Path = RANK,
-    devices: int = DEVICES,
-) -> list[list[str]]:
-    """What every process says of every case; devices are shared out evenly."""
-    asked = folder / "cases.jsonl"
-    asked.write_text("".join(f"{case.to_json()}\n" for case in cases))
-    words = [str(processes), str(devices // processes), str(free_port())]
-    logs = [folder / f"{rank}.log" for rank in range(processes)]
-    started = []
-    for rank, log in enumerate(logs):
-        with asked.open() as lines, log.open("w") as printed:
-            command = [sys.executable, str(script), str(rank), *words]
-            run = subprocess.Popen(
-                command, stdin=lines, stdout=subprocess.PIPE, stderr=printed, text=True
-            )
-            started.append(run)
-    try:
-        answers = [run.communicate(timeout=500)[0].splitlines() for run in started]
-    finally:
-        for run in started:
-            run.kill()
-    said = "\n".join(log.read_text()[-2000:] for log in logs)
-    assert [run.returncode for run in started] == [0] * processes, said
-    return answers
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -47,19 +47,6 @@ def test_matmuls_of_matrices_equal_numpy(y: int, tmp_path: Path) -> None:
     assert len(cases) > 1
 
 
-@pytest.mark.parametrize("y", [2, 3])
-@pytest.mark.parametrize("part", swept(range(64), 32))
-def test_every_matmul_of_matrices_equals_numpy(y: int, part: int, tmp_path: Path) -> None:
-    mesh = sw.Mesh({"x": 2, "y": y})
-    texts = matrix_shardings(mesh.names)
-    every = list(itertools.product(texts, repeat=3))[part::64]
-    matmuls = [
-        sw.Matmul("float32", (SIZES[n % 3][:2], lhs), (SIZES[n % 3][1:], rhs), out, mesh=mesh)
-        for n, (lhs, rhs, out) in enumerate(every)
-    ]
-    all_right(matmuls, tmp_path / "generated")
-
-
 def test_random_matmuls_with_batch_dimensions(tmp_path: Path) -> None:
     rng = random.Random(3)
     all_right([random_matmul(rng, batch) for batch in (1, 2, 1, 0)], tmp_path / "generated")
@@ -199,12 +186,28 @@ def test_collectives_for_a_processor_are_along_a_first_dimension(tmp_path: Path)
         assert text in module.read_text()
 
 
-def test_a_ring_of_more_than_16_devices_is_rolled() -> None:
-    mesh = sw.Mesh({"i": 32})
-    for out, lhs in (("P('i')", "P('i')"), ("P('i')", "P(None, 'i')")):
-        matmul = sw.Matmul("float32", ((64, 64), lhs), ((64, 32), "P('i')"), out, mesh=mesh)
-        text = sw.emit(plan_matmul(matmul, loop="both", listed=0)).modules("a test")["jax_xla.py"]
-        assert "lax.fori_loop(1, 32, turned, " in text
+@pytest.mark.parametrize("loop", ["one", "both"])
+def test_rings_of_more_than_16_devices_are_rolled(loop: str, tmp_path: Path) -> None:
+    """Gathers of a part of j, which products add, and of k, which they stand beside; a scatter."""
+    mesh = sw.Mesh({"i": 18})
+    sides = [
+        ("P('i')", "P('i')", "P('i')"),
+        ("P('i')", "P(None, 'i')", "P('i')"),
+        ("P(None, 'i')", "P('i')", "P('i')"),
+    ]
+    matmuls = [
+        sw.Matmul("int32", ((36, 36), lhs), ((36, 36), rhs), out, mesh=mesh)
+        for lhs, rhs, out in sides
+    ]
+    found = []
+    made = verified(matmuls, tmp_path / "generated", loop, devices=mesh.size)
+    for number, (_, plan, report) in enumerate(made):
+        assert report.verdict == "ok", report.detail
+        assert plan.chosen.loop is not None
+        found.append((plan.chosen.loop.side, plan.chosen.loop.factor))
+        text = (tmp_path / "generated" / f"m{number}" / "jax_xla.py").read_text()
+        assert "lax.fori_loop(1, 18, turned, " in text
+    assert found == [("rhs", 1), ("rhs", 2), ("out", 0)]
 
 
 FAULTS = [

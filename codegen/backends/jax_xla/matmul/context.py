@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
@@ -17,7 +18,7 @@ from shardwright.codegen.backends.jax_host import (
 )
 from shardwright.codegen.backends.jax_terms import with_terms
 from shardwright.codegen.backends.jax_xla.matmul.docstring import matmul_facts, matmul_title
-from shardwright.codegen.backends.jax_xla.matmul.product import product_lines
+from shardwright.codegen.backends.jax_xla.matmul.product import ProductText, product_lines
 from shardwright.codegen.backends.jax_xla.matmul.steps import (
     MatmulStep,
     MatmulSteps,
@@ -46,6 +47,22 @@ NAME = "jax_xla"
 
 
 @dataclass(frozen=True)
+class MatmulKind:
+    """What modules of matmuls differ in: the backend, the class of their host and the support
+    module that has it, what the product is given besides the shards, how many devices more than it
+    has a self-check takes, and how the product is made."""
+
+    backend: str
+    host: tuple[str, str]
+    given: str
+    more: int
+    product: Callable[[MatmulPlan, MatmulSteps], ProductText]
+
+
+PLAIN = MatmulKind(NAME, ("jax_matmul", "ArrayMatmul"), "a, b", 0, product_lines)
+
+
+@dataclass(frozen=True)
 class MatmulText:
     """Everything the template prints."""
 
@@ -54,61 +71,76 @@ class MatmulText:
     title: str
     facts: tuple[str, ...]
     command: str
-    devices: int
+    threads: int
     libraries: tuple[str, ...]
     support_lines: tuple[str, ...]
     constants: tuple[str, ...]
     functions: tuple[FunctionText, ...]
     sides: tuple[str, ...]
+    given: str
     body: tuple[str, ...]
     host_lines: tuple[str, ...]
 
 
 def refuse_matmul(matmul: Matmul) -> None:
     """Raise InputError for what this backend does not do."""
+    refuse_wide_matmul(matmul, NAME)
+
+
+def refuse_wide_matmul(matmul: Matmul, name: str) -> None:
+    """Raise InputError for names and extents that modules of matmuls do not take."""
     check_ascii_names(matmul.mesh, "mesh")
     padded = max(dim.parts * dim.size for side in SIDES for dim in layout_of(matmul, side).dims)
     if padded > MAX_INDEX - ROUNDING:
         raise InputError(
-            f"{NAME} computes indices in 32 bits, and padded shards reach {padded}",
+            f"{name} computes indices in 32 bits, and padded shards reach {padded}",
             argument="lhs",
             got=" and ".join("x".join(map(str, matmul.shape(side))) for side in SIDES[:2]),
             expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
         )
 
 
-def render_matmul(plan: MatmulPlan, command: str, backward: tuple[str, ...] = ()) -> str:
+def render_matmul(
+    plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
+) -> str:
     """Return the text of a module; `backward`: the modules beside it that make the cotangents of
     lhs and of rhs."""
-    return render("jax_xla/matmul.py.jinja", matmul_text(plan, command, backward))
+    del collective_id  # of kernels
+    return render("common/matmul.py.jinja", matmul_text(plan, command, backward, PLAIN))
 
 
-def matmul_text(plan: MatmulPlan, command: str, backward: tuple[str, ...] = ()) -> MatmulText:
+def matmul_text(
+    plan: MatmulPlan, command: str, backward: tuple[str, ...], kind: MatmulKind
+) -> MatmulText:
     """Return the template's context."""
     matmul, steps = plan.matmul, matmul_steps(plan)
     layouts = {side: layout_of(matmul, side) for side in SIDES}
-    product = product_lines(plan, steps)
+    product = kind.product(plan, steps)
     uses = steps.uses | product.uses
-    calls: dict[str, list[str]] = {
-        "jax_matmul": ["ArrayMatmul", *product.calls],
-        "jax_meshes": ["Sharded"],
-        "xla_steps": [str(name) for name in sorted(uses - LIBRARIES.keys())],
-    }
+    module, host = kind.host
+    calls = {"jax_matmul": [*product.calls], "jax_meshes": ["Sharded"]}
+    calls["xla_steps"] = [str(name) for name in sorted(uses - LIBRARIES.keys())]
+    for name, imported in ((module, host), *product.imports):
+        calls.setdefault(name, []).append(imported)
     short = _short(steps, layouts["out"])
     return MatmulText(
-        backend=NAME,
-        support=version(NAME),
+        backend=kind.backend,
+        support=version(kind.backend),
         title="\n".join(textwrap.wrap(matmul_title(matmul), WIDTH - 3)),
-        facts=matmul_facts(plan, steps, layouts),
+        facts=(*matmul_facts(plan, steps, layouts, product.facts),),
         command=command,
-        devices=matmul.mesh.size,
+        threads=matmul.mesh.size + kind.more,
         libraries=library_lines(uses & LIBRARIES.keys()),
-        support_lines=imports_of({name: each for name, each in calls.items() if each}),
+        support_lines=imports_of({name: sorted(each) for name, each in calls.items() if each}),
         constants=(*_constants(matmul, steps, layouts), *_box_constants(steps)),
         functions=tuple(_box_text(side, layouts[side]) for side in SIDES),
-        sides=tuple(line for side in SIDES for line in _side_lines(matmul, steps, side)),
+        sides=(
+            *(line for side in SIDES for line in _side_lines(matmul, steps, side)),
+            *product.made,
+        ),
+        given=kind.given,
         body=(*_body(plan, steps, product.lines),),
-        host_lines=_host_lines(short, backward),
+        host_lines=_host_lines(host, short, backward, product.settings),
     )
 
 
@@ -232,7 +264,9 @@ def _step_lines(step: MatmulStep) -> list[str]:
     return [*comment(f"{step.number}. {step.said}"), *step.lines()]
 
 
-def _host_lines(short: tuple[int, ...], backward: tuple[str, ...]) -> tuple[str, ...]:
+def _host_lines(
+    host: str, short: tuple[int, ...], backward: tuple[str, ...], settings: tuple[str, ...]
+) -> tuple[str, ...]:
     given = [
         "__name__",
         "(LHS_SHAPE, RHS_SHAPE, OUT_SHAPE)",
@@ -242,4 +276,4 @@ def _host_lines(short: tuple[int, ...], backward: tuple[str, ...]) -> tuple[str,
     given += ["_multiply", "AXES", *([f"short={short!r}"] if short else [])]
     if backward:
         given.append(f"backward=({', '.join(map(quoted, backward))})")
-    return tuple(called("_HOST = ArrayMatmul", given))
+    return tuple(called(f"_HOST = {host}", [*given, *settings]))

@@ -22,9 +22,10 @@ def matmul_title(matmul: Matmul) -> str:
 
 
 def matmul_facts(
-    plan: MatmulPlan, steps: MatmulSteps, layouts: dict[Side, Layout]
+    plan: MatmulPlan, steps: MatmulSteps, layouts: dict[Side, Layout], more: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return lines that state shardings, the case, steps, traffic, and the devices' ranges."""
+    """Return lines that state shardings, the case, steps, traffic, and the devices' ranges; `more`:
+    what else there is to say of the product."""
     matmul = plan.matmul
     lines = [f"C[{_dims(matmul, 'out')}] = sum over j of A[{_dims(matmul, 'lhs')}] * "
              f"B[{_dims(matmul, 'rhs')}], on {mesh_text(matmul.mesh)}."]  # fmt: skip
@@ -33,7 +34,7 @@ def matmul_facts(
         stated = side_lines(side, name, str(matmul.sharding(side)), layouts[side], "padded")
         lines += [stated[0].replace(f" on {mesh_text(matmul.mesh)}", ""), *stated[2:]]
     return (*lines, "", *_case_lines(plan), "", *_step_lines(plan, steps), *_sums(plan),
-            *_table(layouts))  # fmt: skip
+            *(line for text in more for line in _wrapped(text, "")), *_table(layouts))  # fmt: skip
 
 
 def _dims(matmul: Matmul, side: Side) -> str:

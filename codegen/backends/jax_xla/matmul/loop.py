@@ -23,12 +23,14 @@ Lines = list[str]
 
 @dataclass(frozen=True)
 class Ring:
-    """Rings as Python expressions: the place of a device in its ring, the axes of a permute, and
-    the devices of every ring, where these are not in the order of the mesh."""
+    """Rings as Python expressions: the place of a device in its ring, the axes of a permute, the
+    devices of every ring, where these are not in the order of the mesh, and the parts in the order
+    of a ring, where that is another than theirs."""
 
     place: str
     axes: str
     devices: str | None = None
+    order: str | None = None
 
     def sends(self, sign: str, count: int) -> str:
         """Return who sends to whom: each to the next one, or (`-`) to the one before."""
@@ -65,12 +67,15 @@ class _Rotation:
         signs = {"up": "+", "down": "-"}
         sends = (f"{way} = {self.ring.sends(signs[way], self.loop.count)}" for way in ways)
         rings = [] if self.ring.devices is None else [f"rings = {self.ring.devices}"]
-        return [f"me = {self.ring.place}", *rings, *sends]
+        order = [] if self.ring.order is None else [f"order = {self.ring.order}"]
+        return [*order, f"me = {self.ring.place}", *rings, *sends]
 
     def start(self, device: str, half: int) -> str:
         """Return where the part of a device starts, or one half of it."""
         offset = f" + {self.step}" if half else ""
-        return f"{device} % {self.loop.count} * {self.size}{offset}"
+        if self.ring.order is None:
+            return f"{device} % {self.loop.count} * {self.size}{offset}"
+        return f"order[{device} % {self.loop.count}] * {self.size}{offset}"
 
     def sliced(self, name: str, start: str, axis: int) -> str:
         """Return a part of a variable."""

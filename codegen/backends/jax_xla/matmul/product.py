@@ -22,18 +22,24 @@ from shardwright.ir.multiplication import Multiplication
 @dataclass(frozen=True)
 class ProductText:
     """Statements that make `c` of `a` and `b`, the functions of `jax_matmul` that they call, and
-    what else they use."""
+    what else they use. `facts`: what a docstring says of them; `made`: the constants that they
+    read, `imports` what these take, by support module, and `settings` what the host gets of
+    them."""
 
     lines: tuple[str, ...]
     calls: tuple[str, ...]
     uses: frozenset[OwnName]
+    facts: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+    imports: tuple[tuple[str, str], ...] = ()
+    settings: tuple[str, ...] = ()
 
 
 def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
     """Return the product: one matmul of two shards, or a loop of such."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     lines = comment(f"{steps.product}. {product_said(plan, steps)}")
-    padding = _padding(product, steps)
+    padding = padding_lines(product, steps)
     lines += padding
     if plan.chosen.loop is not None:
         ring = ring_of(plan.chosen.loop, steps, matmul)
@@ -45,9 +51,13 @@ def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
     if matmul.out_dtype != matmul.sum_dtype and adds_wide:
         lines.append("c = c.astype(OUT_DTYPE)")
     calls = ("without_padding",) if padding else ()
+    return ProductText(tuple(lines), calls, used_by(lines))
+
+
+def used_by(lines: list[str]) -> frozenset[OwnName]:
+    """Return what statements use."""
     text = "\n".join(lines)
-    uses = frozenset(name for name, said in _USED.items() if said in text)
-    return ProductText(tuple(lines), calls, uses)
+    return frozenset(name for name, said in _USED.items() if said in text)
 
 
 _USED: dict[OwnName, str] = {
@@ -71,6 +81,20 @@ def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
 
 
 def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
+    """Return the rings of a loop: in the order of the mesh, or that of the loop."""
+    ring = _in_order(loop, steps, matmul)
+    if not loop.order:
+        return ring
+    groups = ring.devices or f"[range({loop.count})]"
+    return Ring(
+        f"jnp.argsort(order)[{ring.place}]",
+        ring.axes,
+        f"[[group[place] for place in {loop.order}] for group in {groups}]",
+        f"jnp.array({loop.order})",
+    )
+
+
+def _in_order(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
     """Return the rings of a loop: along axes where these are in the order of the mesh."""
     names = steps.axes.over(loop.digits)
     place = f"number_of({loop.digits}, lax.axis_index(AXES))"
@@ -88,7 +112,7 @@ def _shape(product: Multiplication, side: str) -> str:
     return " x ".join(map(str, shape))
 
 
-def _padding(product: Multiplication, steps: MatmulSteps) -> list[str]:
+def padding_lines(product: Multiplication, steps: MatmulSteps) -> list[str]:
     """Return what makes the padding along j zero, which products would add; nothing where shards
     have none."""
     matmul = product.matmul

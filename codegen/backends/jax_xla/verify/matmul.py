@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -29,18 +30,26 @@ CHECKS = ("constants", "index functions", "values", "padding", "pad", "unpad")
 def run(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
     """Multiply; return the names of the checks passed. Raises MismatchError."""
     constants(module, case)
-    if not case.execute:
-        return CHECKS[:2]
+    return multiplied(MatmulExecution, module, case) if case.execute else CHECKS[:2]
+
+
+def multiplied(
+    kind: type[MatmulExecution], module: ModuleType, case: MatmulCase
+) -> tuple[str, ...]:
+    """Multiply as a kind of execution does; return the names of the checks passed."""
     wide = max((case.dtype, case.out_dtype), key=lambda name: jnp.dtype(name).itemsize)
     with wide_types(wide):
-        execution = MatmulExecution(module, case)
+        execution = kind(module, case)
         shapes, places = case.shapes[:2], case.placements[:2]
         for seed, fill in enumerate(execution.poisons()):
             for each in products(case.dtype, case.out_dtype, shapes, places, seed):
-                execution.once(each, fill)
+                with execution.observed(seed):
+                    execution.once(each, fill)
                 if case.derivative:
-                    execution.transpose(each, fill, seed)
-        execution.eager(each, fill)
+                    with execution.observed(seed):
+                        execution.transpose(each, fill, seed)
+        with execution.observed(seed):
+            execution.eager(each, fill)
     return (*CHECKS, "derivative") if case.derivative else CHECKS
 
 
@@ -74,7 +83,19 @@ class MatmulExecution:
         sizes = tuple(size for _, size in place.axes)
         self.mesh = jax.sharding.Mesh(devices.reshape(sizes), names)
         wanted = module.out_sharding(self.mesh)
-        self.function = jax.jit(lambda a, b: module.matmul(a, b, self.mesh), out_shardings=wanted)
+        options = self.options()
+        self.function = jax.jit(
+            lambda a, b: module.matmul(a, b, self.mesh, **options), out_shardings=wanted
+        )
+
+    def options(self) -> dict[str, Any]:
+        """Return what a module is given besides operands and mesh."""
+        return {}
+
+    def observed(self, seed: int) -> AbstractContextManager[None]:
+        """Return what to run a module in, for the poison of a number; it raises MismatchError."""
+        del seed
+        return nullcontext()
 
     def poisons(self) -> tuple[float, float]:
         """Return what padding of operands holds: what no result may have come by."""
@@ -88,8 +109,11 @@ class MatmulExecution:
     def eager(self, product: Product, fill: float) -> None:
         """Multiply two operands outside of all jits; check that pads fill slots."""
         a, b = self._both(product, fill)
-        self._compare(product, jax.block_until_ready(self.module.matmul(a, b, self.mesh)))
+        self._compare(product, self._eager(a, b))
         self._pad((product.lhs, product.rhs))
+
+    def _eager(self, a: Any, b: Any) -> Any:
+        return jax.block_until_ready(self.module.matmul(a, b, self.mesh, **self.options()))
 
     def transpose(self, product: Product, fill: float, seed: int) -> None:
         """Make both cotangents of that of a result, its padding poisoned."""

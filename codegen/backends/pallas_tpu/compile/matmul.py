@@ -16,12 +16,15 @@ from shardwright.codegen.compile.hlo import received_in_all
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.compile.saving import lines_of, save
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.hardware.rates import check_multiplies
 
 Function = Callable[[Any, Any], Any]
 
 
 def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
     """Return what the compiler makes of `matmul`; with `job.files`, the program is saved too."""
+    check_multiplies(topology_of(job.target), module.DTYPE)
     mesh = _mesh(module, job)
     program, given = _program(module, mesh, lambda a, b: module.matmul(a, b, mesh))
     code = _compiled(program, given, len(module.IDS))

@@ -26,7 +26,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
-REUSED = ("slots", "sums", "terms")
+REUSED = ("slots", "sums", "terms", "a_blocks", "b_blocks", "made", "come", "c")
 """Buffers whose places are used several times."""
 
 Semaphore = tuple[int, str]

@@ -27,6 +27,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.deliveries import (
     check_received,
 )
 from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
+from shardwright.codegen.backends.pallas_tpu.verify.matmul import run_matmul
 from shardwright.codegen.backends.pallas_tpu.verify.planted import missed
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.rings import added_round_rings, check_rings
@@ -37,7 +38,7 @@ from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.jax_devices import Execution, as_bits, to_jax, wide_types
 from shardwright.codegen.verify.terms import added_in_order, random_terms, reduces
 
-__all__ = ["inspect", "missed", "run", "run_group"]
+__all__ = ["inspect", "missed", "run", "run_group", "run_matmul"]
 
 PROTOCOL = ("hints", "windows", "protocol")
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")

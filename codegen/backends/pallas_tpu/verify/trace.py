@@ -82,10 +82,11 @@ class Copy:
 
 @dataclass(frozen=True)
 class Combine:
-    """A device writes to a place in VMEM what it makes of others there."""
+    """A device writes to a place in VMEM what it makes of others there, by an operator."""
 
     into: Window
     of: tuple[Window, ...]
+    operator: str = "sum"
 
 
 Event = Signal | Wait | Copy | Combine
@@ -103,26 +104,53 @@ def trace(
     return tuple(_run(module, program, rank, sends) for rank in range(devices))
 
 
+def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ...]:
+    """Return the events of every device, by position, of the kernel of a matmul; as `trace`."""
+    buffers = {
+        **{side: ring.shape(side) for side in ("a", "b", "c")},
+        "come": ring.places()[0],
+        **{f"{side}_blocks": (ring.slots(side), *ring.block(side)) for side in "ab"},
+        "sums": (ring.tiles if ring.keeps_sums else 1, *ring.block("c")),
+        **dict.fromkeys(("made", "terms"), (2, *ring.block("c"))),
+    }
+    found = []
+    for rank, row in enumerate(ring.rings()):
+        recorder = _Recorder(rank, outside=False)
+        names = ring.memory._fields
+        given = [_Ref(n, buffers[n]) if n in buffers else _Semaphores(n) for n in names]
+        with _read(module, recorder):
+            ring.kernel(row, *given)
+        found.append(tuple(recorder.events))
+    return tuple(found)
+
+
 def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Event, ...]:
     held = [{*module.SOURCE_IDS}, {*module.TARGET_IDS}]
     device_id = sorted(held[0] | held[1])[rank]
     recorder = _Recorder(rank, outside=not all(device_id in ids for ids in held))
+    with _read(module, recorder):
+        unpacks = form_of(program) == "windows"
+        if not unpacks:
+            program.kernel(**_arguments(program, program.kernel, sends))
+        elif sends:
+            program.push_kernel(**_arguments(program, program.push_kernel, sends))
+        for block in np.ndindex(program.tiling.blocks) if unpacks else ():
+            recorder.block = block
+            program.unpack_kernel(**_arguments(program, program.unpack_kernel, sends))
+    return tuple(recorder.events)
+
+
+@contextmanager
+def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
+    """Let kernels of a module note what they do, inside. Raises MismatchError where they cannot."""
     try:
         # Where a device is not in a mesh, its position there may divide by zero: it is not used.
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
-            unpacks = form_of(program) == "windows"
-            if not unpacks:
-                program.kernel(**_arguments(program, program.kernel, sends))
-            elif sends:
-                program.push_kernel(**_arguments(program, program.push_kernel, sends))
-            for block in np.ndindex(program.tiling.blocks) if unpacks else ():
-                recorder.block = block
-                program.unpack_kernel(**_arguments(program, program.unpack_kernel, sends))
+            yield
     except (AttributeError, TypeError, ValueError) as error:
         raise MismatchError(f"the kernel's events cannot be read: {error}") from error
     except (FloatingPointError, OverflowError) as error:
         raise MismatchError(f"an index does not fit 32 bits: {error}") from error
-    return tuple(recorder.events)
 
 
 def _arguments(program: Any, kernel: Callable[..., None], sends: bool) -> dict[str, Any]:
@@ -193,7 +221,8 @@ class _Semaphores:
         return self
 
     def __getitem__(self, number: object) -> str:
-        return f"{self.name}[{number}]"
+        numbers = number if isinstance(number, tuple) else (number,)
+        return f"{self.name}[{', '.join(map(str, numbers))}]"
 
 
 class _Ref:
@@ -256,8 +285,9 @@ class _Recorder:
             raise MismatchError(f"a negative number is divided: {number}")
         return number
 
-    def combined(self, into: Window, _: str, *of: Window) -> None:
-        self.events.append(Combine(into.checked(), tuple(each.checked() for each in of)))
+    def combined(self, into: Window, operator: str, *of: Window) -> None:
+        found = tuple(each.checked() for each in of)
+        self.events.append(Combine(into.checked(), found, operator))
 
     def start(self, copy: Copy) -> None:
         """Record a copy as an event. Raises MismatchError if its windows are wrong."""
@@ -358,6 +388,9 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         "merge": lambda *_: None,
         # But for what goes on from there.
         "put": recorder.combined,
+        "clear": lambda into: recorder.combined(into, "sum"),
+        "add_product": lambda into, a, b: recorder.combined(into, "product", into, a, b),
+        "put_sum": lambda into, *of: recorder.combined(into, "sum", *of),
     }
     with ExitStack() as patches:
         for each in modules_of(module):

@@ -1,0 +1,209 @@
+"""Functions that a program calls often, as a layer: their parameters, and the calls.
+
+What comes out of one part of a tree, as the weights of a layer, or out of one call is one
+parameter, from which the function takes what it needs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.trees import Path
+from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a function: a value, or a tree of which several are taken."""
+
+    name: str
+    prefixes: tuple[Path, ...]  # of the tree, for each call, () where there is none; empty: a value
+    slots: tuple[int, ...]  # which operands of a call
+    suffixes: tuple[Path, ...]  # where they are in the tree
+
+
+@dataclass(frozen=True)
+class CallNames:
+    """What a function and the list of what its calls give are called, and where in an item of this
+    its results are."""
+
+    function: str
+    made: str
+    ends: tuple[Path, ...]
+
+    def path(self, call: int, result: int) -> Path:
+        """Return where a result of a call is."""
+        return (self.made, f"[{call}]", *self.ends[result])
+
+
+def call_names(
+    program: LocalProgram, names: LocalNames, places: Mapping[int, Path]
+) -> tuple[CallNames, ...]:
+    """Return the names for each function; `places` are those of the program's results, whose own
+    keys their functions use."""
+    out = []
+    for number, calls in enumerate(calls_of(program)):
+        own = [program.of(local).name for local in program.functions[number].results]
+        function, made = (names.fresh(f"{word}_{number + 1}") for word in ("block", "blocks"))
+        out.append(CallNames(function, made, _ends(own, calls, places)))
+    return tuple(out)
+
+
+def calls_of(program: LocalProgram) -> list[list[CallFunction]]:
+    """Return the calls of each function, in order."""
+    calls: list[list[CallFunction]] = [[] for _ in program.functions]
+    for step in program.body.steps:
+        if isinstance(step, CallFunction):
+            calls[step.function].append(step)
+    return calls
+
+
+def _ends(
+    own: Sequence[str], calls: Sequence[CallFunction], places: Mapping[int, Path]
+) -> tuple[Path, ...]:
+    """Return where in what a function gives its results are: those that make a dict of the
+    program's results in a dict, the others by name."""
+    if len(own) == 1:
+        return ((),)
+    ends: dict[int, Path] = {}
+    taken: list[str] = []
+    for starts, slots in _dicts(calls, places).items():
+        key = _free(_tree_name(starts[0]) or "given", taken)
+        for slot in slots:
+            ends[slot] = (f'["{key}"]', places[calls[0].results[slot]][-1])
+    for slot, name in enumerate(own):
+        if slot not in ends:
+            ends[slot] = (f'["{_free(name, taken)}"]',)
+    return tuple(ends[slot] for slot in range(len(own)))
+
+
+def _dicts(
+    calls: Sequence[CallFunction], places: Mapping[int, Path]
+) -> dict[tuple[Path, ...], list[int]]:
+    """Return which results of calls lie in one dict of the program's results, by these dicts."""
+    found: dict[tuple[Path, ...], list[int]] = defaultdict(list)
+    for slot in range(len(calls[0].results)):
+        ways = [places.get(call.results[slot], ("",)) for call in calls]
+        if len({way[-1] for way in ways}) == 1 and ways[0][-1].startswith('["'):
+            found[tuple(way[:-1] for way in ways)].append(slot)
+    return {starts: slots for starts, slots in found.items() if len(slots) > 1}
+
+
+def _free(name: str, taken: list[str]) -> str:
+    """Return a key like a name that is not taken yet, and take it."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.append(found)
+    return found
+
+
+def parameters(
+    calls: Sequence[CallFunction],
+    slots: Sequence[int],
+    paths: Mapping[int, Path],
+    named: Mapping[int, str],
+    names: LocalNames,
+) -> list[Parameter]:
+    """Return the parameters for operands of calls, trees first; `named` are names for values."""
+    trees: dict[tuple[Path, ...], list[tuple[int, Path]]] = defaultdict(list)
+    for slot in slots:
+        ways = [paths.get(call.operands[slot], ()) for call in calls]
+        end = _common_end(ways)
+        if end:
+            trees[tuple(_start(way, end) for way in ways)].append((slot, end))
+    out = []
+    for prefixes, found in trees.items():
+        if len(found) > 1:
+            own, ends = zip(*found, strict=True)
+            name = _tree_name(next(filter(None, prefixes)))
+            out.append(Parameter(names.fresh(name), prefixes, own, ends))
+    in_trees = {slot for each in out for slot in each.slots}
+    for slot in slots:
+        if slot not in in_trees:
+            out.append(Parameter(names.fresh(named[slot]), (), (slot,), ((),)))
+    return out
+
+
+def _start(way: Path, end: Path) -> Path:
+    """Return the tree in which a path has this end, the empty path where it has another one."""
+    return way[: -len(end)] if way[-len(end) :] == end else ()
+
+
+def _common_end(ways: Sequence[Path]) -> Path:
+    """Return the longest end that paths have in common, short of the whole of one; the first and
+    the last copy may come from somewhere else."""
+    inner = [way for way in ways[1:-1] or ways if len(way) > 1]
+    if len(inner) < len(ways[1:-1] or ways) or len(set(ways)) == 1:
+        return ()
+    end: list[str] = []
+    for parts in zip(*map(reversed, (way[1:] for way in inner)), strict=False):
+        if len(set(parts)) > 1:
+            break
+        end.append(parts[0])
+    return tuple(reversed(end))
+
+
+def _tree_name(prefix: Path) -> str:
+    """Return a name for a tree: of its path what are no numbers."""
+    words = "_".join(re.findall(r"[A-Za-z]\w*", "".join(prefix)))
+    return re.sub(r"^blocks_(\d+)", r"from_block_\1", words)
+
+
+def regular(rows: Sequence[Sequence[Path]]) -> int:
+    """Return how many rows from the first on are one expression of their number; a row is what a
+    call is given, as paths."""
+    count = min(2, len(rows))
+    while count < len(rows) and _is_next(*rows[count - 2 : count + 1]):
+        count += 1
+    return count if count > 2 and _is_next(*rows[:3]) else min(1, len(rows))
+
+
+def _is_next(*rows: Sequence[Path]) -> bool:
+    """Return whether three rows are alike but for numbers that grow by as much each time."""
+    for paths in zip(*rows, strict=True):
+        if len({len(path) for path in paths}) > 1:
+            return False
+        for parts in zip(*paths, strict=True):
+            numbers = [number for part in parts if (number := _number(part)) is not None]
+            grow = {after - before for before, after in itertools.pairwise(numbers)}
+            if len(set(parts)) > 1 and (len(numbers) < len(parts) or len(grow) > 1):
+                return False
+    return True
+
+
+def _number(part: str) -> int | None:
+    """Return the number that a part of a path is."""
+    return int(part[1:-1]) if re.fullmatch(r"\[\d+\]", part) else None
+
+
+def at_each(paths: Sequence[Path], first: int, variable: str) -> str:
+    """Return paths of regular rows as an expression of their number, that of the first known."""
+    out = []
+    for part, other in zip(*paths[:2], strict=True):
+        start, after = _number(part), _number(other)
+        if part == other or start is None or after is None:
+            out.append(part)
+            continue
+        grows = after - start
+        offset = start - grows * first
+        out.append(f"[{_linear(offset, grows, variable)}]")
+    return "".join(out)
+
+
+def _linear(offset: int, grows: int, variable: str) -> str:
+    """Return `offset + grows * variable` as a person writes it.
+
+    >>> _linear(0, 1, "i"), _linear(-1, 1, "i"), _linear(31, -1, "i"), _linear(2, 3, "i")
+    ('i', 'i - 1', '31 - i', '3 * i + 2')
+    """
+    if grows < 0:
+        return f"{offset} - {variable if grows == -1 else f'{-grows} * {variable}'}"
+    term = variable if grows == 1 else f"{grows} * {variable}"
+    return term if offset == 0 else f"{term} {'+' if offset > 0 else '-'} {abs(offset)}"

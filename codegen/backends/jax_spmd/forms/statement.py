@@ -1,0 +1,65 @@
+"""What a local form is written with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from shardwright.codegen.backends.jax_spmd.changes import axes_text
+from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
+from shardwright.codegen.partition.local.layout import Names
+
+
+@dataclass(frozen=True)
+class FormLine:
+    """One assignment; `moves` if it makes the next communication of the form."""
+
+    target: str
+    made: Expression
+    moves: bool = False
+
+
+@dataclass(frozen=True)
+class FormText:
+    """An op to be written as a form: its texts, the names of its results, and a way to names of
+    its own."""
+
+    text: OpText
+    results: tuple[str, ...]
+    fresh: Callable[[str], str]
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        return self.text.given
+
+    def axes(self, place: int, dim: int) -> Names:
+        """Return what splits a dimension of a tensor."""
+        return self.text.layouts[place].dims[dim]
+
+    def parts(self, place: int, dim: int) -> int:
+        """Return into how many shards a dimension is split."""
+        sizes = self.text.axes.sizes
+        return math.prod(sizes[name] for name in self.axes(place, dim))
+
+    def extent(self, place: int, dim: int) -> int:
+        """Return the extent of a dimension of a shard."""
+        return self.text.shapes[place][dim]
+
+    def at(self, place: int, dim: int) -> str:
+        """Return the number of this device's shard along a dimension."""
+        return f"lax.axis_index({axes_text(self.axes(place, dim))})"
+
+    def local(self, name: str) -> str:
+        """Return a name for something that the form makes on the way."""
+        return self.fresh(f"{self.results[0]}_{name}")
+
+    def gathered(self, target: str, given: str, place: int, dim: int, along: int) -> FormLine:
+        """Return a gather along what splits a dimension, of pieces that are put together along
+        `along`."""
+        axes = axes_text(self.axes(place, dim))
+        ends = [f"axis={along}", "tiled=True", 'to="invarying"']
+        return FormLine(target, ("lax.all_gather", [given, axes, *ends]), moves=True)
+
+
+FormLines = Iterator[FormLine]

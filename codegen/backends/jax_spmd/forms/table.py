@@ -1,0 +1,32 @@
+"""One table: from the kind of an op to the statements of its local form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardwright.codegen.backends.jax_spmd.forms.bits import random_bits
+from shardwright.codegen.backends.jax_spmd.forms.choices import arg, top_k
+from shardwright.codegen.backends.jax_spmd.forms.rows import (
+    gather,
+    read_slice,
+    scatter,
+    write_slice,
+)
+from shardwright.codegen.backends.jax_spmd.forms.scans import cumulative
+from shardwright.codegen.backends.jax_spmd.forms.shifts import shift
+from shardwright.codegen.backends.jax_spmd.forms.statement import FormLines, FormText
+from shardwright.codegen.propagate.kinds import CUMULATIVE
+
+FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
+    **dict.fromkeys(CUMULATIVE, cumulative),
+    **dict.fromkeys(("argmax", "argmin"), arg),
+    "top_k": top_k,
+    "gather": gather,
+    **dict.fromkeys(("scatter", "scatter-add"), scatter),
+    **dict.fromkeys(("slice", "dynamic_slice"), read_slice),
+    "dynamic_update_slice": write_slice,
+    "random_bits": random_bits,
+    "shift": shift,
+}
+IMPORTS = {"random_bits": "from jax.extend.random import threefry_2x32"}
+"""What a form takes from elsewhere than `jax`, `jnp` and `lax`."""

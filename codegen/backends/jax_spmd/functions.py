@@ -1,0 +1,180 @@
+"""The functions of a program as text, and the statements that call them."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from shardwright.codegen.backends.jax_spmd.calls import (
+    CallNames,
+    Parameter,
+    at_each,
+    call_names,
+    calls_of,
+    parameters,
+    regular,
+)
+from shardwright.codegen.backends.jax_spmd.control import BodyWriter
+from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.trees import Path, flat, tree_lines, tree_of
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
+from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
+
+Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
+"""A list of texts, or the items of a dict of them."""
+
+
+class FunctionWriter(BodyWriter, Protocol):
+    """What writes bodies, and knows which values are one number everywhere."""
+
+    filled: dict[int, Any]
+
+
+class Functions:
+    """The functions of a program; `lines` grows as they are called first.
+
+    `paths`: where arguments of the program and results of calls are, by local value.
+    """
+
+    def __init__(
+        self,
+        program: LocalProgram,
+        names: LocalNames,
+        arguments: Mapping[int, Path],
+        results: Mapping[int, Path],
+    ) -> None:
+        self.program, self.names = program, names
+        self.calls = calls_of(program)
+        self.given = call_names(program, names, results)
+        self.paths = dict(arguments)
+        for own, calls in zip(self.given, self.calls, strict=True):
+            for at, call in enumerate(calls):
+                self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
+        self.lines: list[str] = []
+
+    def call(self, writer: FunctionWriter, step: CallFunction, indent: int) -> list[str]:
+        """Return the lines of all calls of a function, one after another, when the first is due."""
+        number = step.function
+        if step is not self.calls[number][0]:
+            return []
+        own, taken = self.given[number], self._write(writer, number)
+        rows = [
+            [self._given(writer, each, call, at) for each in taken]
+            for at, call in enumerate(self.calls[number])
+        ]
+        paths = [
+            [each if isinstance(each, tuple) else (flat(each),) for each in row] for row in rows
+        ]
+        lines: list[str] = []
+        at = 0
+        while at < len(rows):
+            count = regular(paths[at:])
+            if count == 1:
+                given = [each if isinstance(each, dict) else "".join(each) for each in rows[at]]
+                lines += _appended(own, given, at, indent)
+            else:
+                lines += self._loop(own, paths[at : at + count], at, indent)
+            at += count
+        return lines
+
+    def _loop(
+        self, own: CallNames, rows: Sequence[Sequence[Path]], first: int, indent: int
+    ) -> list[str]:
+        """Return the lines of calls from a number on, which are regular."""
+        variable = self.names.fresh("i")
+        given = [at_each(paths, first, variable) for paths in zip(*rows, strict=True)]
+        made = f"{own.function}({', '.join(given)})"
+        start = f"{first}, " if first else ""
+        head = f"for {variable} in range({start}{first + len(rows)})"
+        if not first:  # none takes what another of them gives
+            line = f"{own.made} = [{made} {head}]"
+            fits = len(line) + indent * len(INDENT) <= WIDTH
+            return [line] if fits else [f"{own.made} = [", INDENT + made, INDENT + head, "]"]
+        return [f"{head}:", *(INDENT + line for line in _appended(own, given, first, indent + 1))]
+
+    def _given(
+        self, writer: FunctionWriter, own: Parameter, step: CallFunction, at: int
+    ) -> Path | dict[Any, Any]:
+        """Return what a call gives for a parameter: where it is, or a tree that is made for it."""
+        values = [step.operands[slot] for slot in own.slots]
+        if own.prefixes:
+            return own.prefixes[at] or tree_of(own.suffixes, list(map(writer.read, values)))
+        is_elsewhere = values[0] not in writer.text and values[0] not in writer.filled
+        return self.paths[values[0]] if is_elsewhere else (writer.read(values[0]),)
+
+    def _write(self, writer: FunctionWriter, number: int) -> list[Parameter]:
+        """Write a function; return its parameters."""
+        calls, body = self.calls[number], self.program.functions[number]
+        slots = [
+            slot for slot in range(len(body.arguments)) if not self._same(writer, number, slot)
+        ]
+        named = {slot: self.program.of(body.arguments[slot]).name for slot in slots}
+        own = parameters(calls, slots, self.paths, named, self.names)
+        for each in own:
+            for slot, end in zip(each.slots, each.suffixes, strict=True):
+                writer.text[body.arguments[slot]] = "".join((each.name, *end))
+        lines = writer.body(body, 1)
+        ends = self.given[number].ends
+        results = list(map(writer.read, body.results))
+        given = results[0] if ends == ((),) else tree_of(ends, results)
+        header = called(f"def {self.given[number].function}", [each.name for each in own], ":")
+        document = f'"""Return what later steps use of a part that runs {len(calls)} times."""'
+        lines = [document, *lines, *tree_lines(given, "return ", "", 1)]
+        self.lines += ["", "", *header, *(INDENT + line for line in lines)]
+        return own
+
+    def _same(self, writer: FunctionWriter, number: int, slot: int) -> bool:
+        """Return whether an operand is one number everywhere in all calls, and let the function
+        have it."""
+        found = [writer.filled.get(call.operands[slot]) for call in self.calls[number]]
+        if found[0] is None or any(each != found[0] for each in found):
+            return False
+        writer.filled[self.program.functions[number].arguments[slot]] = found[0]
+        return True
+
+    def whole(self, tree: Any) -> Any:
+        """Return a tree of texts in which dicts and lists that calls give are taken from there."""
+        return _replaced(tree, dict(self._trees()))
+
+    def _trees(self) -> Iterator[tuple[Texts, str]]:
+        """Yield the dicts that calls give and the lists of them, each with where it is."""
+        for own, calls in zip(self.given, self.calls, strict=True):
+            inner = defaultdict(list)
+            for slot, end in enumerate(own.ends):
+                inner[end[:-1]].append((slot, end))
+            for start in filter(None, inner):
+                texts = [f"{own.made}[{at}]{''.join(start)}" for at in range(len(calls))]
+                yield tuple(texts), f"[each{''.join(start)} for each in {own.made}]"
+                for at, text in enumerate(texts):
+                    items = (
+                        (ast.literal_eval(end[-1])[0], "".join(own.path(at, slot)))
+                        for slot, end in inner[start]
+                    )
+                    yield tuple(sorted(items)), text
+
+
+def _appended(own: CallNames, given: Sequence[Any], at: int, indent: int) -> list[str]:
+    """Return the lines of a call whose result is the next of those that are made."""
+    start, end = (f"{own.made}.append(", ")") if at else (f"{own.made} = [", "]")
+    line = f"{start}{own.function}({', '.join(map(flat, given))}){end}"
+    if len(line) + indent * len(INDENT) <= WIDTH:
+        return [line]
+    lines = [line for each in given for line in tree_lines(each, "", ",", indent + 2)]
+    inside = [f"{own.function}(", *(INDENT + line for line in lines), ")"]
+    return [start, *(INDENT + line for line in inside), end]
+
+
+def _replaced(tree: Any, known: Mapping[Texts, str]) -> Any:
+    """Return a tree in which known dicts and lists of texts are texts."""
+    if isinstance(tree, list | tuple):
+        items = type(tree)(_replaced(item, known) for item in tree)
+        is_known = isinstance(tree, list) and all(isinstance(item, str) for item in items)
+        return known.get(tuple(items), items) if is_known else items
+    if not isinstance(tree, dict):
+        return tree
+    inner = {key: _replaced(item, known) for key, item in tree.items()}
+    if not all(isinstance(item, str) for pair in inner.items() for item in pair):
+        return inner
+    return known.get(tuple(sorted(inner.items())), inner)

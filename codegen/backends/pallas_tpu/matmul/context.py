@@ -1,0 +1,89 @@
+"""The module of a matmul with a Pallas kernel: parts go round rings while devices multiply.
+
+What else moves does so by collectives, as in a module of plain JAX. Where a plan has no loop, the
+product is XLA's.
+"""
+
+from __future__ import annotations
+
+from shardwright.codegen.backends.jax_xla.matmul.context import (
+    MatmulKind,
+    matmul_text,
+    refuse_wide_matmul,
+)
+from shardwright.codegen.backends.jax_xla.matmul.product import (
+    ProductText,
+    padding_lines,
+    product_lines,
+    product_said,
+    used_by,
+)
+from shardwright.codegen.backends.jax_xla.matmul.steps import MatmulSteps, comment
+from shardwright.codegen.backends.pallas_tpu.context import NAME
+from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
+from shardwright.codegen.emit.templates import render
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.matmul import Matmul
+from shardwright.ir.matmul_plan import MatmulPlan
+
+DTYPES = {"bfloat16": ("bfloat16", "float32"), "float32": ("float32",), "int8": ("int8", "int32")}
+"""The types that kernels multiply, each with those that the result may have."""
+
+MODULE = "pallas_matmul"
+"""The support module of kernels that multiply."""
+
+
+def refuse_matmul(matmul: Matmul) -> None:
+    """Raise InputError for what this backend does not do."""
+    refuse_wide_matmul(matmul, NAME)
+    if matmul.dtype not in DTYPES:
+        raise InputError(
+            f"{NAME} does not multiply such elements",
+            argument="dtype",
+            got=matmul.dtype,
+            expected=one_of(tuple(DTYPES)),
+        )
+    if matmul.out_dtype not in DTYPES[matmul.dtype]:
+        raise InputError(
+            f"{NAME} has no such result of {matmul.dtype}",
+            argument="out_dtype",
+            got=matmul.out_dtype,
+            expected=one_of(DTYPES[matmul.dtype]),
+        )
+
+
+def render_matmul(
+    plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
+) -> str:
+    """Return the text of a module; `backward`: the modules beside it that make the cotangents of
+    lhs and of rhs; `collective_id`: of its kernel."""
+
+    def product(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
+        return _product(plan, steps, collective_id)
+
+    kind = MatmulKind(NAME, (MODULE, "PallasMatmul"), "a, b, interpret", 1, product)
+    return render("common/matmul.py.jinja", matmul_text(plan, command, backward, kind))
+
+
+def _product(plan: MatmulPlan, steps: MatmulSteps, collective_id: int) -> ProductText:
+    """Return the product: a kernel where parts travel meanwhile, else XLA's."""
+    loop = plan.chosen.loop
+    if loop is None:
+        plain = product_lines(plan, steps)
+        facts = ("Nothing travels while devices multiply, so the product is XLA's.",)
+        return ProductText(
+            ("del interpret  # of kernels", *plain.lines), plain.calls, plain.uses, facts
+        )
+    ring = MatmulRing.of(plan, loop)
+    padding = padding_lines(plan.chosen.multiplication, steps)
+    lines = [*comment(f"{steps.product}. {product_said(plan, steps)}"), *padding]
+    lines.append("c = _RING.product(a, b, interpret)")
+    return ProductText(
+        tuple(lines),
+        ("without_padding",) if padding else (),
+        used_by(lines),
+        ring.facts(),
+        ring.lines(collective_id),
+        ((MODULE, "RingMatmul"),),
+        ("ring=_RING",),
+    )

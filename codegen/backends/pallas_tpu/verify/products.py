@@ -1,0 +1,168 @@
+"""What the kernel of a matmul makes, on its events: of which blocks every block of the result is
+the sum of products. In a worker only.
+
+The events of all devices keep the rules of every kernel (`protocol`). Then they are carried out on
+names in place of numbers: a block of an operand is its device and its place, a sum is products of
+such, each with how often it is in it. What a device has in the end of a block of the result has to
+be one product for each block along j and, where partial sums travel, for each device of its ring.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from types import ModuleType
+from typing import Any
+
+from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
+from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
+from shardwright.codegen.backends.pallas_tpu.verify.trace import (
+    Combine,
+    Copy,
+    Event,
+    Window,
+    traced_product,
+)
+from shardwright.codegen.verify.compare import MismatchError
+
+Place = tuple[int, ...]
+Contents = Counter[Any]
+"""Of a block of an operand, (device, buffer, place); of a sum, pairs of such; with how often."""
+
+BATCH, DIM_I, DIM_J, DIM_K = range(4)
+DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
+
+
+def check_products(module: ModuleType, ring: Any) -> None:
+    """Raise MismatchError where the kernel of a module breaks a rule, or makes another sum than the
+    product."""
+    traces = traced_product(module, ring)
+    check_protocol(traces)
+    held = _Held(ring, traces)
+    for rank in range(len(traces)):
+        for place in itertools.product(*map(range, _blocks(ring, "c"))):
+            found, wanted = held.result(rank, place), _wanted(ring, rank, place)
+            if found != wanted:
+                raise MismatchError(
+                    f"rank {rank}: block {place} of the result is not the sum of its products: "
+                    f"{_difference(found, wanted)}"
+                )
+
+
+def _blocks(ring: Any, side: str) -> Place:
+    """Return how many blocks an array has along each dimension."""
+    pairs = zip(DIMS[side], ring.shape(side), strict=True)
+    return tuple(extent // ring.blocks[f] for f, extent in pairs)
+
+
+def _wanted(ring: Any, rank: int, place: Place) -> Contents:
+    """Return the products that a block of the result of a device is the sum of."""
+    table = ring.rings()
+    members = [position for position in range(len(table)) if _same_ring(table, position, rank)]
+    part_of = {member: int(ring.order[int(table[member, 0])]) for member in members}
+    batch, i, k = place
+    found: Contents = Counter()
+    if not ring.gathers:
+        at = {BATCH: batch, DIM_I: i, DIM_K: k}
+        at[ring.factor] += part_of[rank] * ring.counts[ring.factor] * ring.ways
+        for member, j in itertools.product(members, range(_blocks(ring, "a")[2])):
+            a, b = (at[BATCH], at[DIM_I], j), (at[BATCH], j, at[DIM_K])
+            found[(member, "a", a), (member, "b", b)] += 1
+        return found
+    for j in range(ring.counts[DIM_J] * (ring.rounds if ring.factor == DIM_J else 1)):
+        at = {BATCH: batch, DIM_I: i, DIM_J: j, DIM_K: k}
+        own = ring.counts[ring.factor] * ring.ways  # blocks of a part along the factor
+        part, within = divmod(at[ring.factor], own)
+        (holder,) = (member for member, held in part_of.items() if held == part)
+        sources = []
+        for side, dims in list(DIMS.items())[:2]:
+            travels = side == ring.travels
+            where = tuple(within if travels and f == ring.factor else at[f] for f in dims)
+            sources.append((holder if travels else rank, side, where))
+        found[tuple(sources)] += 1
+    return found
+
+
+def _same_ring(table: Any, position: int, other: int) -> bool:
+    """Return whether two devices are in one ring, of which all list their neighbours."""
+    at = other
+    for _ in range(len(table)):
+        if at == position:
+            return True
+        at = int(table[at, 1])
+    return False
+
+
+class _Held:
+    """What every place holds in the end, block by block."""
+
+    def __init__(self, ring: Any, traces: Traces) -> None:
+        self.ring = ring
+        self.held: dict[Any, Contents] = {}
+        counts = Counts()
+
+        def step(rank: int, event: Event) -> bool:
+            if not count(counts, rank, event):
+                return False
+            if isinstance(event, Copy):
+                self._copy(rank, event)
+            if isinstance(event, Combine):
+                self._combine(rank, event)
+            return True
+
+        carry_out(traces, step)
+
+    def result(self, rank: int, place: Place) -> Contents:
+        """Return what a device has of a block of the result."""
+        return self.held.get((rank, "c", place), Counter())
+
+    def _copy(self, rank: int, copy: Copy) -> None:
+        pairs = zip(self._places(copy.read), self._places(copy.write), strict=True)
+        for read, write in pairs:
+            self.held[event_place(copy.to, write)] = self._of(rank, read)
+
+    def _of(self, rank: int, place: tuple[str, Place]) -> Contents:
+        if place[0] in ("a", "b"):
+            return Counter([(rank, *place)])
+        return self.held.get(event_place(rank, place), Counter())
+
+    def _combine(self, rank: int, event: Combine) -> None:
+        (into,) = self._places(event.into)
+        values = [self._of(rank, place) for each in event.of for place in self._places(each)]
+        total: Contents = Counter()
+        if event.operator == "product":
+            before, (a,), (b,) = values[0], values[1], values[2]
+            total = before + Counter([(a, b)])
+        else:
+            for value in values:
+                total += value
+        self.held[event_place(rank, into)] = total
+
+    def _places(self, window: Window) -> list[tuple[str, Place]]:
+        """Return the blocks of a window of a buffer: in HBM by their numbers along each dimension,
+        those of what comes after the step; in VMEM by their slots."""
+        side = self.ring.travels if window.buffer == "come" else window.buffer
+        if side not in ("a", "b", "c"):
+            return [(window.buffer, (window.ranges[0][0],))]
+        dims = DIMS[side]
+        lead = window.ranges[: len(window.ranges) - len(dims)]
+        sizes = (self.ring.blocks[f] for f in dims)
+        spans = [
+            range(start // size, -(-(start + extent) // size))
+            for (start, extent), size in zip(window.ranges[len(lead) :], sizes, strict=True)
+        ]
+        first = tuple(start for start, _ in lead)
+        return [(window.buffer, (*first, *place)) for place in itertools.product(*spans)]
+
+
+def event_place(rank: int, place: tuple[str, Place]) -> Any:
+    """Return a place of a device."""
+    return rank, *place
+
+
+def _difference(found: Contents, wanted: Contents) -> str:
+    """Return the first product that is too much, or too little."""
+    for what, more in (("too much", found - wanted), ("lacking", wanted - found)):
+        if more:
+            return f"{what}: {min(more, key=str)}"
+    return "as often"

@@ -1,0 +1,164 @@
+"""A repeated layer becomes one function that is called often.
+
+Steps that repeat, equal but for the values they take and make, move into a function; what they take
+from outside are its arguments, what is used of theirs outside its results.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
+from shardwright.codegen.partition.local.steps import (
+    CallFunction,
+    Compute,
+    LocalBody,
+    LocalProgram,
+    LocalValue,
+    MoveValue,
+    Step,
+)
+
+LEAST = 24
+"""Fewest steps that a function must save."""
+
+
+def folded(
+    program: LocalProgram, arguments: Sequence[Hashable], results: Sequence[Hashable]
+) -> LocalProgram:
+    """Return a program whose repeated steps are calls of functions; each argument and result with
+    what it belongs to, as a layer."""
+    body, steps = program.body, program.body.steps
+    owners = dict(zip((*body.arguments, *body.results), (*arguments, *results), strict=True))
+    found = repeats([_item(step, program, owners) for step in steps])
+    found = tuple(each for each in found if each.period * (each.copies - 1) >= LEAST)
+    if not found:
+        return program
+    fold = _Fold(program)
+    out: list[Step] = []
+    at = 0
+    for each in found:
+        out += steps[at : each.start]
+        out += fold.calls(each)
+        at = each.stop
+    out += steps[at:]
+    return replace(
+        program,
+        values=tuple(fold.values),
+        body=replace(program.body, steps=tuple(out)),
+        functions=tuple(fold.functions),
+    )
+
+
+def taken(step: Step) -> tuple[int, ...]:
+    """Return the local values that a step takes."""
+    return (step.operand,) if isinstance(step, MoveValue) else step.operands
+
+
+def made(step: Step) -> tuple[int, ...]:
+    """Return the local values that a step makes."""
+    return (step.result,) if isinstance(step, MoveValue) else step.results
+
+
+def _item(step: Step, program: LocalProgram, owners: Mapping[int, Hashable]) -> Item:
+    own = frozenset(owners[v] for v in (*taken(step), *made(step)) if v in owners)
+    return Item(_key(step, program), taken(step), made(step), own)
+
+
+def _key(step: Step, program: LocalProgram) -> Hashable:
+    """Return all that two steps must have alike, but for the values themselves."""
+    types = tuple(
+        (program.of(v).shape, program.of(v).dtype, program.values[v].layout)
+        for v in (*taken(step), *made(step))
+    )
+    if isinstance(step, MoveValue):
+        return step.change, step.line, types
+    if isinstance(step, Compute):
+        inner = tuple(_body_key(body, program) for body in step.bodies)
+        moves = tuple(move.change for move in step.moves)
+        return step.op.kind, step.op.params, step.op.line, types, inner, step.formed, moves
+    return step.function, types
+
+
+def _body_key(body: LocalBody, program: LocalProgram) -> Hashable:
+    """Return what two bodies must have alike: all but the numbers of their values."""
+    numbers: dict[int, int] = {}
+
+    def numbered(values: Sequence[int]) -> tuple[int, ...]:
+        return tuple(numbers.setdefault(value, len(numbers)) for value in values)
+
+    rows = [
+        (_key(step, program), numbered(taken(step)), numbered(made(step))) for step in body.steps
+    ]
+    return numbered(body.arguments), tuple(rows), numbered(body.results)
+
+
+@dataclass
+class _Slots:
+    """What the copies of a stretch take from outside and give, a slot a column."""
+
+    arguments: list[tuple[int, ...]]  # of each copy
+    results: list[tuple[int, ...]]
+
+
+def _from_outside(copy: Sequence[Step]) -> tuple[int, ...]:
+    """Return what steps take and do not make, in order."""
+    own = {v for step in copy for v in made(step)}
+    return tuple(dict.fromkeys(v for step in copy for v in taken(step) if v not in own))
+
+
+class _Fold:
+    """One walk; `values` and `functions` grow as it goes."""
+
+    def __init__(self, program: LocalProgram) -> None:
+        self.program, self.steps = program, program.body.steps
+        self.values = list(program.values)
+        self.functions: list[LocalBody] = []
+        self.last_use: dict[int, int] = {}
+        for place, step in enumerate(self.steps):
+            self.last_use.update(dict.fromkeys(taken(step), place))
+        self.last_use.update(dict.fromkeys(program.body.results, len(self.steps)))
+
+    def calls(self, repeat: Repeat) -> Iterator[CallFunction]:
+        """Yield the calls in the place of a repeat, and note the function they call."""
+        copies = [self.steps[start : start + repeat.period] for start in repeat.places(0)]
+        slots = self._slots(repeat, copies)
+        number = len(self.functions)
+        self.functions.append(self._function(copies[0], slots))
+        for arguments, results in zip(slots.arguments, slots.results, strict=True):
+            yield CallFunction(number, arguments, results)
+
+    def _slots(self, repeat: Repeat, copies: Sequence[tuple[Step, ...]]) -> _Slots:
+        """Return what copies take and give: a result is what any of them makes for others."""
+        own = [[v for step in copy for v in made(step)] for copy in copies]
+        stops = [start + repeat.period for start in repeat.places(0)]
+        used = [
+            any(self.last_use.get(v, -1) >= stop for v, stop in zip(column, stops, strict=True))
+            for column in zip(*own, strict=True)
+        ]
+        results = [tuple(itertools.compress(values, used)) for values in own]
+        return _Slots([_from_outside(copy) for copy in copies], results)
+
+    def _function(self, copy: Sequence[Step], slots: _Slots) -> LocalBody:
+        """Return the first copy as a function, its values renumbered."""
+        renumbered: dict[int, int] = {}
+
+        def new(values: Sequence[int]) -> tuple[int, ...]:
+            for value in values:
+                if value not in renumbered:
+                    renumbered[value] = len(self.values)
+                    own = self.program.values[value]
+                    self.values.append(LocalValue(own.value, own.layout))
+            return tuple(renumbered[value] for value in values)
+
+        def step_of(step: Step) -> Step:
+            if isinstance(step, MoveValue):
+                (operand,), (result,) = new((step.operand,)), new((step.result,))
+                return replace(step, operand=operand, result=result)
+            return replace(step, operands=new(step.operands), results=new(step.results))
+
+        arguments = new(slots.arguments[0])
+        steps = tuple(map(step_of, copy))
+        return LocalBody(arguments, steps, new(slots.results[0]))

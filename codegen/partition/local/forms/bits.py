@@ -1,0 +1,21 @@
+"""Random bits: each position's come from the key and its own number."""
+
+from __future__ import annotations
+
+import math
+
+from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
+
+COUNTED = 2**32
+"""Positions that a number of 32 bits can say."""
+
+
+def random_bits(tensors: OpTensors) -> LocalForm | None:
+    """Return the form of the bits of one threefry key, where they do not depend on how many there
+    are."""
+    key, bits = tensors.values
+    counted = math.prod(bits.shape) < COUNTED and not bits.dtype.endswith("64")
+    partitionable = dict(tensors.op.params).get("partitionable") is True
+    if key.shape or key.dtype != "key<fry>" or not counted or not partitionable:
+        return None
+    return LocalForm(tensors.rule, frozenset(range(len(tensors.rule.sizes))))

@@ -1,0 +1,106 @@
+"""What a local form is, and what it is made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.ir.program import Op, Rule, Value
+
+Shape = tuple[int, ...]
+NUMBERS = ("f", "i", "u", "c", "b")
+"""How dtypes begin whose values can be summed over devices; `bool` is left out by name."""
+
+
+@dataclass(frozen=True)
+class OpTensors:
+    """An op with its rule and its tensors, operands first."""
+
+    op: Op
+    rule: Rule
+    values: tuple[Value, ...]
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        return tuple(value.shape for value in self.values)
+
+    @property
+    def result(self) -> int:
+        """The place of the first result among the tensors."""
+        return len(self.op.operands)
+
+    def factor(self, place: int, dim: int) -> int:
+        """Return the first factor of a dimension, the one that shards are blocks of."""
+        return self.rule.tensors[place][dim][0]
+
+    @property
+    def is_added(self) -> bool:
+        """Can the first result be a sum of terms?"""
+        dtype = self.values[self.result].dtype
+        return dtype != "bool" and not dtype.startswith("key")
+
+
+@dataclass(frozen=True)
+class FormMove:
+    """One communication inside a form, of part of an operand, and what it is for."""
+
+    kind: str  # all_gather or permute
+    axes: Names
+    place: int  # the operand
+    dim: int  # of the operand, along which the op is split
+    received: int  # bytes, by each device
+    what: str
+
+
+@dataclass(frozen=True)
+class SplitOp:
+    """An op with the layouts of its tensors."""
+
+    tensors: OpTensors
+    layouts: tuple[LocalLayout, ...]
+    sizes: Mapping[str, int]
+    items: tuple[int, ...]  # bytes an element, of each tensor
+
+    @property
+    def op(self) -> Op:
+        return self.tensors.op
+
+    def axes(self, place: int, dim: int) -> Names:
+        """Return what splits a dimension."""
+        return self.layouts[place].dims[dim]
+
+    def parts(self, place: int, dim: int) -> int:
+        return math.prod(self.sizes[name] for name in self.axes(place, dim))
+
+    def shape(self, place: int) -> Shape:
+        """Return the shape of a shard."""
+        return self.layouts[place].local(self.tensors.shapes[place], self.sizes)
+
+    def bytes(self, place: int, extents: Mapping[int, int] | None = None) -> int:
+        """Return the bytes of a shard with other extents in some dimensions."""
+        shape = {**dict(enumerate(self.shape(place))), **(extents or {})}
+        return math.prod(shape.values()) * self.items[place]
+
+    def gathered(self, place: int, dim: int, received: int, what: str) -> FormMove:
+        """Return a gather of pieces, each device's own not counted, along what splits an
+        operand."""
+        others = self.parts(place, dim) - 1
+        return FormMove("all_gather", self.axes(place, dim), place, dim, others * received, what)
+
+
+def nothing(split: SplitOp) -> Iterator[FormMove]:
+    """Yield no communication."""
+    yield from ()
+
+
+@dataclass(frozen=True)
+class LocalForm:
+    """A form of one op: `factors` of `rule` may be split, into at most so many parts where `most`
+    says it."""
+
+    rule: Rule
+    factors: frozenset[int]
+    moves: Callable[[SplitOp], Iterator[FormMove]] = nothing
+    most: Mapping[int, int] = field(default_factory=dict)

@@ -1,0 +1,67 @@
+"""Indexing along a split dimension: every device does what concerns its own rows.
+
+What is read from rows is terms of a sum, all but one of them zero. What is written moves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
+
+
+def gather(tensors: OpTensors) -> LocalForm | None:
+    """Return the form of a gather from a table that is split by rows."""
+    op, rule = tensors.op, tensors.rule
+    indexed = set(op.integers("start_index_map")) & set(op.integers("collapsed_slice_dims"))
+    factors = frozenset(tensors.factor(0, dim) for dim in indexed) & set(rule.reduction)
+    return LocalForm(rule, factors) if factors and tensors.is_added else None
+
+
+def scatter(tensors: OpTensors) -> LocalForm | None:
+    """Return the form of a scatter into a table that is split by rows."""
+    op = tensors.op
+    indexed = set(op.integers("scatter_dims_to_operand_dims"))
+    dims = indexed & set(op.integers("inserted_window_dims"))
+    factors = frozenset(tensors.factor(0, dim) for dim in dims)
+    return LocalForm(tensors.rule, factors) if factors else None
+
+
+def longest_cut(tensors: OpTensors) -> int | None:
+    """Return the dimension of an operand of which a slice takes part, the longest of them."""
+    op = tensors.op
+    place = 1 if op.kind == "dynamic_update_slice" else tensors.result
+    pairs = zip(tensors.shapes[0], tensors.shapes[place], strict=True)
+    cut = [(extent, dim) for dim, (extent, part) in enumerate(pairs) if part != extent]
+    return max(cut)[1] if cut else None
+
+
+def read_slice(tensors: OpTensors) -> LocalForm | None:
+    """Return the form of a slice whose result is whole along the dimension that is cut."""
+    dim = longest_cut(tensors)
+    if dim is None or not tensors.is_added:
+        return None
+    rule, factor, place = tensors.rule, tensors.factor(0, dim), tensors.result
+    (dims,) = rule.results
+    own = len(rule.sizes)
+    kinds = {
+        name: tuple(each for each in getattr(rule, name) if each != factor)
+        for name in ("permutation", "blocked")
+    }
+    changed = replace(
+        rule,
+        sizes=(*rule.sizes, tensors.shapes[place][dim]),
+        results=((*dims[:dim], (own,), *dims[dim + 1 :]),),
+        reduction=(*rule.reduction, factor),
+        need_replication=(*rule.need_replication, own),
+        **kinds,
+    )
+    return LocalForm(changed, frozenset({factor}))
+
+
+def write_slice(tensors: OpTensors) -> LocalForm | None:
+    """Return the form of an update of a slice."""
+    dim = longest_cut(tensors)
+    if dim is None:
+        return None
+    return LocalForm(tensors.rule, frozenset({tensors.factor(0, dim)}))

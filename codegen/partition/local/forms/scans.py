@@ -1,0 +1,27 @@
+"""Cumulative sums along a split dimension: each block by itself, then what the blocks before it
+come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from shardwright.codegen.partition.local.forms.form import (
+    FormMove,
+    LocalForm,
+    OpTensors,
+    SplitOp,
+)
+
+
+def cumulative(tensors: OpTensors) -> LocalForm:
+    """Return the form of a cumulative sum, product, maximum, …"""
+    factor = tensors.factor(0, tensors.op.integers("axis")[0])
+    return LocalForm(replace(tensors.rule, permutation=()), frozenset({factor}), _totals)
+
+
+def _totals(split: SplitOp) -> Iterator[FormMove]:
+    (axis,) = split.op.integers("axis")
+    if split.axes(0, axis):
+        total = split.bytes(0, {axis: 1})
+        yield split.gathered(0, axis, total, "every block adds what those before it come to")

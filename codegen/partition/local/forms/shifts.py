@@ -1,0 +1,305 @@
+"""Shifts along a dimension: a roll, a slice that is padded again, slices that are put together.
+
+In a jaxpr these are several ops, and what stands between them has a row more or less than can be
+split evenly. They become one op, `shift`: its result consists of stretches of its operands, each
+at a place of its own, and of a fill value where there is none. On shards every operand is shifted
+as a ring, by what its neighbours send, and each stretch is taken where it belongs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.partition.local.forms.form import (
+    FormMove,
+    LocalForm,
+    OpTensors,
+    SplitOp,
+)
+from shardwright.ir.program import Body, Op, Program, Value
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Rows `start` to `start + length` of an operand, which become the rows from `to` on."""
+
+    place: int  # the operand
+    start: int
+    to: int
+    length: int
+
+
+@dataclass(frozen=True)
+class RingPart:
+    """Rows of a shard that come from the device so many places before; `needed` by any device."""
+
+    hops: int
+    low: int
+    high: int
+    needed: bool
+
+
+@dataclass(frozen=True)
+class RingShift:
+    """An operand shifted as a ring by `by` rows, for the stretches that lie so: the parts of which
+    the shifted shard consists, in order."""
+
+    place: int
+    by: int
+    stretches: tuple[Stretch, ...]
+    parts: tuple[RingPart, ...]
+
+
+def stretches_of(op: Op) -> tuple[Stretch, ...]:
+    """Return the stretches of a `shift` op, in the order of its result."""
+    numbers = op.integers("stretches")
+    rows = (numbers[at : at + 4] for at in range(0, len(numbers), 4))
+    return tuple(sorted((Stretch(*row) for row in rows), key=lambda each: each.to))
+
+
+def shifts_of(op: Op, places: Sequence[int], extent: int, parts: int) -> Iterator[RingShift]:
+    """Yield how operands that are split are shifted; `extent` is that of their shards."""
+    groups: dict[tuple[int, int], list[Stretch]] = {}
+    for each in stretches_of(op):
+        if each.place in places:
+            by = (each.to - each.start) % (extent * parts)
+            groups.setdefault((each.place, by), []).append(each)
+    for (place, by), stretches in groups.items():
+        hops, rest = divmod(by, extent)
+        both = ((hops + 1, extent - rest, extent, 0), (hops, 0, extent - rest, rest))
+        found = tuple(
+            RingPart(n % parts, low, high, _needed(stretches, at, high - low, extent, parts))
+            for n, low, high, at in both
+            if high > low
+        )
+        yield RingShift(place, by, tuple(stretches), found)
+
+
+def _needed(stretches: list[Stretch], at: int, length: int, extent: int, parts: int) -> bool:
+    """Return whether any device takes one of the rows from `at` on of a shifted shard."""
+    firsts = [number * extent + at for number in range(parts)]
+    return any(
+        first < each.to + each.length and each.to < first + length
+        for each in stretches
+        for first in firsts
+    )
+
+
+def ring_places(tensors: OpTensors) -> tuple[int, ...]:
+    """Return the operands that are as long as the result, which can be split."""
+    (dim,) = tensors.op.integers("dimension")
+    extent = tensors.shapes[tensors.result][dim]
+    return tuple(
+        place
+        for place, shape in enumerate(tensors.shapes[: tensors.result])
+        if shape and shape[dim] == extent
+    )
+
+
+def shift(tensors: OpTensors) -> LocalForm:
+    """Return the form of shifted blocks."""
+    (dim,) = tensors.op.integers("dimension")
+    factor = tensors.factor(tensors.result, dim)
+    return LocalForm(replace(tensors.rule, permutation=()), frozenset({factor}), _halos)
+
+
+def _halos(split: SplitOp) -> Iterator[FormMove]:
+    (dim,) = split.op.integers("dimension")
+    places = ring_places(split.tensors)
+    axes = split.axes(places[0], dim)
+    extent = split.shape(places[0])[dim]
+    for shift in shifts_of(split.op, places, extent, split.parts(places[0], dim)):
+        for part in shift.parts:
+            if part.hops and part.needed:
+                count = part.high - part.low
+                size = split.bytes(shift.place, {dim: count})
+                rows = "a row" if count == 1 else f"{count} rows"
+                what = f"{rows} of each shard {'go' if count > 1 else 'goes'} to another one"
+                yield FormMove("permute", axes, shift.place, dim, size, what)
+
+
+def with_shifts(program: Program) -> Program:
+    """Return a program in which shifts along dimensions that are split are one op each."""
+    return replace(program, body=_rewritten(program.body, program.values))
+
+
+def _rewritten(body: Body, values: Sequence[Value]) -> Body:
+    made_by = {result: op for op in body.ops for result in op.results}
+    ops = []
+    for op in body.ops:
+        found = _as_shift(op, made_by, values) or _added(op, made_by)
+        if found is not None:
+            made_by[op.results[0]] = found
+        inner = tuple(_rewritten(each, values) for each in op.bodies)
+        ops.append(found or (replace(op, bodies=inner) if inner else op))
+    return replace(body, ops=tuple(_in_use(body, ops)))
+
+
+def _in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
+    """Return the ops without those that only served what has become a shift."""
+    before = {operand for op in body.ops for operand in op.operands} | {*body.results}
+    used = set(body.results)
+    kept = []
+    for op in reversed(ops):
+        if used.isdisjoint(op.results) and not before.isdisjoint(op.results):
+            continue
+        kept.append(op)
+        used.update(op.operands)
+    return kept[::-1]
+
+
+def _as_shift(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Op | None:
+    """Return a shift that ends in this op as one op; None if it is none, or along a dimension that
+    nothing splits."""
+    found = None
+    if op.kind == "pad":
+        found = _padded(op, made_by, values)
+    elif op.kind == "concatenate":
+        found = _together(op, made_by, values)
+    if found is None:
+        return None
+    dim, rows, fill = found
+    result = values[op.results[0]]
+    long = [source for source, *_ in rows if values[source].shape[dim] == result.shape[dim]]
+    split = any(_is_split(values[value], dim) for value in (*long, *op.results))
+    if not long or not split:
+        return None
+    sources = tuple(dict.fromkeys(source for source, *_ in rows))
+    numbers = tuple(n for source, *own in rows for n in (sources.index(source), *own))
+    params = (("dimension", dim), ("stretches", numbers))
+    operands = sources if fill is None else (*sources, fill)
+    return Op("shift", operands, op.results, params, line=op.line)
+
+
+Rows = tuple[int, int, int, int]  # source, start, to, length
+Found = tuple[int, list[Rows], int | None]  # dimension, rows, fill value
+
+
+def _is_split(value: Value, dim: int) -> bool:
+    return value.sharding is not None and bool(value.sharding.dims[dim].axes)
+
+
+def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
+    """Return the one stretch of a padded slice."""
+    moved = _moved(op)
+    if len(moved) != 1:
+        return None
+    dim, (low, _, inner) = moved[0]
+    length = values[op.operands[0]].shape[dim]
+    source, start = _piece(op.operands[0], dim, made_by, values)
+    extent = values[op.results[0]].shape[dim]
+    if inner or values[source].shape[dim] != extent:
+        return None
+    cut, to = max(-low, 0), max(low, 0)
+    count = min(length - cut, extent - to)
+    return (dim, [(source, start + cut, to, count)], op.operands[1]) if count > 0 else None
+
+
+def _moved(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
+    """Return the dimensions that are padded or cut, each with rows before, behind and between."""
+    config = op.param("padding_config")
+    found = []
+    for dim, own in enumerate(config if isinstance(config, tuple) else ()):
+        numbers = own if isinstance(own, tuple) else ()
+        low, high, inner = (int(n) if isinstance(n, int) else 0 for n in numbers)
+        if (low, high, inner) != (0, 0, 0):
+            found.append((dim, (low, high, inner)))
+    return found
+
+
+def _together(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
+    """Return the stretches of slices that are put together; equal numbers are the fill value."""
+    (dim,) = op.integers("dimension")
+    rows: list[Rows] = []
+    fills: dict[object, int] = {}
+    to = 0
+    extent = values[op.results[0]].shape[dim]
+    for operand in op.operands:
+        length = values[operand].shape[dim]
+        source, start = _piece(operand, dim, made_by, values)
+        filled = _fill(operand, made_by)
+        if filled is not None:
+            fills[filled[0]] = filled[1]
+        elif values[source].shape[dim] == extent:
+            rows.append((source, start, to, length))
+        else:
+            rows.append((operand, 0, to, length))
+        to += length
+    fill = next(iter(fills.values()), None)
+    return (dim, rows, fill) if len(fills) < 2 else None
+
+
+def _piece(
+    value: int, dim: int, made_by: Mapping[int, Op], values: Sequence[Value]
+) -> tuple[int, int]:
+    """Return of what a value is a stretch along a dimension, and from where on."""
+    op = made_by.get(value)
+    start = None if op is None else _first_row(op, value, dim, values)
+    if op is None or start is None:
+        return value, 0
+    source, first = _piece(op.operands[0], dim, made_by, values)
+    return source, first + start
+
+
+def _first_row(op: Op, value: int, dim: int, values: Sequence[Value]) -> int | None:
+    """Return the first row of an op's operand that a result of it is a stretch of; None if it is
+    something else."""
+    if op.kind == "split" and op.integers("axis") == (dim,):
+        return sum(op.integers("sizes")[: op.results.index(value)])
+    if op.kind == "slice" and _cuts_only(op, dim, values):
+        return op.integers("start_indices")[dim]
+    if op.kind == "pad":  # a slice, as gradients say it
+        cut = _moved(op)
+        if len(cut) == 1 and cut[0][0] == dim and max(cut[0][1]) <= 0:
+            return -cut[0][1][0]
+    return None
+
+
+def _cuts_only(op: Op, dim: int, values: Sequence[Value]) -> bool:
+    strides = dict(op.params).get("strides")
+    if isinstance(strides, tuple) and strides[dim] != 1:
+        return False
+    pairs = zip(values[op.operands[0]].shape, values[op.results[0]].shape, strict=True)
+    return all(before == after for d, (before, after) in enumerate(pairs) if d != dim)
+
+
+def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
+    """Return the number that a value is everywhere, and the value that is this number."""
+    op = made_by.get(value)
+    if op is None or op.kind != "broadcast_in_dim":
+        return None
+    number = made_by.get(op.operands[0])
+    if number is None or number.kind != "constant" or "value" not in dict(number.params):
+        return None
+    return number.param("value"), op.operands[0]
+
+
+def _added(op: Op, made_by: Mapping[int, Op]) -> Op | None:
+    """Return the sum of two shifts of one value, with zeros elsewhere, as one: so the gradient of a
+    roll is a roll."""
+    if op.kind not in ("add", "add_any"):
+        return None
+    both = [made_by.get(operand) for operand in op.operands]
+    first, second = both
+    if first is None or second is None or any(not _is_zero_elsewhere(s, made_by) for s in both):
+        return None
+    if first.operands[0] != second.operands[0] or first.param("dimension") != second.param(
+        "dimension"
+    ):
+        return None
+    rows = sorted((*stretches_of(first), *stretches_of(second)), key=lambda each: each.to)
+    if any(a.to + a.length > b.to for a, b in itertools.pairwise(rows)):
+        return None
+    numbers = tuple(n for each in rows for n in (0, each.start, each.to, each.length))
+    params = (("dimension", first.param("dimension")), ("stretches", numbers))
+    return Op("shift", first.operands, op.results, params, line=op.line)
+
+
+def _is_zero_elsewhere(op: Op | None, made_by: Mapping[int, Op]) -> bool:
+    """Return whether an op is a shift of one value with zeros as what is filled in."""
+    if op is None or op.kind != "shift" or len(op.operands) != 2:
+        return False
+    fill = made_by.get(op.operands[1])
+    return fill is not None and fill.kind == "constant" and dict(fill.params).get("value") == 0

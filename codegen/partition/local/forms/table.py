@@ -1,0 +1,31 @@
+"""One table: from the kind of an op to its local form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardwright.codegen.partition.local.forms.bits import random_bits
+from shardwright.codegen.partition.local.forms.choices import arg, top_k
+from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
+from shardwright.codegen.partition.local.forms.rows import gather, read_slice, scatter, write_slice
+from shardwright.codegen.partition.local.forms.scans import cumulative
+from shardwright.codegen.partition.local.forms.shifts import shift
+from shardwright.codegen.propagate.kinds import CUMULATIVE
+
+FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
+    **dict.fromkeys(CUMULATIVE, cumulative),
+    **dict.fromkeys(("argmax", "argmin"), arg),
+    "top_k": top_k,
+    "gather": gather,
+    **dict.fromkeys(("scatter", "scatter-add"), scatter),
+    **dict.fromkeys(("slice", "dynamic_slice"), read_slice),
+    "dynamic_update_slice": write_slice,
+    "random_bits": random_bits,
+    "shift": shift,
+}
+
+
+def form_of(tensors: OpTensors) -> LocalForm | None:
+    """Return the form of an op, None if it has none: a rule of its own is kept."""
+    make = FORMS.get(tensors.op.kind)
+    return None if make is None or tensors.op.rule is not None else make(tensors)

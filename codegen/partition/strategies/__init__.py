@@ -1,0 +1,18 @@
+"""Shardings for a tree of parameters, each kind from one rule, and the pipeline of stages."""
+
+from shardwright.codegen.partition.strategies.pipeline import Pipeline, pipeline
+from shardwright.codegen.partition.strategies.rules import (
+    data_parallel,
+    fsdp,
+    fsdp_tensor_parallel,
+    tensor_parallel,
+)
+
+__all__ = [
+    "Pipeline",
+    "data_parallel",
+    "fsdp",
+    "fsdp_tensor_parallel",
+    "pipeline",
+    "tensor_parallel",
+]

@@ -1,0 +1,123 @@
+"""A pipeline: stages on devices along one axis, micro-batches that pass from one to the next.
+
+All stages compute at once, on what each of them holds (`vmap` over the stages, which the axis
+splits), and what they give is rolled by one stage (a permute of one shard). After `microbatches +
+stages - 1` ticks every micro-batch has passed every stage. As a function of whole arrays it has a
+gradient like any other, whose permutes run backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.codegen.partition.constraints import constrain
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.sharding import DimSharding, Sharding
+
+Stage = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A function of stacked parameters and a batch; each leaf of the parameters has a first
+    dimension with one entry a stage. `stage(parameters, x)` gives what is shaped as `x`."""
+
+    stage: Stage
+    mesh: Mesh
+    axis: str
+    microbatches: int
+
+    @property
+    def stages(self) -> int:
+        """How many stages there are: one a device along the axis."""
+        return self.mesh.axis_size(self.axis)
+
+    @property
+    def ticks(self) -> int:
+        """How often all stages compute."""
+        return self.microbatches + self.stages - 1
+
+    @property
+    def bubble(self) -> float:
+        """The share of the ticks for which a stage has nothing to do, and computes for nothing."""
+        return (self.stages - 1) / self.ticks
+
+    def shardings(self, parameters: Any) -> Any:
+        """Return the shardings of stacked parameters: each device has those of its stage."""
+        import jax
+
+        return jax.tree.map(lambda leaf: self._split(len(leaf.shape), is_open=False), parameters)
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Return what the last stage gives, a row for each row of `x`.
+
+        Micro-batches are rows at equal distances, so that what splits rows of `x` splits those of
+        each of them. While the pipeline fills and drains, stages compute on copies.
+        """
+        import jax
+        import jax.numpy as jnp
+
+        self._check(parameters, x)
+        count = self.microbatches
+        batches = jnp.swapaxes(x.reshape(-1, count, *x.shape[1:]), 0, 1)
+        drained = jnp.broadcast_to(batches[-1:], (self.stages - 1, *batches.shape[1:]))
+        state = jnp.broadcast_to(batches[:1], (self.stages, *batches.shape[1:]))
+        numbers = jnp.arange(self.stages).reshape(-1, *(1,) * x.ndim)
+        split = self._split(x.ndim + 1, is_open=True)
+
+        def tick(state: Any, batch: Any) -> Any:
+            state = constrain(jnp.where(numbers == 0, batch[None], state), split)
+            given = constrain(jax.vmap(self.stage)(parameters, state), split)
+            return jnp.roll(given, 1, axis=0), given
+
+        _, given = jax.lax.scan(tick, state, jnp.concatenate([batches, drained]))
+        last = given[:, -1][self.stages - 1 :]
+        return jnp.swapaxes(last, 0, 1).reshape(x.shape)
+
+    def _split(self, rank: int, is_open: bool) -> Sharding:
+        """Return a sharding of stages along the axis."""
+        rest = (DimSharding((), is_open),) * (rank - 1)
+        return Sharding(self.mesh, (DimSharding((AxisRef(self.axis),)), *rest))
+
+    def _check(self, parameters: Any, x: Any) -> None:
+        import jax
+
+        if x.shape[0] % self.microbatches:
+            raise InputError(
+                "micro-batches must be equal",
+                argument="x",
+                got=f"{x.shape[0]} rows",
+                expected=f"a multiple of {self.microbatches}",
+            )
+        for leaf in jax.tree.leaves(parameters):
+            if not leaf.shape or leaf.shape[0] != self.stages:
+                raise InputError(
+                    "parameters of a pipeline must be stacked, one entry a stage",
+                    argument="parameters",
+                    got=str(list(leaf.shape)),
+                    expected=f"[{self.stages}, …]",
+                )
+
+
+def pipeline(stage: Stage, mesh: Mesh, axis: str, microbatches: int) -> Pipeline:
+    """Return the pipeline of a stage function along `axis` of a mesh, as many stages as it has
+    devices."""
+    if axis not in mesh.names:
+        raise InputError(
+            "a pipeline runs along an axis of the mesh",
+            argument="axis",
+            got=axis,
+            expected=one_of(mesh.names),
+        )
+    if microbatches < 1:
+        raise InputError(
+            "a pipeline takes at least one micro-batch",
+            argument="microbatches",
+            got=str(microbatches),
+            expected="1, 2, …",
+        )
+    return Pipeline(stage, mesh, axis, microbatches)

@@ -1,0 +1,128 @@
+"""Where the parameters of a model lie: one rule for all leaves of their tree.
+
+What a leaf cannot be split by, since nothing divides, it is not split by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.sharding import DimSharding, Sharding
+
+Shape = tuple[int, ...]
+Split = list[list[str]]  # for each dimension the axes that split it
+Dims = Mapping[str, int | None]
+
+
+def data_parallel(parameters: Any, mesh: Mesh) -> Any:
+    """Return shardings that leave every parameter whole on every device."""
+    return _mapped(parameters, mesh, lambda path, shape: [[] for _ in shape])
+
+
+def fsdp(parameters: Any, mesh: Mesh, axis: str) -> Any:
+    """Return shardings that split every parameter along `axis`, in the first dimension that it
+    divides."""
+    _check(mesh, axis)
+
+    def rule(path: str, shape: Shape) -> Split:
+        return _fully_split([[] for _ in shape], shape, mesh, axis)
+
+    return _mapped(parameters, mesh, rule)
+
+
+def tensor_parallel(parameters: Any, mesh: Mesh, axis: str, dims: Dims | None = None) -> Any:
+    """Return shardings that split features along `axis`.
+
+    `dims` says which dimension, by patterns that a leaf's path ends with: `{"w1": 1, "w2": 0}`;
+    None, or no pattern, leaves a leaf whole. Without `dims` every leaf is split in its first
+    dimension, so that each layer sums over split inputs.
+    """
+    _check(mesh, axis)
+
+    def rule(path: str, shape: Shape) -> Split:
+        return _by_feature(path, shape, mesh, axis, dims)
+
+    return _mapped(parameters, mesh, rule)
+
+
+def fsdp_tensor_parallel(
+    parameters: Any, mesh: Mesh, data_axis: str, model_axis: str, dims: Dims | None = None
+) -> Any:
+    """Return shardings as `tensor_parallel` along `model_axis`, split along `data_axis` as well: in
+    the first dimension that is whole and that it divides, else within the one that is split."""
+    _check(mesh, data_axis, model_axis)
+
+    def rule(path: str, shape: Shape) -> Split:
+        split = _by_feature(path, shape, mesh, model_axis, dims)
+        return _fully_split(split, shape, mesh, data_axis)
+
+    return _mapped(parameters, mesh, rule)
+
+
+def _by_feature(path: str, shape: Shape, mesh: Mesh, axis: str, dims: Dims | None) -> Split:
+    """Return the split of one leaf along its features."""
+    split: Split = [[] for _ in shape]
+    found = 0 if dims is None else _dim_of(path, shape, dims)
+    if found is not None and shape and shape[found] % mesh.axis_size(axis) == 0:
+        split[found] = [axis]
+    return split
+
+
+def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
+    """Return the dimension that the last fitting pattern names."""
+    found = None
+    for pattern, dim in dims.items():
+        if re.search(rf"(?:^|\W)(?:{pattern})\W*$", path):
+            found = dim
+    if found is not None and found >= len(shape):
+        raise InputError(
+            "the dimension that is split must be one of the leaf",
+            argument="dims",
+            got=f"dimension {found} of {path}, which has {len(shape)}",
+            expected=one_of(map(str, range(len(shape)))) if shape else "None",
+        )
+    return found
+
+
+def _fully_split(split: Split, shape: Shape, mesh: Mesh, axis: str) -> Split:
+    """Return a split along one more axis, in a dimension that is whole if there is one."""
+    sizes = mesh.sizes
+    for whole in (True, False):
+        for dim, extent in enumerate(shape):
+            parts = sizes[axis]
+            for name in split[dim]:
+                parts *= sizes[name]
+            if whole is not bool(split[dim]) and extent % parts == 0:
+                return [*split[:dim], [*split[dim], axis], *split[dim + 1 :]]
+    return split
+
+
+def _mapped(parameters: Any, mesh: Mesh, rule: Callable[[str, Shape], Split]) -> Any:
+    """Return a tree of shardings, one for each leaf of a tree of arrays or avals."""
+    from jax.tree_util import keystr, tree_map_with_path
+
+    def leaf(path: Any, array: Any) -> Sharding:
+        dims = rule(keystr(path), tuple(array.shape))
+        return Sharding(mesh, tuple(DimSharding(_refs(names)) for names in dims))
+
+    return tree_map_with_path(leaf, parameters)
+
+
+def _refs(names: Sequence[str]) -> tuple[AxisRef, ...]:
+    return tuple(map(AxisRef, names))
+
+
+def _check(mesh: Mesh, *axes: str) -> None:
+    for axis in axes:
+        if axis not in mesh.names:
+            raise InputError(
+                "a strategy splits along axes of the mesh",
+                argument="axis",
+                got=axis,
+                expected=one_of(mesh.names),
+            )

@@ -1,0 +1,74 @@
+"""The order of devices in a ring: a cycle through a torus in which each step is one link, where
+there is one.
+
+A box of devices has such a cycle unless all its extents are odd: rows are gone through forth and
+back, but for their first devices, along which it goes back. Along one dimension without a link
+between its ends it goes up over even places and down over odd ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from shardwright.ir.arrays import Integers
+
+Cell = tuple[int, ...]
+Path = list[Cell]
+
+
+def orders(places: Integers) -> Iterator[tuple[int, ...]]:
+    """Yield orders of a ring's devices: those of cycles through the box that they fill, if any.
+    `places`: the coordinates of each, [device, dimension]."""
+    rows: list[list[int]] = places.tolist()
+    spans = [sorted(set(along)) for along in zip(*rows, strict=True)]
+    if math.prod(map(len, spans)) != len(rows):
+        return
+    cells = [tuple(span.index(c) for span, c in zip(spans, row, strict=True)) for row in rows]
+    numbers = {cell: number for number, cell in enumerate(cells)}
+    sizes = [len(span) for span in spans]
+    for path in _cycles(sizes):
+        yield tuple(numbers[cell] for cell in path)
+
+
+def _cycles(sizes: Sequence[int]) -> Iterator[Path]:
+    """Yield cycles through a box, each along other dimensions first."""
+    wide = [axis for axis, size in enumerate(sizes) if size > 1]
+    for last in wide:
+        rest = [axis for axis in wide if axis != last]
+        path = _snake([sizes[axis] for axis in rest])
+        for cycle in _through(len(path), sizes[last]):
+            found = []
+            for along, own in cycle:
+                cell = dict(zip(rest, path[along], strict=True)) | {last: own}
+                found.append(tuple(cell.get(axis, 0) for axis in range(len(sizes))))
+            yield found
+
+
+def _snake(sizes: Sequence[int]) -> Path:
+    """Return a path through a box, each cell beside the one before."""
+    found: Path = [()]
+    for size in sizes:
+        ways = itertools.cycle((range(size), range(size - 1, -1, -1)))
+        found = [(*cell, own) for cell, way in zip(found, ways, strict=False) for own in way]
+    return found
+
+
+def _through(rows: int, columns: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield a cycle through a grid, of (row, column)."""
+    if rows == 1 or columns == 1:
+        long = max(rows, columns)
+        folded = [*range(0, long, 2), *reversed(range(1, long, 2))]
+        yield [(place, 0) if columns == 1 else (0, place) for place in folded]
+    elif rows % 2 == 0:
+        yield _around(rows, columns)
+    elif columns % 2 == 0:
+        yield [(row, column) for column, row in _around(columns, rows)]
+
+
+def _around(rows: int, columns: int) -> list[tuple[int, int]]:
+    """Return a cycle through a grid of an even number of rows."""
+    forth, back = range(1, columns), range(columns - 1, 0, -1)
+    found = [(row, column) for row in range(rows) for column in (back if row % 2 else forth)]
+    return [*found, *((row, 0) for row in reversed(range(rows)))]

@@ -1,0 +1,203 @@
+"""Matmuls whose parts travel while devices multiply: in TPU interpret mode, and faults planted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matmuls import verified, write_module
+
+import shardwright as sw
+from shardwright.codegen.backends.pallas_tpu.matmul.blocks import LocalProduct
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.verify.pool import Runner
+from shardwright.ir.matmul_plan import MatmulPlan
+
+RING = sw.Mesh({"i": 4})
+ROWS, COLUMNS, WHOLE = '[{"i"}, {}]', '[{}, {"i"}]', "[{}, {}]"
+
+
+def gathers(dtype: str, extents: tuple[int, int, int]) -> sw.Matmul:
+    """A matmul whose lhs is gathered along i."""
+    i, j, k = extents
+    return sw.Matmul(dtype, ((i, j), ROWS), ((j, k), WHOLE), WHOLE, mesh=RING)
+
+
+def scatters(dtype: str, extents: tuple[int, int, int]) -> sw.Matmul:
+    """A matmul whose result is scattered along i."""
+    i, j, k = extents
+    return sw.Matmul(dtype, ((i, j), COLUMNS), ((j, k), ROWS), ROWS, mesh=RING)
+
+
+@pytest.mark.parametrize("loop", ["one", "both"])
+def test_gathers_and_scatters_equal_numpy(loop: str, tmp_path: Path) -> None:
+    """Integers bit by bit. Nothing races, no semaphore is left, events keep the rules."""
+    matmuls = [gathers("int8", (32, 24, 10)), scatters("int8", (32, 40, 10))]
+    sides = []
+    for _, plan, report in verified(matmuls, tmp_path, loop, backend="pallas_tpu"):
+        assert report.verdict == "ok", report.detail
+        assert {"values", "races", "semaphores", "protocol"} <= set(report.checks)
+        assert plan.chosen.loop is not None
+        sides.append(plan.chosen.loop.side)
+    assert sides == ["lhs", "out"]
+
+
+COMES = "pltpu.make_async_copy(come, come, memory.came.at[way, step - 1]).wait()"
+LOADED = 'for side in "ab":\n            self.loaded(side, block, lambda copy: copy.wait())\n'
+FAULTS: dict[str, tuple[Any, ...]] = {
+    "no wait for what comes": ("both", COMES, "pass", "semaphore 'came[0, 0]'"),
+    "no wait for what leaves": (
+        "gather",
+        "each(of.size - 1, lambda _, way=way: self.gone(way).wait())",
+        "pass",
+        "semaphore 'sent[0]'",
+    ),
+    "one semaphore for all steps": (
+        "gather",
+        "self.memory.came.at[way, step],",
+        "self.memory.came.at[way, 0],",
+        "semaphore 'came[0, 0]'",
+    ),
+    "one semaphore for both ways": (
+        "both",
+        "came.at[way, step - 1]",
+        "came.at[0, step - 1]",
+        "semaphore 'came[0, 0]'",
+    ),
+    "a step is skipped": (
+        "gather",
+        "total = of.rounds *",
+        "total = (of.rounds - of.ways) *",
+        "semaphore",
+    ),
+    "a wrong part": ("both", "by = size - shift", "by = size - shift + 1", "not the sum of its"),
+    "the halves the other way round": (
+        "both",
+        "jnp.where(block.way == 0, by, shift)",
+        "jnp.where(block.way == 0, shift, by)",
+        "not the sum of its",
+    ),
+    "no barrier": (
+        "both",
+        "pl.semaphore_wait(barrier, self.of.ways)",
+        "pass",
+        "barrier: rank 0 writes into rank 1 after 0 of 2",
+    ),
+    "nobody is told": ("both", "        self.meet()\n", "", "has not told it that it may"),
+    "a double addition": (
+        "scatter",
+        "put_sum(made, total, terms)",
+        "put_sum(made, total, terms, terms)",
+        "not the sum of its",
+    ),
+    "sums are not begun anew": (
+        "both",
+        "pl.when(begins)(lambda: clear(total))",
+        "pass",
+        "not the sum of its",
+    ),
+    "blocks are read before they have come": (
+        "both",
+        LOADED,
+        LOADED.replace("self", "pl.when(j > 0)(lambda side=side: self").replace(
+            "wait())", "wait()))"
+        ),
+        "semaphore 'loaded_a[",
+    ),
+    "blocks are waited for after their product": (
+        "both",
+        (LOADED, "add_product(total, *operands)\n"),
+        ("pass\n", "add_product(total, *operands)\n        " + LOADED),
+        "reads 'a_blocks'",
+    ),
+    "terms are waited for after they are added": (
+        "scatter",
+        "self.added(block, True, lambda copy: copy.wait())",
+        "pass",
+        "semaphore 'added[0]'",
+    ),
+    "a block is made while it is being sent": (
+        "both",
+        "pl.when(number >= 2)(lambda: self.stored(slot).wait())",
+        "pass",
+        "semaphore 'stored[0]'",
+    ),
+    "blocks share a place": ("both", "return rem(block.number, 2)", "return 0", "_blocks' of rank"),
+    "the last blocks are not waited for": (
+        "both",
+        "self.stored(np.int32(number % 2)).wait()",
+        "pass",
+        "semaphore 'stored[0]'",
+    ),
+}
+"""What is wrong: in which kernels, what is written in place of what, and what is then said."""
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner("pallas_tpu", 4) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, MatmulPlan]:
+    """Of parts that are several blocks each."""
+    found = {
+        "gather": plan_matmul(gathers("float32", (4 * 2 * 520, 1100, 10)), loop="both", listed=0),
+        "scatter": plan_matmul(scatters("float32", (64, 4400, 1100)), loop="both", listed=0),
+    }
+    loops = {kind: plan.chosen.loop for kind, plan in found.items()}
+    assert {kind: loop and loop.side for kind, loop in loops.items()} == {
+        "gather": "lhs",
+        "scatter": "out",
+    }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (name, kind)
+        for name, (where, *_) in FAULTS.items()
+        for kind in ("gather", "scatter")
+        if where in (kind, "both")
+    ],
+)
+def test_planted_faults_are_found_on_events(
+    fault: str, kind: str, plans: dict[str, MatmulPlan], runner: Runner, tmp_path: Path
+) -> None:
+    """At full size, without moving anything."""
+    _, rights, wrongs, said = FAULTS[fault]
+    case = replace(write_module(plans[kind], "m", tmp_path, backend="pallas_tpu"), execute=False)
+    file = tmp_path / "_support" / "pallas_products.py"
+    text = file.read_text()
+    texts = (rights, wrongs) if isinstance(rights, tuple) else ((rights,), (wrongs,))
+    for right, wrong in zip(*texts, strict=True):
+        assert right in text, right
+        text = text.replace(right, wrong)
+    file.write_text(text)
+    report = runner.run(case)
+    assert report.verdict == "failed", fault
+    assert said in report.detail
+
+
+@pytest.mark.parametrize("kind", ["gather", "scatter"])
+def test_kernels_keep_the_rules_at_full_size(
+    kind: str, plans: dict[str, MatmulPlan], runner: Runner, tmp_path: Path
+) -> None:
+    case = replace(write_module(plans[kind], "m", tmp_path, backend="pallas_tpu"), execute=False)
+    report = runner.run(case)
+    assert report.verdict == "ok", report.detail
+    assert "protocol" in report.checks
+
+
+def test_blocks_fit_vmem() -> None:
+    for travels, factor in (("a", 1), ("a", 2), ("b", 3), ("c", 1), ("c", 3), ("b", 0)):
+        for dtype in ("bfloat16", "int8", "float32"):
+            for extents in ((1, 512, 8192, 1024), (3, 5, 13, 7), (1, 4096, 128, 4096)):
+                product = LocalProduct(extents, travels, factor, dtype, dtype)
+                for vmem in (16 << 20, 56 << 20, 112 << 20):
+                    assert product.blocks(vmem).nbytes <= vmem * 5 // 8

@@ -1,0 +1,46 @@
+"""Local forms beside one device: values, bytes by the HLO, and no more of them than expected."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from places import TESTS
+
+MODES = ("as_shardy", "cheapest")
+QUICK = ("cumsum", "gradient of cumsum", "argmax", "top 3", "embedding", "gradient of embedding")
+
+
+def run(*words: str) -> dict[str, str]:
+    command = [sys.executable, str(TESTS / "form_process.py"), *words]
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    assert found
+    return found
+
+
+def wrong(found: dict[str, str]) -> dict[str, str]:
+    return {name: said for name, said in found.items() if said}
+
+
+def test_forms_have_one_devices_values_and_few_bytes() -> None:
+    found = run("values", "as_shardy", *QUICK)
+    assert wrong(found) == {}
+    assert set(found) == set(QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_every_form_has_one_devices_values_and_few_bytes(mode: str) -> None:
+    assert wrong(run("values", mode)) == {}
+
+
+def test_planted_faults_are_found() -> None:
+    found = run("faults")
+    missed = [n for n, said in found.items() if "off by" not in said and "other" not in said]
+    assert missed == []

@@ -1,0 +1,57 @@
+"""A model of many equal layers: as long and as quick as one of a few."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from places import TESTS
+
+STEP = """
+import json, os, sys, time
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["JAX_PLATFORMS"] = "cpu"
+import gpt2
+import shardwright as sw
+from shardwright.ir.program import ops_of
+
+layers, strategy, mode = int(sys.argv[1]), *sys.argv[2:]
+fn, avals, inputs, outputs, mesh = gpt2.case(strategy, layers)
+start = time.process_time()
+program = sw.partition(
+    fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs, mode=mode
+)
+text = sw.emit(program).files("step")["jax_spmd.py"]
+seconds = time.process_time() - start
+ops = len(list(ops_of(program.given.body)))
+print(json.dumps({"seconds": seconds, "lines": len(text.splitlines()), "ops": ops}))
+"""
+
+
+def step(layers: int, strategy: str, mode: str) -> dict[str, Any]:
+    command = [sys.executable, "-c", STEP, str(layers), strategy, mode]
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_more_layers_make_no_longer_module() -> None:
+    few, many = (step(layers, "fsdp", "cheapest") for layers in (4, 8))
+    assert many["ops"] > 1.8 * few["ops"]
+    assert many["lines"] < few["lines"] + 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["fsdp+tp", "tp"])
+@pytest.mark.parametrize("mode", ["cheapest", "as_shardy"])
+def test_a_step_of_32_layers(mode: str, strategy: str) -> None:
+    found = step(32, strategy, mode)
+    assert found["seconds"] < 60
+    assert found["lines"] <= 1500
+    assert found["lines"] <= 1.5 * found["ops"]
