@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "afeb30a6b4a87270",
-    "pallas_tpu": "07331bb8030d7db6",
-    "triton_gpu": "1ff019e81b70c455",
+    "jax_xla": "f29df08098271d20",
+    "pallas_tpu": "9ed0122edc1ef2da",
+    "triton_gpu": "0bc97623e5359e8f",
 }
 
 
