@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.ir.errors import InputError, install, one_of
+from shardwright.ir.errors import InputError, install, one_of, wrong_type
 
 MODES = ("as_shardy", "cheapest")
 EDGES = ("allow", "gather")
+GATHERS = ("keep", "regather")
 
 
 def partition(
@@ -23,6 +24,8 @@ def partition(
     mode: str = "as_shardy",
     strict: bool = False,
     sub_axes_at_edges: str = "allow",
+    gather: str = "keep",
+    memory_limit: int | None = None,
 ) -> Partitioned:
     """Trace `fn` for `avals` and propagate the shardings that are given to all its values.
 
@@ -36,6 +39,10 @@ def partition(
 
     Arguments and results may come to be sharded along sub-axes, which a `NamedSharding` cannot say:
     with `sub_axes_at_edges="gather"` these are gathered there, but for dimensions that were closed.
+
+    `gather`: what is gathered of an argument is kept for its later uses, as in the backward pass,
+    or, with `regather`, gathered again. `memory_limit`: the bytes that a device may hold at once;
+    plans that hold less are tried, and if none is within it, that is an error.
     """
     if mode not in MODES:
         raise InputError(
@@ -48,6 +55,15 @@ def partition(
             got=sub_axes_at_edges,
             expected=one_of(EDGES),
         )
+    if gather not in GATHERS:
+        raise InputError(
+            "what is gathered can be kept or gathered again",
+            argument="gather",
+            got=gather,
+            expected=one_of(GATHERS),
+        )
+    if memory_limit is not None and (type(memory_limit) is not int or memory_limit <= 0):
+        raise wrong_type(memory_limit, int, "bytes, as 16 * 2**30", "memory_limit")
     if importlib.util.find_spec("jax") is None:
         raise InputError(
             "a function is partitioned with jax, which is not installed",
@@ -57,4 +73,10 @@ def partition(
     from shardwright.codegen.partition.tracing import traced
 
     program = traced(fn, avals, mesh, in_shardings, out_shardings, strict)
-    return replace(program, mode=mode, gather_sub_axes=sub_axes_at_edges == "gather")
+    return replace(
+        program,
+        mode=mode,
+        gather_sub_axes=sub_axes_at_edges == "gather",
+        gather=gather,
+        memory_limit=memory_limit,
+    )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.codegen.partition.edges import gather_sub_axes
-from shardwright.codegen.partition.local.cheapest import cheapest
 from shardwright.codegen.partition.local.communications import (
     Communication,
     communications,
@@ -17,9 +16,9 @@ from shardwright.codegen.partition.local.communications import (
 from shardwright.codegen.partition.local.even import check_even
 from shardwright.codegen.partition.local.fold import folded
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
-from shardwright.codegen.partition.local.shardy import as_shardy
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.owners import owners
+from shardwright.codegen.partition.planned import planned
 from shardwright.codegen.partition.seconds import seconds_of
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
@@ -42,6 +41,8 @@ class Partitioned:
     mode: str = "as_shardy"
     until: int | None = None  # the last user priority that is propagated
     gather_sub_axes: bool = False  # of arguments and results
+    gather: str = "keep"  # or "regather": what is gathered of arguments
+    memory_limit: int | None = None  # bytes that a device may hold at once
 
     @functools.cached_property
     def _propagated(self) -> Propagated:
@@ -57,11 +58,13 @@ class Partitioned:
     def local(self) -> LocalProgram:
         """What one device runs.
 
-        Raises InputError where it cannot be said: arguments that do not divide, several meshes.
+        Raises InputError where it cannot be said: arguments that do not divide, several meshes;
+        and where every plan holds more than the memory limit.
         """
         check_even(self.given, self.program)
-        chosen = cheapest if self.mode == "cheapest" else as_shardy
-        local = chosen(with_shifts(self.program), self.mesh)
+        local = planned(
+            with_shifts(self.program), self.mesh, self.mode, self.gather, self.memory_limit
+        )
         arguments = owners(self.inputs, len(local.body.arguments), "arguments")
         results = owners(self.outputs, len(local.body.results), "results")
         return folded(local, arguments, results)

@@ -227,6 +227,8 @@ class Writer:
             self.permutations[pairs] = permutation(change.axes, sizes, source, change.layout)
         shape = self.program.shape(step.result)
         given = self.read(step.operand)
+        if step.again:  # or XLA would keep what was made before
+            given = f"lax.optimization_barrier({given})"
         made = change_call(change, source, given, shape, pairs)
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
         lines = self._statement(name, made, step.result, indent)

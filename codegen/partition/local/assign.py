@@ -29,6 +29,8 @@ OPERATORS = {
 
 UNSPLIT = frozenset({"random_bits", "random_fold_in", "random_split", "threefry2x32", "fft"})
 """Ops that every device computes whole, though they have a rule."""
+FUSED = frozenset({"transpose"})
+"""Ops that compilers make a part of what they stand beside: a matmul writes its result as asked."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class Splits:
         read or written: about what chips of all makers have.
         """
         parts = self.axes.parts_of(name for names in split.factors for name in names)
-        touched = sum(map(math.prod, self.shapes)) * 4 / 5
+        touched = 0.0 if self.op.kind in FUSED else sum(map(math.prod, self.shapes)) * 4 / 5
         flops = 0.0
         if self.op.kind in ("dot_general", "conv_general_dilated"):
             flops = 2 * math.prod(self.rule.sizes) / 1000

@@ -19,6 +19,7 @@ from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice, lower
+from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.shardy import propagated_choices
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
@@ -37,14 +38,14 @@ LEAST = 0.01
 """The least gain for which anything is changed, in bytes."""
 
 
-def cheapest(program: Program, mesh: Mesh) -> LocalProgram:
+def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return what each device runs of a propagated program, at the least price that is found."""
     axes = cut_axes(program, mesh)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     known = dict(propagated_choices(program, axes, layouts))
-    found = (_searched(program, axes, known, each) for each in carryings(program, axes))
+    found = (_searched(program, axes, known, each, ratings) for each in carryings(program, axes))
     _, choice, carried = min(found, key=lambda each: each[0])
-    return lower(program, axes, choice, [None] * len(program.values), carried)
+    return lower(program, axes, choice, [None] * len(program.values), carried, ratings.regather)
 
 
 def _searched(
@@ -52,9 +53,10 @@ def _searched(
     axes: CutAxes,
     known: dict[int, FactorAxes],
     carried: Mapping[int, LocalLayout],
+    ratings: Ratings,
 ) -> tuple[float, Choice, Mapping[int, LocalLayout]]:
     """Return the least price that is found where loops carry what they are said to, and how."""
-    costs = Costs(program, axes, carried)
+    costs = Costs(program, axes, carried, ratings)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
     search = _PriceSearch(costs, bound)
     starts = []

@@ -12,6 +12,7 @@ from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.ir.program import Body, Op, Program
@@ -47,6 +48,7 @@ class Wire:
     uses: tuple[tuple[int, int] | LocalLayout, ...]  # which operand of an op, or a layout
     propagated: LocalLayout
     times: int  # how often each of them is made
+    is_argument: bool  # of the program
 
 
 class Costs:
@@ -55,9 +57,15 @@ class Costs:
     Ops of one place in a repeated stretch are one op here, split in one way.
     """
 
-    def __init__(self, program: Program, axes: CutAxes, carried: Mapping[int, LocalLayout]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        axes: CutAxes,
+        carried: Mapping[int, LocalLayout],
+        ratings: Ratings,
+    ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
-        self.carried = carried
+        self.carried, self.ratings = carried, ratings
         self.ops: list[Op] = []  # of those of one place the second
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
@@ -145,7 +153,14 @@ class Costs:
 
     def of_wire(self, wire: int) -> float:
         """Return what the moves of the values of a wire cost."""
-        price = price_of_uses(self.layout(wire), self.needs(wire), self.wires[wire].tensor)
+        own, home, needs = self.wires[wire], self.layout(wire), self.needs(wire)
+        if own.is_argument and self.ratings.regather:
+            price = sum(price_of_uses(home, (need,), own.tensor) for need in needs)
+        else:
+            price = price_of_uses(home, needs, own.tensor)
+        if self.ratings.held:
+            layouts = dict.fromkeys((home, *needs))
+            price += self.ratings.held * sum(map(own.tensor.bytes, layouts))
         return price * self.often[wire]
 
     def of_op(self, number: int) -> float:
@@ -225,6 +240,7 @@ class _Graph:
         known: dict[Wire, int] = {}
         often: list[int] = []
         number_of = {}
+        arguments = set(costs.program.body.arguments)
         for value in (*self.home, *self.made_by):
             own = costs.values[value]
             wire = Wire(
@@ -234,6 +250,7 @@ class _Graph:
                 tuple(self.uses[value]),
                 costs.propagated(value),
                 self.times[value],
+                value in arguments,
             )
             number = number_of[value] = known.setdefault(wire, len(known))
             if number == len(often):

@@ -37,11 +37,13 @@ def lower(
     choice: Choice,
     layouts: Sequence[LocalLayout | None],
     carried: Mapping[int, LocalLayout],
+    regather: bool = False,
 ) -> LocalProgram:
     """Return what each device runs. `layouts` says in which layout a value is to be, whatever it is
     used for; None: only as it is used. `carried`: arguments of loops in other layouts than those
-    that were propagated."""
+    that were propagated. `regather`: what is moved of an argument is not kept for long."""
     lowering = _Lowering(program, axes, choice, layouts, carried)
+    lowering.forgotten = frozenset(program.body.arguments if regather else ())
     arguments = [
         axes.layout(program.values[v].sharding, program.values[v].shape)
         for v in program.body.arguments
@@ -67,6 +69,7 @@ class _Lowering:
     ) -> None:
         self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
         self.carried = carried
+        self.forgotten: frozenset[int] = frozenset()  # arguments that are moved for every use
         self.values: list[LocalValue] = []
 
     def body(
@@ -112,6 +115,8 @@ class _Steps:
         self.lowering = lowering
         self.steps: list[Step] = []
         self.versions: dict[int, dict[LocalLayout, int]] = {}
+        self.lost: set[tuple[int, LocalLayout]] = set()  # what is to be made again
+        self.moved: int | None = None  # of the arguments that are not kept the one moved last
 
     def define(self, value: int, layout: LocalLayout) -> int:
         """Return a new local value, the first of its value."""
@@ -124,6 +129,8 @@ class _Steps:
         known = self.versions[value]
         if layout in known:
             return known[layout]
+        if value in self.lowering.forgotten:
+            self._forget(value)
         own = self.lowering.program.values[value]
         pieces = self.lowering.axes.pieces
         tensor = Tensor(own.shape, item_bytes(own.dtype), pieces)
@@ -131,9 +138,19 @@ class _Steps:
         number = tuple(known.values())[place]
         for change in changes:
             operand, number = number, self.lowering.new(value, change.layout)
-            self.steps.append(MoveValue(change, operand, number, reason(change), line))
+            again = (value, change.layout) in self.lost
+            self.steps.append(MoveValue(change, operand, number, reason(change), line, again))
             known.setdefault(change.layout, number)
         return number
+
+    def _forget(self, value: int) -> None:
+        """Forget what was made of the argument that was moved last, unless it is this one."""
+        if self.moved not in (None, value):
+            known = self.versions[self.moved]
+            home = next(iter(known))
+            self.lost.update((self.moved, layout) for layout in known)
+            self.versions[self.moved] = {home: known[home]}
+        self.moved = value
 
     def op(self, op: Op) -> None:
         """Append an op and what brings its operands to it."""

@@ -14,17 +14,18 @@ from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.lower import lower
 from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.steps import LocalProgram, item_bytes
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value, ops_of
 
 
-def as_shardy(program: Program, mesh: Mesh) -> LocalProgram:
+def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return what each device runs of a propagated program."""
     axes = cut_axes(program, mesh)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     choice = dict(propagated_choices(program, axes, layouts))
-    return lower(program, axes, choice, layouts, {})
+    return lower(program, axes, choice, layouts, {}, ratings.regather)
 
 
 def propagated_choices(

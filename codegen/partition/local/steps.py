@@ -62,13 +62,17 @@ class LayoutChange:
 
 @dataclass(frozen=True)
 class MoveValue:
-    """A change of the layout of one value, with the reason for it and the line it is made for."""
+    """A change of the layout of one value, with the reason for it and the line it is made for.
+
+    `again`: it was made before and not kept, and is not to be taken from there.
+    """
 
     change: LayoutChange
     operand: int
     result: int
     reason: str
     line: Line | None
+    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,60 @@
+"""The plan of a program: the first of several, thriftier and thriftier, within a memory limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardwright.codegen.partition.local.cheapest import cheapest
+from shardwright.codegen.partition.local.communications import size_text
+from shardwright.codegen.partition.local.memory import Held, most_held, size_of
+from shardwright.codegen.partition.local.prices import THRIFT, Ratings
+from shardwright.codegen.partition.local.shardy import as_shardy
+from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.program import Program
+
+
+def planned(
+    program: Program, mesh: Mesh, mode: str, gather: str, memory_limit: int | None
+) -> LocalProgram:
+    """Return what each device runs of a propagated program.
+
+    Raises InputError where every plan holds more than the limit.
+    """
+    plan = cheapest if mode == "cheapest" else as_shardy
+    tried: list[tuple[Held, LocalProgram]] = []
+    for ratings in _tries(mode, gather == "regather"):
+        local = plan(program, mesh, ratings)
+        if memory_limit is None:
+            return local
+        held = most_held(local)
+        if held.bytes <= memory_limit:
+            return local
+        tried.append((held, local))
+    raise _too_large(*min(tried, key=lambda each: each[0].bytes), memory_limit or 0)
+
+
+def _tries(mode: str, regather: bool) -> Iterator[Ratings]:
+    """Yield how plans are rated, first as asked, then those that hold less."""
+    yield Ratings(regather=regather)
+    if not regather:
+        yield Ratings(regather=True)
+    if mode == "cheapest":
+        yield from (Ratings(held, True) for held in THRIFT)
+
+
+def _too_large(held: Held, local: LocalProgram, limit: int) -> InputError:
+    """Return the error about the plan that holds least."""
+    where = [] if held.line is None else [str(held.line)]
+    largest = ""
+    if held.largest is not None:
+        where.insert(0, local.of(held.largest).name)
+        own = size_text(size_of(local, held.largest))
+        largest = f", {own} of them {local.of(held.largest).name}"
+    return InputError(
+        "what a device holds at once must fit into its memory in some plan",
+        argument=", ".join(where),
+        got=f"{size_text(held.bytes)} in the plan that holds least{largest}",
+        expected=f"at most {size_text(limit)}, the memory_limit: split arguments over more axes",
+    )
