@@ -226,6 +226,9 @@ def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) ->
             "",
             *said,
             "",
+            "Of a reduce-scatter as small as these the TPU compiler may make an all-reduce and a "
+            "slice, which bring twice as much: where more than planned is moved on v5e.",
+            "",
         ]
     )
 
