@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "d99ec69b1e8dc34d",
-    "pallas_tpu": "5a7d5eb4dfd5a0a3",
+    "pallas_tpu": "2feefae646b6e12f",
     "triton_gpu": "1ff019e81b70c455",
 }
 
