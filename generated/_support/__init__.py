@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "a53e186c9df5eeac",
-    "pallas_tpu": "c542eefbd101e3de",
+    "pallas_tpu": "2e976dcdb4247046",
     "triton_gpu": "0bc97623e5359e8f",
 }
 
