@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "f29df08098271d20",
-    "pallas_tpu": "9ed0122edc1ef2da",
+    "jax_xla": "eb6e7afe1d9107d2",
+    "pallas_tpu": "979418ef20033a02",
     "triton_gpu": "0bc97623e5359e8f",
 }
 
