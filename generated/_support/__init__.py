@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "a53e186c9df5eeac",
-    "pallas_tpu": "2e976dcdb4247046",
+    "jax_xla": "466887ed784f7ecd",
+    "pallas_tpu": "9efcd9ae82d07b56",
     "triton_gpu": "0bc97623e5359e8f",
 }
 

@@ -143,7 +143,7 @@ FAULTS = {
         "return not any(self.target.box(receiver)[last - 2 * self.new : last : 2])",
     ),
     ("pallas_tpu", "another_value"): ('empty=float("-inf")', "empty=0.0"),
-    ("pallas_tpu", "not_filled"): ("if self._new:", "if False:"),
+    ("pallas_tpu", "not_filled"): ("        if new:\n", "        if False:\n"),
     ("pallas_tpu", "on_another"): (
         "first > 0 for first in firsts",
         "first < 1 for first in firsts",
