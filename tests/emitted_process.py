@@ -105,10 +105,12 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
         sides = {"in_shardings": made.inputs, "out_shardings": outputs}
         program = sw.partition(fn, *made.avals, mesh=own, mode=mode, **sides)
         try:
-            found[str(seed)] = emitted.fault(fn, made.avals, program, of_jax)
+            sw.emit(program).files("emitted")
         except sw.InputError as error:  # of arguments or results that do not divide
             if "must be equal, as JAX wants them" not in str(error):
                 raise
+            continue
+        found[str(seed)] = emitted.fault(fn, made.avals, program, of_jax)
     return found
 
 
