@@ -1,5 +1,6 @@
 """Bytes that programs of the bench report, beside those of the HLO of what is emitted for them, as
-JSON: MODE TARGET NAME…, where TARGET is `cpu` or a topology of TPUs.
+JSON: MODE TARGET NAME…, where TARGET is `cpu` or a topology of TPUs. Then the bytes of
+reduce-scatters of vectors.
 
 The environment is set before JAX is imported.
 """
@@ -16,6 +17,12 @@ from bench.program_bytes import cases
 from shardwright.codegen.compile.jit_bytes import received_by_hlo
 
 
+def vectors(program: sw.Partitioned) -> int:
+    """The bytes of reduce-scatters of vectors, of which XLA makes all-reduces on TPUs."""
+    scattered = (each for each in program.communications if each.op == "reduce_scatter")
+    return sum(each.bytes for each in scattered if "," not in each.shape)
+
+
 def main() -> None:
     mode, target, *names = sys.argv[1:]
     found = {}
@@ -26,7 +33,8 @@ def main() -> None:
         sides = {"in_shardings": case.inputs, "out_shardings": case.outputs}
         program = sw.partition(case.fn, *case.avals, mesh=case.mesh, mode=mode, **sides)
         lowered = emitted.module_of(program)["program"](case.mesh).lower(*case.avals)
-        found[name] = [program.bytes_received, received_by_hlo(lowered, case.mesh.size)]
+        read = received_by_hlo(lowered, case.mesh.size)
+        found[name] = [program.bytes_received, read, vectors(program)]
     print(json.dumps(found))
 
 

@@ -56,9 +56,12 @@ def test_of_every_strategy(model: str, mode: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("libtpu") is None, reason="needs libtpu: pip install libtpu")
 def test_on_tpus() -> None:
-    """What XLA narrows counts as float32, and no other difference is left."""
+    """What XLA narrows counts as float32. One other difference is left: of a reduce-scatter of a
+    vector XLA makes an all-reduce, which brings twice as much."""
     names = ("mlp_step fsdp+tp", "mlp_step tp+sp", "a parallel block", "a delayed sum")
-    assert differing(read("cheapest", TPU, *names)) == {}
+    found = read("cheapest", TPU, *names)
+    assert differing({n: [said + twice, hlo] for n, (said, hlo, twice) in found.items()}) == {}
+    assert differing(found).keys() == {"mlp_step fsdp+tp", "mlp_step tp+sp"}
 
 
 def test_a_difference_is_found() -> None:
