@@ -1,9 +1,11 @@
-"""Bytes that a program brings to the busiest device: our two modes beside `jax.jit`.
+"""Bytes that a program brings to the busiest device: our two modes beside others.
 
 Training steps in float32 in eight ways to shard them, and small patterns (`tests/models.py`,
-`tests/program_patterns.py`). Ours are as reported, which is what their HLO for CPU says (tested);
-XLA's are read from the HLO of `jax.jit` with the same shardings of arguments and results, compiled
-for CPU, whose partitioner emits no reduce-scatter. What it moves in loops is not counted.
+`tests/program_patterns.py`). Ours are as reported, which is what their HLO says
+(`tests/partition/test_program_bytes.py`). Beside them `jax.jit` with the same shardings of
+arguments and results, for CPU, whose partitioner emits no reduce-scatter, and ahead of time for
+v5e:2x4, where float32 that XLA narrows counts as float32; and the collectives of Shardy's own
+passes.
 """
 
 from __future__ import annotations
@@ -12,81 +14,129 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
-LINE = "from bench.program_bytes import measured; measured()"
+LINE = "from bench.program_bytes import measured; measured(%r)"
 MODELS = ("mlp_step", "layer_step")
+TPU = "v5e:2x4"
+COLUMNS = ("as_shardy", "cheapest", "cpu", TPU, "shardy")
 
 
-def measured() -> None:
-    """Print a row for each program: its name, then MiB of both modes and of XLA."""
-    for name, fn, avals, mesh, inputs, outputs in _programs():
-        row: list[object] = [name]
-        for mode in ("as_shardy", "cheapest"):
-            program = _partitioned(fn, avals, mesh, inputs, outputs, mode)
-            row.append(program.bytes_received / 2**20)
-        print(json.dumps([*row, _of_xla(fn, avals, mesh, inputs, outputs)]), flush=True)
+class Case(NamedTuple):
+    """A program, its shardings as `jax.jit` takes them, and the sizes of its mesh."""
+
+    name: str
+    fn: Any
+    avals: Any
+    mesh: Any
+    inputs: Any
+    outputs: Any
 
 
-def _partitioned(fn: Any, avals: Any, mesh: Any, inputs: Any, outputs: Any, mode: str) -> Any:
+def measured(column: str) -> None:
+    """Print the MiB of each program in one column; null where it is not known."""
+    for name, make in cases(column):
+        try:
+            found = _column(column, make())
+        except Exception as error:  # of a compiler
+            print(f"{name}: {type(error).__name__}: {error}"[:300], file=sys.stderr)
+            found = None
+        print(json.dumps([name, None if found is None else found / 2**20]), flush=True)
+
+
+def _column(column: str, case: Case) -> int | None:
+    """Return the bytes of a case."""
     import shardwright as sw
+    from bench.shardy_bytes import shardy_received
+    from shardwright.codegen.compile.jit_bytes import devices_of, jit_received
 
-    return sw.partition(
-        fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs, mode=mode
-    )
+    sides = {"in_shardings": case.inputs}
+    sides |= {} if case.outputs is None else {"out_shardings": case.outputs}
+    if column == "shardy":
+        return shardy_received(case.fn, case.avals, dict(case.mesh.shape), **sides)
+    mode = column if column in ("as_shardy", "cheapest") else "as_shardy"
+    program = sw.partition(case.fn, *case.avals, mesh=case.mesh, **sides, mode=mode)
+    if mode == column:
+        return program.bytes_received
+    return jit_received(case.fn, case.avals, program, devices_of(column, 8))
 
 
-def _programs() -> Iterator[tuple[str, Any, Any, Any, Any, Any]]:
+def cases(column: str) -> Iterator[tuple[str, Callable[[], Case]]]:
+    """Yield every program by its name; what is constrained inside is on the column's devices."""
+    import jax
     import models
+    import numpy as np
     import program_patterns
+
+    from shardwright.codegen.compile.jit_bytes import devices_of
+
+    devices = np.array(devices_of(column if column == TPU else "cpu", 8))
+
+    def mesh_of(**axes: int) -> Any:
+        kinds = (jax.sharding.AxisType.Auto,) * len(axes)
+        return jax.sharding.Mesh(devices.reshape(tuple(axes.values())), tuple(axes), kinds)
+
+    models.jax_mesh = mesh_of
+
+    def of_model(model: str, strategy: str) -> Callable[[], Case]:
+        def made() -> Case:
+            fn, avals, inputs, outputs, mesh = models.case(model, strategy)
+            return Case(f"{model} {strategy}", fn, avals, mesh, inputs, outputs)
+
+        return made
+
+    def of_pattern(each: Any) -> Callable[[], Case]:
+        def made() -> Case:
+            mesh = mesh_of(**each.mesh.sizes)
+            named = tuple(_named(each.mesh, text, mesh) for text in each.inputs)
+            output = None if each.output is None else _named(each.mesh, each.output, mesh)
+            return Case(each.name, each.fn, each.avals, mesh, named, output)
+
+        return made
 
     for model in MODELS:
         for strategy in models.MESHES:
-            fn, avals, inputs, outputs, mesh = models.case(model, strategy)
-            yield f"{model} {strategy}", fn, avals, mesh, inputs, outputs
+            yield f"{model} {strategy}", of_model(model, strategy)
     for each in program_patterns.patterns():
-        yield each.name, each.fn, each.avals, each.mesh, each.inputs, each.output
+        yield each.name, of_pattern(each)
 
 
-def _of_xla(fn: Any, avals: Any, mesh: Any, inputs: Any, outputs: Any) -> float | None:
-    """Return what XLA's program brings; None where loops hide it."""
+def _named(mesh: Any, text: str, to: Any) -> Any:
+    """Return a sharding of a text on a mesh of jax."""
     import jax
 
-    from shardwright.codegen.planner.xla import received
     from shardwright.codegen.spec.interop import to_named_sharding
-    from shardwright.ir.mesh import Mesh
 
-    if isinstance(mesh, Mesh):
-        read = mesh
-        inputs = tuple(to_named_sharding(read.sharding(text)) for text in inputs)
-        outputs = None if outputs is None else to_named_sharding(read.sharding(outputs))
-    sides = {"in_shardings": inputs} | ({} if outputs is None else {"out_shardings": outputs})
-    text = jax.jit(fn, **sides).lower(*avals).compile().as_text()
-    if " while(" in text:
-        return None
-    return max(received(text, 8)[0]) / 2**20
+    spec = to_named_sharding(mesh.sharding(text)).spec
+    return jax.sharding.NamedSharding(to, spec)
 
 
 def rows() -> list[list[Any]]:
-    """Return the rows, from a process with eight devices."""
+    """Return the rows, each column from a process with eight devices."""
+    from shardwright.codegen.compile.totals import ENVIRONMENT
+
     env = {
         **os.environ,
+        **ENVIRONMENT,
         "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent))),
-        "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
     }
-    command = [sys.executable, "-c", LINE]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    found: dict[str, list[Any]] = {}
+    for column in COLUMNS:
+        command = [sys.executable, "-c", LINE % column]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
+        for name, figure in map(json.loads, done.stdout.splitlines()):
+            found.setdefault(name, []).append(figure)
+    return [[name, *figures] for name, figures in found.items()]
 
 
 def main() -> None:
     """Print the table."""
-    print("| program | as_shardy | cheapest | XLA, CPU |")
-    print("|---|--:|--:|--:|")
+    print("| program | as_shardy | cheapest | XLA, CPU | XLA, v5e | Shardy's passes |")
+    print("|---|--:|--:|--:|--:|--:|")
     for name, *figures in rows():
         shown = ("–" if figure is None else f"{figure:.3f}" for figure in figures)
         print(f"| {name} | {' | '.join(shown)} |")

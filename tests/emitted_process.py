@@ -18,6 +18,7 @@ import control_cases
 import emitted
 import gpt2
 import jax
+import jax.numpy as jnp
 import models
 import more_models
 import program_patterns
@@ -25,16 +26,21 @@ import random_functions
 
 import shardwright as sw
 
-MESHES = {"2x2x4": (2, 2, 4)}
+SWEPT = ("2x2", "2x4", "2x2x2", "1")
+"""Meshes of the sweep over random functions."""
 
 
 def of_models(mode: str, *names: str) -> dict[str, str]:
-    """Models in their strategies, made small."""
+    """Models in their strategies, made small: `mlp_step:tp`, or on one device `mlp_step:tp:1`."""
     models.B, models.S, models.D, models.H, models.F = 8, 16, 32, 8, 64
     found = {}
     for name in names:
-        model, _, strategy = name.partition(":")
+        model, strategy, *alone = name.split(":")
+        whole = models.MESHES[strategy]
+        if alone:  # on one device
+            models.MESHES[strategy] = dict.fromkeys(whole, 1)
         fn, avals, inputs, outputs, mesh = models.case(model, strategy)
+        models.MESHES[strategy] = whole
         program = sw.partition(
             fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs, mode=mode
         )
@@ -82,27 +88,50 @@ def of_more(mode: str) -> dict[str, str]:
 
 
 def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[str, str]:
-    """Random functions with random shardings, on a mesh a, b, c of these sizes."""
-    names = ("a", "b", "c")
-    own = sw.Mesh(dict(zip(names, MESHES[mesh], strict=True)))
-    of_jax = jax.make_mesh(MESHES[mesh], names, axis_types=(jax.sharding.AxisType.Auto,) * 3)
+    """Random functions with random shardings, or their gradients, on a mesh a, b, … of these
+    sizes."""
+    sizes = tuple(map(int, mesh.split("x")))
+    names = tuple("abc"[: len(sizes)])
+    own = sw.Mesh(dict(zip(names, sizes, strict=True)))
+    of_jax = models.jax_mesh(**own.sizes)
     found = {}
     for seed in range(int(first), int(last)):
-        made = random_functions.case(seed, kind == "rich", meshes=(own,))
-        program = sw.partition(
-            made,
-            *made.avals,
-            mesh=own,
-            in_shardings=made.inputs,
-            out_shardings=made.outputs,
-            mode=mode,
-        )
+        made = random_functions.case(seed, "rich" in kind, meshes=(own,))
+        fn, outputs = made, made.outputs
+        if "gradient" in kind:
+            fn, outputs = gradient_of(made), (None, made.inputs)
+        sides = {"in_shardings": made.inputs, "out_shardings": outputs}
+        program = sw.partition(fn, *made.avals, mesh=own, mode=mode, **sides)
         try:
-            found[str(seed)] = emitted.fault(made, made.avals, program, of_jax)
+            found[str(seed)] = emitted.fault(fn, made.avals, program, of_jax)
         except sw.InputError as error:  # of arguments or results that do not divide
             if "must be equal, as JAX wants them" not in str(error):
                 raise
     return found
+
+
+def of_sweep(first: str, last: str) -> dict[str, str]:
+    """Random functions and their gradients, each in one mode on one mesh."""
+    found = {}
+    for seed in range(int(first), int(last)):
+        mode = ("cheapest", "as_shardy")[seed % 2]
+        mesh = SWEPT[seed // 2 % len(SWEPT)]
+        kind = ("rich gradient", "rich")[seed // 8 % 4 == 3]
+        made = of_random(mode, kind, str(seed), str(seed + 1), mesh)
+        found |= {f"{mode} {kind} {seed} {mesh}": said for said in made.values()}
+    return found
+
+
+def gradient_of(fn: Any) -> Any:
+    """A step: the mean of what a function gives, and its gradient by every argument."""
+
+    def step(*arguments: Any) -> Any:
+        def mean(arguments: Any) -> Any:
+            return sum(jnp.tanh(result).mean() for result in fn(*arguments))
+
+        return jax.value_and_grad(mean)(arguments)
+
+    return step
 
 
 def of_bytes(mode: str, *names: str) -> dict[str, str]:
@@ -137,6 +166,7 @@ RUNS: dict[str, Any] = {
     "layers": of_layers,
     "more": of_more,
     "random": of_random,
+    "sweep": of_sweep,
     "bytes": of_bytes,
     "faults": of_faults,
 }

@@ -11,6 +11,7 @@ import typer
 from shardwright.codegen.cli.explain import explain, verdict_lines
 from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.tables import console, ratio
+from shardwright.codegen.cli.totals import print_totals
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.program import ProgramDescription
@@ -45,7 +46,12 @@ class PlanCommand(Flags):
         typer.Option("--transfers", help="List every transfer, however many devices there are."),
     ] = False
     compare: Annotated[
-        bool, typer.Option("--compare", help="Direct, basis and XLA's own plan beside the bound.")
+        bool,
+        typer.Option(
+            "--compare",
+            help="Direct, basis and XLA's own plan beside the bound; of a program the bytes of "
+            "both modes and of jax.jit, which is compiled for it.",
+        ),
     ] = False
     explain: Annotated[
         bool,
@@ -119,6 +125,14 @@ class PlanCommand(Flags):
 
     def _print_program(self, description: ProgramDescription) -> None:
         """Print the communications of a program, over its budget too, which is an error then."""
+        for given, option in ((self.explain, "--explain"), (self.relabel, "--relabel")):
+            if given:
+                raise InputError(
+                    "an option of reshards",
+                    argument=option,
+                    got=f"the program {description.name}",
+                    expected=f"no {option}",
+                )
         from shardwright.codegen.emit.program import check_budget, traced_described
         from shardwright.codegen.show.program_review import program_text
 
@@ -127,6 +141,8 @@ class PlanCommand(Flags):
             made = program.to_json if self.json else partial(program_text, program)
             sys.stdout.write(made(description.topology))
             sys.stdout.flush()
+            if self.compare:
+                print_totals(program, description)
             check_budget(description, program)
         except InputError as error:
             raise self.located(error, description.name) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from shardwright.codegen.backends import registry
@@ -49,13 +49,18 @@ class MatmulBundle:
             single_file=self.single_file,
         )
 
+    @cached_property
+    def backward(self) -> tuple[MatmulPlan, ...]:
+        """The plans of the cotangents of lhs and of rhs, where they are emitted."""
+        return backward_plans(self.plan) if self.gradient else ()
+
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name; the same for the same plan."""
         described, picture = self.description(name), matmul_svg(self.plan)
         command, support = described.command(), bool(support_files(described.supported))
         return {
             **self.modules(command),
-            "README.md": matmul_page(self.plan, name, command),
+            "README.md": matmul_page(self.plan, name, command, self.backward),
             "__init__.py": render("common/package.py.jinja", BundlePackage("matmul", support)),
             "plan.json": self.plan.to_json(),
             **({} if picture is None else {"matmul.svg": picture}),
@@ -65,7 +70,7 @@ class MatmulBundle:
         """Return the text of every module, by file name, those of cotangents after their own."""
         found: dict[str, str] = {}
         for name in self.backends:
-            plans = backward_plans(self.plan) if self.gradient else ()
+            plans = self.backward
             files = tuple(f"{name}_{side}_backward" for side in ("lhs", "rhs"))[: len(plans)]
             renders, read = registry.backend(name).render_matmul, partial(support_text, (name,))
             first = matmul_id(self.plan.matmul)

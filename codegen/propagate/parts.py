@@ -43,8 +43,8 @@ def size_of(parts: Iterable[AxisPart]) -> int:
 
 
 def overlap(a: AxisPart, b: AxisPart) -> bool:
-    """Return whether two parts share a stretch of one axis."""
-    return a.axis == b.axis and a.low < b.high and b.low < a.high
+    """Return whether two parts share a stretch of one axis; one of size 1 overlaps itself."""
+    return a.axis == b.axis and (a == b or (a.low < b.high and b.low < a.high))
 
 
 def merged(parts: Iterable[AxisPart]) -> Parts:

@@ -56,6 +56,32 @@ def why_line(plan: MatmulPlan) -> str:
     return f"Chosen of {count}: {what}."
 
 
+def instead_line(plan: MatmulPlan) -> str:
+    """Return which operand moves and which stays, with what it takes to move the other one instead;
+    "" unless exactly one moves and such a candidate is listed."""
+    lhs, rhs, _ = plan.chosen.cost.received
+    if bool(lhs) == bool(rhs):
+        return ""
+    moved, stays = (0, 1) if lhs else (1, 0)
+    received = ((each, each.cost.received) for each in plan.others)
+    other = next((each for each, got in received if got[stays] and not got[moved]), None)
+    if other is None:
+        return ""
+    mine, its = (_takes(plan, each) for each in (plan.chosen, other))
+    return (
+        f"{SIDES[moved]} moves and {SIDES[stays]} stays: {mine} in all. "
+        f"With {SIDES[stays]} moved instead it is {its}."
+    )
+
+
+def _takes(plan: MatmulPlan, candidate: MatmulCandidate) -> str:
+    """Return what candidates of a plan are compared by, as text."""
+    cost = candidate.cost
+    return (
+        f"{cost.received_max:,} bytes" if plan.topology is None else f"{cost.seconds:.3g} seconds"
+    )
+
+
 def candidate_row(candidate: MatmulCandidate) -> Row:
     """Return a candidate: what moves, where devices multiply, what that takes."""
     cost = candidate.cost
@@ -196,7 +222,7 @@ def matmul_text(plan: MatmulPlan) -> str:
         f"{matmul_words(matmul)}, {where}",
         columns(sharding_rows(matmul)),
         "\n".join(case_lines(plan)),
-        why_line(plan),
+        "\n".join(each for each in (why_line(plan), instead_line(plan)) if each),
         columns((CANDIDATES, *candidate_rows(plan))),
         columns(picture_rows(plan)),
     )

@@ -7,9 +7,11 @@ import textwrap
 from shardwright.codegen.show.matmul import (
     CANDIDATES,
     Row,
+    candidate_row,
     candidate_rows,
     case_lines,
     columns,
+    instead_line,
     matmul_words,
     picture_rows,
     sharding_rows,
@@ -22,8 +24,11 @@ WIDTH = 80
 """Characters of a line, but for commands and tables."""
 
 
-def matmul_page(plan: MatmulPlan, name: str, command: str) -> str:
-    """Return the README.md of a bundle, in Markdown; the same for the same input."""
+def matmul_page(
+    plan: MatmulPlan, name: str, command: str, backward: tuple[MatmulPlan, ...] = ()
+) -> str:
+    """Return the README.md of a bundle, in Markdown; the same for the same input. `backward`: the
+    plans of the cotangents of lhs and of rhs, where it has them."""
     picture = columns(picture_rows(plan))
     sections = (
         f"# {name}",
@@ -32,10 +37,11 @@ def matmul_page(plan: MatmulPlan, name: str, command: str) -> str:
         "## The case",
         *(textwrap.fill(line, WIDTH, break_on_hyphens=False) for line in case_lines(plan)),
         "## What it could be, and what it is",
-        why_line(plan),
+        " ".join(each for each in (why_line(plan), instead_line(plan)) if each),
         _markdown((CANDIDATES, *candidate_rows(plan))),
         _priced(plan),
         *(("## Who multiplies what", PICTURE, _block(picture)) if picture else ()),
+        *_gradients(backward),
         "## To make and to check it",
         _block(
             "\n".join(
@@ -49,6 +55,21 @@ def matmul_page(plan: MatmulPlan, name: str, command: str) -> str:
         ),
     )
     return "\n\n".join(sections) + "\n"
+
+
+def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
+    """Return the section on the matmuls of the cotangents; nothing where there are none."""
+    if not backward:
+        return ()
+    text = (
+        "The cotangent of lhs is that of C times B transposed, the cotangent of rhs A transposed "
+        "times that of C: matmuls of their own, each in a module beside this one, with i, j and k "
+        "of its own."
+    )
+    pairs = zip(("lhs", "rhs"), backward, strict=True)
+    rows = [(side, *candidate_row(each.chosen)) for side, each in pairs]
+    heading = ("cotangent of", *CANDIDATES)
+    return "## Its gradients", textwrap.fill(text, WIDTH), _markdown((heading, *rows))
 
 
 def _priced(plan: MatmulPlan) -> str:

@@ -154,6 +154,10 @@ class _Block:
 
     def _plain(self, equation: Any) -> Sequence[int]:
         kind, line = equation.primitive.name, self.tracer.lines.of(equation)
+        if not equation.outvars:
+            where = f"{line}: " if line else ""
+            self.tracer.warnings[f"{where}{kind} gives nothing and is left out"] = None
+            return ()
         if not is_known(kind):
             self.tracer.warn(kind, line)
         operands = [self.read(atom) for atom in equation.invars]

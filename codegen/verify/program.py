@@ -15,6 +15,8 @@ from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.verify.report import Report, Verdict
 from shardwright.ir.mesh import Mesh
 
+AS_WRITTEN = "--xla_disable_hlo_passes=cse"
+"""So that XLA does twice what the function says twice, as bytes are counted."""
 WORKER = f"{__package__}.program_worker"
 
 
@@ -36,7 +38,7 @@ def report_program(
         "home": str(home.absolute()),
         "module": str((folder / FILE).absolute()),
     }
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"--xla_force_host_platform_device_count={devices} {AS_WRITTEN}"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     try:
         done = subprocess.run(

@@ -9,19 +9,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardwright.codegen.planner.xla import received as received_by_all
+from shardwright.codegen.compile.hlo import received_in_all
 
 ROUNDING, SLACK = 2e-5, 8
 """A float may be off by as much of the largest one, and as often as far as one device is."""
+EPSILONS = 4
+"""A narrow float may be off by as many of its steps of the largest one."""
 
 
 def arguments(avals: Any, seed: int = 0) -> Any:
-    """Return arrays for avals: floats of about one, small integers."""
+    """Return arrays for avals: floats of about one, small integers, keys, truth values."""
     rng = np.random.default_rng(seed)
 
     def made(aval: Any) -> Any:
-        if np.issubdtype(aval.dtype, np.integer):
+        if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+            numbers = jnp.asarray(rng.integers(0, 1 << 31, aval.shape), jnp.uint32)
+            return jax.vmap(jax.random.key)(numbers.ravel()).reshape(aval.shape)
+        if jnp.issubdtype(aval.dtype, jnp.integer):
             return jnp.asarray(rng.integers(0, 4, aval.shape), aval.dtype)
+        if aval.dtype == bool:
+            return jnp.asarray(rng.integers(0, 2, aval.shape), aval.dtype)
         return jnp.asarray(rng.standard_normal(aval.shape) * 0.5, aval.dtype)
 
     return jax.tree.map(made, avals)
@@ -30,48 +37,84 @@ def arguments(avals: Any, seed: int = 0) -> Any:
 def in_float64(fn: Callable[..., Any], given: Any) -> Any:
     """Return what a function gives on one device, its floats as wide as they get."""
     with jax.enable_x64(True):
-        wide = jax.tree.map(
-            lambda x: np.asarray(x, np.float64 if x.dtype.kind == "f" else np.int64), given
-        )
-        return jax.tree.map(np.asarray, fn(*wide))
+        return jax.tree.map(lambda x: _wide(np.asarray(x)), fn(*jax.tree.map(_wide, given)))
+
+
+def _wide(x: Any) -> Any:
+    for kind, wide in ((jnp.floating, np.float64), (jnp.complexfloating, np.complex128)):
+        if jnp.issubdtype(x.dtype, kind):
+            return np.asarray(x, wide)
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return np.asarray(x, np.int64)
+    return x
 
 
 def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> str:
-    """Return what is wrong with what a program computes; the empty string if nothing is."""
+    """Return what is wrong with what a program computes; the empty string if nothing is. Every
+    device's part of every result is compared, replicas too."""
     given = arguments(avals)
     one, exact = jax.tree.map(np.asarray, fn(*given)), in_float64(fn, given)
     try:
-        ours = jax.tree.map(np.asarray, program(*given))
+        ours = jax.block_until_ready(program(*given))
     except Exception as error:  # whatever the module raises
         return f"{type(error).__name__}: {error}"[:500]
     if jax.tree.structure(one) != jax.tree.structure(ours):
         return "another tree of results"
     leaves = zip(*map(jax.tree.leaves, (one, exact, ours)), strict=True)
     for number, each in enumerate(leaves):
-        said = difference(*each)
+        said = _of_result(*each)
         if said:
             return f"result {number}: {said}"
     return ""
 
 
-def difference(one: Any, exact: Any, ours: Any) -> str:
-    """Return how a result differs from one device's: integers bitwise, floats by more than one
-    device's are off, and by rounding."""
+def _of_result(one: Any, exact: Any, ours: Any) -> str:
+    """Return how what devices hold of a result differs from one device's."""
     if one.shape != ours.shape or one.dtype != ours.dtype:
         return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
-    if not np.issubdtype(one.dtype, np.floating):
+    allowed = allowance(one, exact)
+    for shard in getattr(ours, "addressable_shards", ()):
+        said = difference(one[shard.index], exact[shard.index], np.asarray(shard.data), allowed)
+        if said:
+            return f"device {shard.device.id}: {said}"
+    return difference(one, exact, np.asarray(ours), allowed)
+
+
+def is_inexact(dtype: Any) -> bool:
+    """Return whether numbers of a dtype are rounded, bfloat16 among them."""
+    return bool(jnp.issubdtype(dtype, jnp.inexact))
+
+
+def allowance(one: Any, exact: Any) -> float:
+    """Return how far a float may be off: by some of what one device is, and by rounding."""
+    if not is_inexact(one.dtype):
+        return 0.0
+    known = np.isfinite(exact) & np.isfinite(one)
+    scale = np.max(np.abs(exact[known]), initial=0)
+    rounding = max(ROUNDING, EPSILONS * float(jnp.finfo(one.dtype).eps))
+    if jnp.finfo(one.dtype).bits > 32:
+        rounding = ROUNDING**2
+    off = np.max(np.abs(np.asarray(one, exact.dtype)[known] - exact[known]), initial=0)
+    return float(SLACK * off + rounding * scale)
+
+
+def difference(one: Any, exact: Any, ours: Any, allowed: float | None = None) -> str:
+    """Return how a result differs from one device's: integers bitwise, floats by more than is
+    allowed of the exact one."""
+    if one.shape != ours.shape or one.dtype != ours.dtype:
+        return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
+    if not is_inexact(one.dtype):
         return "" if np.array_equal(one, ours) else "other integers"
     if not np.array_equal(np.isfinite(one), np.isfinite(ours)):
         return "other elements are finite"
     known = np.isfinite(exact) & np.isfinite(one)
-    scale = np.max(np.abs(exact[known]), initial=0)
-    allowed = SLACK * np.max(np.abs(one[known] - exact[known]), initial=0) + ROUNDING * scale
-    off = np.max(np.abs(ours[known] - exact[known]), initial=0)
-    return "" if off <= allowed else f"off by {off}, allowed {allowed}"
+    most = allowance(one, exact) if allowed is None else allowed
+    off = np.max(np.abs(np.asarray(ours, exact.dtype)[known] - exact[known]), initial=0)
+    return "" if off <= most else f"off by {off}, allowed {most}"
 
 
 def received(avals: Any, program: Any, devices: int) -> int:
-    """Return the bytes that the busiest device receives by the HLO of a program, for CPUs."""
+    """Return the bytes that the busiest device receives by the HLO of a program, for CPUs; loops
+    count as often as they turn."""
     compiled = program.lower(*avals).compile()
-    totals, _ = received_by_all(compiled.as_text(), devices)
-    return max(totals)
+    return max(received_in_all(compiled.as_text(), devices))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,6 +17,17 @@ from shardwright.codegen.spec.program import describe_program
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.program_values import fault, received
 from shardwright.ir.errors import InputError
+
+
+def _other_bytes(rows: Sequence[tuple[Any, ...]], read: int) -> str:
+    """Return how the bytes that rows report differ from those read in the HLO; the empty string if
+    they do not. Floats of 16 bits are moved as float32 by CPUs, so that these may be up to twice as
+    many."""
+    said = sum(row[5] for row in rows)
+    narrow = sum(row[5] for row in rows if row[4].startswith(("bf16[", "f16[")))
+    if said <= read <= said + narrow:
+        return ""
+    return f"says {said} bytes, and its HLO receives {read}"
 
 
 def main() -> None:
@@ -34,11 +47,10 @@ def main() -> None:
         mesh = jax.sharding.Mesh(devices.reshape(sizes), given.mesh.names)
         program = module.program(mesh)
         detail, checks = fault(given.function, given.avals, program), ["values"]
-        if not detail and "lax.scan" not in text and "lax.while_loop" not in text:
-            said = sum(row[5] for row in module.COMMUNICATIONS)
+        if not detail and "lax.while_loop" not in text:  # of which nobody knows how often it turns
             read = received(given.avals, program, given.mesh.size)
             checks.append("bytes")
-            detail = "" if said == read else f"says {said} bytes, and its HLO receives {read}"
+            detail = _other_bytes(module.COMMUNICATIONS, read)
     print(json.dumps({"detail": detail, "checks": checks}))
 
 

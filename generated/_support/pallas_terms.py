@@ -2,10 +2,13 @@
 dimension of the tensor; XLA reduces them, one after another in the order of their numbers.
 """
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .boxes import Side, extents
@@ -58,11 +61,12 @@ class Carried(NamedTuple):
 class ReducedTerms(Program):
     """A program of arrays with a dimension of terms. `carrier`: the program with the kernels,
     between `source` and `target`; `terms`: what these are; `reduces`: whether what it brings is
-    reduced over its first dimension."""
+    reduced over its first dimension; `new`: along how many of the dimensions that number terms, the
+    last ones, the first term alone has a value, and the others `empty`."""
 
-    def __init__(self, carrier, source, target, terms, reduces=False):
+    def __init__(self, carrier, source, target, terms, reduces=False, new=0, empty=0):
         self.carrier, self._source, self._target = carrier, source, target
-        self.terms, self._reduces = terms, reduces
+        self.terms, self._reduces, self._new, self._value = terms, reduces, new, empty
         self.moves, self.order = carrier.moves, carrier.order
         self.interpreted, self.collective_id = carrier.interpreted, carrier.collective_id
 
@@ -100,10 +104,22 @@ class ReducedTerms(Program):
             y = reduced(values, self.terms.operator)
             y = lax.bitcast_convert_type(y, shard.dtype) if self.floating else y
         y = y.reshape(self.host.target.local)
+        _, receiver = self.carrier.peers.here(order) if self._new or self.short else (0, 0)
+        if self._new:
+            y = jnp.where(self._is_empty(receiver), self._empty(shard.dtype), y)
         if self.short:
-            _, receiver = self.carrier.peers.here(order)
             y = self.zeroed(y, extents(self.host.target.box(receiver)))
         return y
+
+    def _is_empty(self, receiver):
+        """Return whether the target shard at a position is a term without a value."""
+        last = 2 * self._target.numbered
+        firsts = self._target.box(receiver)[last - 2 * self._new : last : 2]
+        return functools.reduce(operator.or_, (first > 0 for first in firsts))
+
+    def _empty(self, dtype):
+        """Return what such a term holds, of the dtype that elements are given as."""
+        return np.asarray(self._value, self.host.dtype).view(dtype)
 
 
 class InTwo(Program):

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from places import TESTS
+from sweeps import swept
 
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
 MODES = ("as_shardy", "cheapest")
@@ -47,6 +48,21 @@ def test_random_functions_have_one_devices_values(mode: str) -> None:
     found = run("random", mode, "rich", "0", "6", "2x2x4")
     assert wrong(found) == {}
     assert len(found) > 3
+
+
+def test_random_functions_and_gradients_on_small_meshes() -> None:
+    """Seeds of the sweep below: each mode, each mesh, one device among them."""
+    assert wrong(run("sweep", "0", "8")) == {}
+
+
+@pytest.mark.parametrize("start", swept(range(8, 200, 12), 48))
+def test_the_sweep_of_random_functions(start: int) -> None:
+    assert wrong(run("sweep", str(start), str(start + 12))) == {}
+
+
+def test_a_step_on_one_device_and_beside_axes_of_size_one() -> None:
+    assert wrong(run("models", "cheapest", "mlp_step:fsdp+tp:1")) == {}
+    assert wrong(run("random", "as_shardy", "rich", "0", "3", "2x1x2")) == {}
 
 
 @pytest.mark.slow

@@ -253,6 +253,18 @@ def test_what_has_no_rule_is_said_and_replicated() -> None:
     assert said.startswith("fn: every primitive must have a rule where strict is asked for\n")
 
 
+def test_what_gives_nothing_is_left_out_and_said() -> None:
+    def printed(x: jax.Array) -> jax.Array:
+        jax.debug.print("{}", x)
+        return x * 2
+
+    x = jax.ShapeDtypeStruct((8, 4), jnp.float32)
+    (said,) = sw.partition(printed, x, mesh=MESH).warnings
+    assert re.fullmatch(
+        r"[\w/.]*test_partition.py:\d+: debug_\w+ gives nothing and is left out", said
+    )
+
+
 def test_a_value_that_is_not_there() -> None:
     program = sw.partition(mlp, *AVALS, mesh=MESH, in_shardings=GIVEN)
     with pytest.raises(sw.InputError) as caught:

@@ -23,7 +23,8 @@ def check_tree(tree: Any, argument: str) -> None:
             "arguments and results of a program that is emitted must be trees that text can say",
             argument=argument,
             got=type(tree).__name__,
-            expected="dicts with string or integer keys, lists, tuples, arrays",
+            expected="dicts with string or integer keys, lists, tuples, arrays; a NamedTuple as "
+            "x._asdict(), a dataclass as vars(x), made again inside the function",
         )
     for inner in tree.values() if isinstance(tree, dict) else tree:
         check_tree(inner, argument)

@@ -12,36 +12,48 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
 )
 
+LOCAL = ("slice", "mask")
+"""Changes of layout that are no collectives."""
+
 
 def is_checked(program: LocalProgram) -> bool:
     """Return whether `check_vma` can see it: values that pass a loop or a permutation have types
-    that jax does not follow."""
+    that jax does not follow, and collectives take only what differs along their axes."""
     every = (program.body, *program.functions)
     if any(isinstance(step, Compute) and step.bodies for body in every for step in body.steps):
         return False
     differ = [frozenset(program.values[v].layout.used) for v in program.body.arguments]
-    results = zip(_follow(program.body, program, differ), program.body.results, strict=True)
-    return all(found <= set(program.values[v].layout.used) for found, v in results)
+    follow = _Follow(program)
+    results = zip(follow.body(program.body, differ), program.body.results, strict=True)
+    fits = all(found <= set(program.values[v].layout.used) for found, v in results)
+    return fits and follow.is_taken
 
 
-def _follow(
-    body: LocalBody, program: LocalProgram, arguments: Sequence[frozenset[str]]
-) -> list[frozenset[str]]:
-    """Return along which axes each result of a body differs, as jax finds it."""
-    varying = dict(zip(body.arguments, arguments, strict=True))
-    for step in body.steps:
-        match step:
-            case MoveValue():
-                varying[step.result] = _moved(step, varying[step.operand])
-            case CallFunction(number, operands, results):
-                given = [varying[operand] for operand in operands]
-                found = _follow(program.functions[number], program, given)
-                varying.update(zip(results, found, strict=True))
-            case Compute():
-                given = [varying[operand] for operand in step.operands]
-                found_by_all = _computed(step, frozenset().union(*given), program)
-                varying.update(dict.fromkeys(step.results, found_by_all))
-    return [varying[result] for result in body.results]
+class _Follow:
+    """One walk; `is_taken` says whether jax takes all collectives so far."""
+
+    def __init__(self, program: LocalProgram) -> None:
+        self.program = program
+        self.is_taken = True
+
+    def body(self, body: LocalBody, arguments: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+        """Return along which axes each result of a body differs, as jax finds it."""
+        varying = dict(zip(body.arguments, arguments, strict=True))
+        for step in body.steps:
+            match step:
+                case MoveValue(change, operand, result):
+                    if change.kind not in LOCAL and not varying[operand] >= set(change.axes):
+                        self.is_taken = False
+                    varying[result] = _moved(step, varying[operand])
+                case CallFunction(number, operands, results):
+                    given = [varying[operand] for operand in operands]
+                    found = self.body(self.program.functions[number], given)
+                    varying.update(zip(results, found, strict=True))
+                case Compute():
+                    own = frozenset().union(*(varying[operand] for operand in step.operands))
+                    own = _computed(step, own, self.program)
+                    varying.update(dict.fromkeys(step.results, own))
+        return [varying[result] for result in body.results]
 
 
 def _computed(step: Compute, found: frozenset[str], program: LocalProgram) -> frozenset[str]:

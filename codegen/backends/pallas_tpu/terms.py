@@ -15,7 +15,7 @@ from functools import cached_property
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions
-from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.emit.python_text import called, neutral_text
 from shardwright.codegen.planner.holders import Loads
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
@@ -140,7 +140,17 @@ class TermsText:
         lines = [line.replace("_PROGRAM = ", f"{CARRIER} = ") for line in kernel]
         given = [CARRIER, "SOURCE_TERMS", "TARGET_TERMS", terms_text(self.plan)]
         given += ["reduces=True"] if self.plan.exchange.operator else []
-        return [*lines, *called("_PROGRAM = ReducedTerms", given)]
+        return [*lines, *called("_PROGRAM = ReducedTerms", [*given, *self._new])]
+
+    @property
+    def _new(self) -> list[str]:
+        """What is said of terms without a value."""
+        new, reshard = self.plan.exchange.new, self.plan.reshard
+        operator = reshard.target.operator
+        if not new:
+            return []
+        empty = [] if operator == "sum" else [f"empty={neutral_text(reshard.dtype, operator)}"]
+        return [f"new={new}", *empty]
 
 
 def terms_text(plan: Plan) -> str:

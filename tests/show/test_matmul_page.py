@@ -1,0 +1,67 @@
+"""The review page of a matmul: its case, why it was chosen, what it could be, its gradients."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import shardwright as sw
+from shardwright.codegen.emit.matmul import backward_plans
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.show.matmul import CANDIDATES, instead_line
+from shardwright.codegen.show.matmul_review import matmul_page
+from shardwright.ir.matmul_plan import MatmulPlan
+
+BOTH_ON_ONE = ("P(None, 'd')", "P(None, 'd')", "P(None, 'd')")
+ZERO_3 = ("P('d')", "P(None, 'd')", "P('d')")
+
+
+def planned(sides: tuple[str, str, str], i: int, k: int, topology: str | None = None) -> MatmulPlan:
+    lhs, rhs, out = sides
+    made = sw.Matmul("float32", ((i, 64), lhs), ((64, k), rhs), out, mesh="d=8")
+    return plan_matmul(made, topology)
+
+
+@pytest.mark.parametrize(("i", "k", "moved", "stays"), [(8, 512, 0, 1), (512, 8, 1, 0)])
+def test_which_operand_of_case_four_moves_and_why(i: int, k: int, moved: int, stays: int) -> None:
+    plan = planned(ZERO_3, i, k)
+    names = ("lhs", "rhs")
+    assert plan.case == 4
+    found = re.fullmatch(
+        rf"{names[moved]} moves and {names[stays]} stays: ([0-9,]+) bytes in all. "
+        rf"With {names[stays]} moved instead it is ([0-9,]+) bytes.",
+        instead_line(plan),
+    )
+    assert found is not None, instead_line(plan)
+    mine, other = (int(each.replace(",", "")) for each in found.groups())
+    assert mine == plan.chosen.cost.received_max < other
+    assert other in [each.cost.received_max for each in plan.others]
+    assert instead_line(plan) in matmul_page(plan, "m", "make")
+
+
+def test_on_a_topology_it_is_seconds() -> None:
+    plan = planned(BOTH_ON_ONE, 4096, 8, "v5e:2x4")
+    assert re.search(r"moves and rhs stays|moves and lhs stays", instead_line(plan))
+    assert instead_line(plan).count("seconds") == 2
+
+
+def test_nothing_is_said_where_none_or_both_move() -> None:
+    assert instead_line(planned(("P('d')", "P()", "P('d')"), 64, 8)) == ""
+
+
+def test_the_page_has_all_that_a_review_asks_for() -> None:
+    plan = planned(BOTH_ON_ONE, 16, 64)
+    page = matmul_page(plan, "m", "make", backward_plans(plan))
+    headings = re.findall("^## (.*)$", page, re.MULTILINE)
+    assert headings == [
+        "The case",
+        "What it could be, and what it is",
+        "Who multiplies what",
+        "Its gradients",
+        "To make and to check it",
+    ]
+    tables = [line for line in page.splitlines() if line.startswith("| ")]
+    assert tables[0] == f"| {' | '.join(CANDIDATES)} |"
+    assert len([line for line in tables if line.startswith(("| lhs | ", "| rhs | "))]) == 2
+    assert "Its gradients" not in matmul_page(plan, "m", "make")

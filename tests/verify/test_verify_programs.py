@@ -1,0 +1,90 @@
+"""`verify` of programs: values on every device beside one device's, bytes beside the HLO's; what is
+planted in a module is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a_program import MODULE, TABLE, forgotten, replaced, written
+from commands import run
+
+MIXED = """\
+import jax, jax.numpy as jnp
+
+
+def step(w, x, mask, ids):
+    def body(c, w):
+        return jnp.where(mask[:, None], jnp.tanh(c @ w), c), c.sum()
+
+    h, sums = jax.lax.scan(body, x, w)
+    return h, sums, jnp.take(h, ids, axis=0).astype(jnp.float32), ids * 2
+
+
+def arguments():
+    shape = jax.ShapeDtypeStruct
+    narrow = jnp.bfloat16
+    return (
+        shape((3, 16, 16), narrow), shape((8, 16), narrow), shape((8,), bool),
+        shape((8,), jnp.int32),
+    )
+
+
+inputs = ('[{}, {"t"}, {}]', '[{"d"}, {}]', '[{"d"}]', '[{"d"}]')
+"""
+SUMMED = replaced(MODULE, ('@ p["w2"]\n', '@ p["w2"] + jnp.tanh(x).sum(0)\n'))
+FAULTS = {
+    "a dropped sum": (('lax.psum(dot_general_1, "t")', "dot_general_1 * 1"), "off by"),
+    "a sum too many": (("x @ p_w1", 'lax.psum(x @ p_w1, "d")'), "off by"),
+    "a sum after what is not linear": (
+        ("jnp.sum(tanh_1, axis=(0,))", 'jnp.sum(jnp.tanh(lax.psum(x, "d")), axis=(0,)) / 4'),
+        "off by",
+    ),
+    "one replica that differs": (
+        ("return add_0", 'return add_0 + jnp.where(lax.axis_index("t") == 1, 0.5, 0.0)'),
+        "device 1: off by",
+    ),
+    "a communication that is not reported": (("        96,\n", "        95,\n"), "223 bytes"),
+    "what moves and is not used": (
+        ("return add_0", 'return add_0 + 0 * jnp.sum(lax.all_gather(x, "d"))'),
+        "says 224 bytes",
+    ),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_narrow_floats_truth_values_integers_and_loops(home: Path) -> None:
+    """None of them is a false alarm; the bytes of a loop count as often as it turns."""
+    written(home, MIXED, TABLE.replace("1KiB", "1MiB"))
+    assert run("emit").code == 0
+    done = run("verify")
+    assert (done.code, done.err) == (0, "")
+    module = home / "generated/mlp/jax_spmd.py"
+    text = module.read_text()
+    assert "lax.scan" in text
+    assert "lax.all_gather" in text
+    module.write_text(text.replace("jnp.tanh(dot_general_0", "jnp.sin(dot_general_0"))
+    assert module.read_text() != text
+    done = run("verify")
+    assert done.code == 1
+    assert "off by" in done.out
+    forgotten()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_found(name: str, home: Path) -> None:
+    written(home, SUMMED)
+    assert run("emit").code == 0
+    module = home / "generated/mlp/jax_spmd.py"
+    pair, said = FAULTS[name]
+    planted = replaced(module.read_text(), pair, ("check_vma=True", "check_vma=False"))
+    module.write_text(planted)
+    done = run("verify")
+    assert done.code == 1
+    assert said in " ".join(done.out.split())
+    forgotten()
