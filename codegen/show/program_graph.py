@@ -182,8 +182,14 @@ class GraphSteps:
                 continue
             sources = self._sources(step, place)
             target = self.add(result, step.op.kind, line, times)
-            inside = {self.number[move.operand]: self._label(move) for move in step.moves}
-            self.edges += [GraphEdge(source, target, *inside.get(source, ())) for source in sources]
+            labels = [
+                (self.number[move.operand], self._label(move))
+                for move in step.moves
+                if move.operand in self.number
+            ]
+            moved = {source for source, _ in labels}
+            self.edges += [GraphEdge(source, target, *label) for source, label in labels]
+            self.edges += [GraphEdge(each, target) for each in sources if each not in moved]
 
     def _call(self, step: CallFunction) -> None:
         """Add a function as if it ran once, where it is called first."""
