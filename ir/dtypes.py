@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -101,6 +102,24 @@ def _of_class(given: type) -> object:
     except TypeError:
         return None
     return found if found.type is given else None
+
+
+def neutral(dtype: str, operator: str) -> float | int:
+    """Return what leaves any other value as it is under `sum`, `max` or `min`: zero, or the lowest
+    or the highest value of the dtype.
+
+    >>> neutral("int8", "max"), neutral("float32", "min"), neutral("float8_e4m3fn", "max")
+    (-128, inf, -448)
+    """
+    if operator == "sum":
+        return 0
+    sign = -1 if operator == "max" else 1
+    if is_floating(dtype):  # the last one has no infinity
+        return sign * (448 if dtype == "float8_e4m3fn" else math.inf)
+    if dtype == "bool":
+        return int(operator == "min")
+    ends = np.iinfo(dtype)
+    return int(ends.min if operator == "max" else ends.max)
 
 
 def is_floating(dtype: str) -> bool:

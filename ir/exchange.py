@@ -87,6 +87,14 @@ class Exchange(Once):
         return 1 if self.operator is None else self.dims[0].source.extent
 
     @property
+    def new(self) -> int:
+        """How many of the hidden dimensions, the last ones, number terms of which the first alone
+        has the value that the source has."""
+        hidden = self.source.hidden
+        grows = (dim.target.extent > dim.source.extent for dim in self.dims[:hidden])
+        return next((hidden - place for place, found in enumerate(grows) if found), 0)
+
+    @property
     def same_order(self) -> bool:
         """Whether both meshes have the same devices in the same order."""
         return same_devices(self.source.mesh, self.target.mesh)

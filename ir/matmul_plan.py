@@ -56,7 +56,8 @@ class Loop:
 class MatmulCost:
     """What a candidate takes: of the busiest device the flops, the bytes that arrive at it before
     the product and after it, and the bytes of memory that the product reads and writes; seconds of
-    each on a topology. `hidden`: seconds of moving while devices multiply."""
+    each on a topology. `hidden`: seconds of moving while devices multiply; `apart`: what a
+    candidate with a loop would take without it."""
 
     flops: int
     received: tuple[int, int, int]  # with lhs, with rhs, with the result
@@ -65,6 +66,7 @@ class MatmulCost:
     touching: float
     moving: tuple[float, float, float]
     hidden: float = 0.0
+    apart: float = 0.0
 
     @property
     def received_max(self) -> int:

@@ -52,6 +52,18 @@ def accumulated(w: Any, batches: Any) -> Any:
     return jax.lax.scan(body, jnp.zeros_like(w), batches)[0]
 
 
+def best_tokens(scores: Any) -> Any:
+    return jax.lax.top_k(scores, 50)
+
+
+def a_token_later(x: Any) -> Any:
+    return jnp.pad(x[:, :-1], ((0, 0), (1, 0), (0, 0)))
+
+
+def tokens_of(table: Any, tokens: Any) -> Any:
+    return table[tokens]
+
+
 def patterns() -> Iterator[Pattern]:
     d, t = sw.Mesh({"d": 8}), sw.Mesh({"t": 8})
     rows, columns = '[{"d"}, {}]', '[{}, {"t"}]'
@@ -75,4 +87,18 @@ def patterns() -> Iterator[Pattern]:
     yield Pattern(
         *("8 micro-batches in a scan", accumulated, (shaped(1024, 1024), shaped(8, 4096, 1024)), d),
         *(("[{}, {}]", '[{}, {"d"}, {}]'), "[{}, {}]", 7 * MIB),
+    )
+    yield Pattern(
+        *("top 50 of a split vocabulary", best_tokens, (shaped(64, 131072),), t),
+        *((columns,), None, 0.171 * MIB),
+    )
+    by_token = '[{}, {"t"}, {}]'
+    yield Pattern(
+        *("a shift by one token", a_token_later, (shaped(8, 512, 2048),), t),
+        *((by_token,), by_token, 0.0625 * MIB),
+    )
+    tokens = jax.ShapeDtypeStruct((8, 512), jnp.int32)
+    yield Pattern(
+        *("an embedding split by rows", tokens_of, (shaped(131072, 64), tokens), t),
+        *(('[{"t"}, {}]', "[{}, {}]"), by_token, 0.89 * MIB),
     )

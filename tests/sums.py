@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
-from cases import random_sharding, with_unreduced
+from cases import all_shardings, random_sharding, with_unreduced
 
 from shardwright.codegen.planner import plan
-from shardwright.ir import Mesh, Reshard, Sharding
+from shardwright.ir import AxisRef, InputError, Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan, SteppedPlan
 
@@ -120,3 +121,51 @@ def shared(seed: int) -> Plan | None:
         given = replace(given, dtype="float32")
     made = plan(given, "direct", topology=QUICK)
     return made if isinstance(made, SteppedPlan) else None
+
+
+OPERATORS = ("sum", "max", "min")
+
+
+def placing(seed: int) -> Reshard:
+    """A random reshard with new unreduced axes: beside kept and reduced ones, or alone; to a mesh
+    of the same devices in the same or another order; both splits, any dtype and operator."""
+    rng, given = random.Random(seed), reduction(seed)
+    source, mesh = given.source, given.source.mesh
+    if rng.random() < 0.4:
+        source = Sharding(mesh, source.dims)
+    if rng.random() < 0.3:
+        mesh = Mesh(mesh.axes, rng.sample(range(mesh.size), mesh.size))
+    target = random_sharding(rng, mesh, len(given.shape))
+    refs = mesh.refine([*source.used(), *source.unreduced])
+    new = rng.sample(refs, rng.randint(1, len(refs)))
+    operator, other = rng.choice(OPERATORS), rng.choice(OPERATORS)
+    source = replace(source, operator=operator)
+    target = with_unreduced(target, mesh.ordered(new))
+    try:
+        made = replace(given, source=source, target=replace(target, operator=other))
+    except InputError:  # of axes that stay the operator stays
+        made = replace(given, source=source, target=replace(target, operator=operator))
+    splits = rng.choice(["flat", "nested"]), rng.choice(["flat", "nested"])
+    dtypes = [d for d in DTYPES if d != "bool" or "sum" not in (operator, other)]
+    made = replace(made, source_split=splits[0], target_split=splits[1])
+    return replace(made, dtype=rng.choice(dtypes))
+
+
+def placed(seeds: range) -> list[Reshard]:
+    return [reshard for reshard in map(placing, seeds) if reshard.places]
+
+
+def pairs_with_terms() -> list[Reshard]:
+    """All pairs of shardings of a vector on a 2 x 2 mesh, with any axes unreduced on either side
+    and some in the target only."""
+    mesh = Mesh({"x": 2, "y": 2})
+    sides = []
+    for sharding in all_shardings(mesh, 1):
+        free = [name for name in mesh.names if AxisRef(name) not in sharding.used()]
+        for count in range(len(free) + 1):
+            for names in itertools.combinations(free, count):
+                unreduced = tuple(map(AxisRef, names))
+                sides.append(Sharding(mesh, sharding.dims, unreduced=unreduced))
+    pairs = itertools.product(sides, repeat=2)
+    made = (Reshard((6,), "int32", source, target) for source, target in pairs)
+    return [reshard for reshard in made if reshard.places]

@@ -342,8 +342,11 @@ class Flags(ABC):
         """Return an error that came up after the description was read, said of a flag or of the
         file."""
         known = (*FIELDS, *MATMUL_FIELDS, *PROGRAM_FIELDS, "members")
-        if error.argument is None or error.argument not in known:
+        if error.argument is None:
             return error
+        if error.argument not in known:  # such as an argument of a program's function
+            programs = {each.name for each in self.chosen.programs}
+            return error.named(f"program {name!r}, {error.argument}") if name in programs else error
         if self.described or error.argument in self.fields:
             return error.named(flag(error.argument))
         return self.chosen.located(error, name)

@@ -3,6 +3,7 @@ device, with the shardings that the user gave."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,35 +21,42 @@ from shardwright.ir.sharding import Sharding
 NARROW = "bf16"
 
 
-def devices_of(target: str, count: int) -> Sequence[Any]:
+@functools.cache
+def devices_of(target: str, count: int) -> tuple[Any, ...]:
     """Return so many devices: CPUs of this process, or chips of a topology of TPUs by its name."""
     if target == "cpu":
-        return list(jax.devices("cpu")[:count])
+        return tuple(jax.devices("cpu")[:count])
     listed = topologies.get_topology_desc(platform="tpu", topology_name=target).devices
-    return sorted(listed, key=lambda device: device.id)[:count]
+    return tuple(sorted(listed, key=lambda device: device.id)[:count])
 
 
 def jit_received(
     fn: Callable[..., Any], avals: tuple[Any, ...], program: Partitioned, devices: Sequence[Any]
 ) -> int:
-    """Return the bytes that the busiest device receives, loops counted.
-
-    On TPUs XLA gathers float32 as bfloat16 where it then multiplies: in a program without bfloat16
-    of its own such elements count as float32. What `sw.constrain` says, `jax.jit` does not hear.
-    """
+    """Return the bytes that the busiest device receives with XLA's own partitioner. What
+    `sw.constrain` says, `jax.jit` does not hear."""
     given = program.given
     inputs = [given.values[number].sharding for number in given.body.arguments]
     sides = {
         "in_shardings": program.inputs(tuple(_named(each, devices) for each in inputs)),
         "out_shardings": program.outputs(tuple(_named(each, devices) for each in given.results)),
     }
-    lowered = jax.jit(fn, **sides).lower(*avals)
+    return received_by_hlo(jax.jit(fn, **sides).lower(*avals), len(devices))
+
+
+def received_by_hlo(lowered: Any, devices: int) -> int:
+    """Return the bytes that the busiest device receives by the HLO of a program that is lowered,
+    loops counted.
+
+    On TPUs XLA gathers float32 as bfloat16 where it then multiplies: in a program without bfloat16
+    of its own such elements count as float32.
+    """
     narrowed = NARROW not in lowered.as_text()
     module = HloModule(lowered.compile().as_text())
-    total = np.zeros(len(devices), dtype=np.int64)
-    for each in collectives_of(module, len(devices)):
+    total = np.zeros(devices, dtype=np.int64)
+    for each in collectives_of(module, devices):
         counted = _widened(each) if narrowed else each
-        total += counted.received(len(devices), padded=False)
+        total += counted.received(devices, padded=False)
     return int(total.max(initial=0))
 
 

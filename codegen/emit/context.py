@@ -256,13 +256,6 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
             got=reshard.dtype,
             expected="one of " + ", ".join(name for name in DTYPES if name not in unsupported),
         )
-    if reshard.places:
-        raise InputError(
-            f"{backend} moves values and makes no terms of them",
-            argument="target",
-            got=str(reshard.target),
-            expected="a target without new unreduced axes",
-        )
     check_extents(plan, backend)
 
 

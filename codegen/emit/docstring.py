@@ -125,17 +125,41 @@ def _cuts(tiles: DimTiles) -> str:
 
 
 def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
-    """Return which terms are reduced, in which order, and as what; nothing where none are."""
+    """Return which terms are reduced, in which order, and as what; which have a value, or are read,
+    where not all are."""
+    said = [text for text in (new_terms(reshard), read_terms(reshard)) if text]
     if exchange.operator is None:
-        return []
+        return said
     axes = ", ".join(f"{ref}" for ref in reshard.fate.reduced)
     made = {"sum": "adds them up", "max": "takes their maximum", "min": "takes their minimum"}
     is_narrow = is_floating(reshard.dtype) and reshard.itemsize < 4
     how = ", as float32 that is rounded once" if is_narrow and exchange.operator == "sum" else ""
     return [
         f"A value has {exchange.terms} terms, along {axes}. A receiver {made[exchange.operator]}"
-        f" in the order of their coordinates{how}."
+        f" in the order of their coordinates{how}.",
+        *said,
     ]
+
+
+def new_terms(reshard: Reshard) -> str:
+    """Return which terms have a value along new unreduced axes; "" without these."""
+    if not reshard.places:
+        return ""
+    new = ", ".join(map(str, reshard.fate.new))
+    others = {"sum": "zero", "max": "the lowest value", "min": "the highest value"}
+    other = others[reshard.target.operator]
+    return f"Along {new} the term of coordinate 0 has the value, every other one {other}."
+
+
+def read_terms(reshard: Reshard) -> str:
+    """Return which terms of cotangents are read; "" where all are."""
+    if not reshard.reads_one:
+        return ""
+    axes = ", ".join(map(str, reshard.fate.reduced))
+    return (
+        f"Along {axes} the term of coordinate 0 is read, which was made of the value; the others "
+        "were made of none."
+    )
 
 
 def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:

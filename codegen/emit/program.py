@@ -144,7 +144,7 @@ def given_of(description: ProgramDescription) -> GivenProgram:
             ("out_shardings", description.out_shardings),
         )
     )
-    avals = arguments() if callable(arguments) else arguments
+    avals = _called(arguments, description.arguments) if callable(arguments) else arguments
     if not isinstance(avals, tuple):
         raise InputError(
             "the arguments are a tuple, or a function that returns one",
@@ -153,6 +153,19 @@ def given_of(description: ProgramDescription) -> GivenProgram:
             expected="(jax.ShapeDtypeStruct((8, 16), jnp.float32), …)",
         )
     return GivenProgram(function, avals, Mesh.parse(description.mesh), *shardings)
+
+
+def _called(arguments: Callable[[], Any], reference: str) -> Any:
+    """Return what a function of the user's returns."""
+    try:
+        return arguments()
+    except Exception as error:  # whatever it raises
+        raise InputError(
+            "the function of the arguments is called without any",
+            argument="arguments",
+            got=f"{reference} ({type(error).__name__}: {error})".splitlines()[0],
+            expected="a function that returns a tuple of avals",
+        ) from error
 
 
 def _named(reference: str, argument: str) -> Any:

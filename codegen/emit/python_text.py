@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 import sympy
 
 from shardwright.codegen.emit.index_functions import IndexFunction
 from shardwright.ir.algebra.printers import Printer
+from shardwright.ir.dtypes import neutral
 
 WIDTH = 100
 INDENT = "    "
@@ -87,3 +89,9 @@ def _item_lines(printer: Printer, value: sympy.Expr) -> list[str]:
         return [line]
     *terms, last = printer.terms(value)
     return [*(INDENT + term for term in terms), f"{INDENT}{last},"]
+
+
+def neutral_text(dtype: str, operator: str) -> str:
+    """Return what leaves every other value as it is under an operator, as a Python expression."""
+    value = neutral(dtype, operator)
+    return f'float("{value}")' if math.isinf(value) else str(value)

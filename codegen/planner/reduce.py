@@ -87,8 +87,11 @@ def _network_of(reshard: Reshard, topology: str) -> Network:
 def parts_of(reshard: Reshard) -> Iterator[Sharding]:
     """Yield shardings of parts, all devices having one, cut along one dimension: target shards, a
     part for each replica; then, on one mesh, source shards, a part for each device that has one,
-    or a term of it. None where a part would be empty, or of target shards without replicas."""
+    or a term of it. None where a part would be empty, or of target shards without replicas; nor
+    where terms without a value would be copied to replicas."""
     source, target = reshard.source, reshard.target
+    if reshard.places:
+        return
     shape = target.local_shape(reshard.shape)
     yield from _cut(target, shape, target)
     if source.mesh == target.mesh:

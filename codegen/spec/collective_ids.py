@@ -15,6 +15,7 @@ from dataclasses import replace
 from shardwright.codegen.backends import registry
 from shardwright.codegen.spec.description import BUNDLE_IDS, Description, moved_by
 from shardwright.codegen.spec.group import GROUP_IDS, Group
+from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.reshard import Reshard
@@ -41,10 +42,14 @@ def group_id(group: Group, reshards: Mapping[str, Reshard]) -> int:
 
 
 def allocated(
-    reshards: Mapping[str, Description], groups: Iterable[Group], folders: Mapping[str, str]
+    reshards: Mapping[str, Description],
+    groups: Iterable[Group],
+    folders: Mapping[str, str],
+    matmuls: Iterable[MatmulDescription] = (),
 ) -> tuple[dict[str, Description], tuple[Group, ...]]:
     """Return the operations of a config, those that would share a collective id with one before
-    them with another; `folders`: of reshards that are in the bundle of another.
+    them with another; `folders`: of reshards that are in the bundle of another; `matmuls`: whose
+    ids follow from them alone, and which no other operation gets.
 
     Raises InputError, argument "collective_id", for two that are said to have the same: `where` is
     the name of the second.
@@ -54,7 +59,12 @@ def allocated(
         for each in reshards.values()
         if each.name not in folders and _meet(each.backends)
     }
-    found = _distinct(BUNDLE_IDS, bundles)
+    products = {
+        each.name: (matmul_id(each.matmul()), 0)
+        for each in matmuls
+        if each.name not in folders and _meet(each.backends)
+    }
+    found = _distinct(BUNDLE_IDS, {**products, **bundles})
     named = {
         name: replace(each, collective_id=found.get(folders.get(name, name), each.collective_id))
         for name, each in reshards.items()

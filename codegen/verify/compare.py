@@ -89,7 +89,11 @@ def index_functions(module: ModuleType, case: Case) -> None:
             expected = held[device] or (range(1),) * len(got)
             expect(f"{side}_box({position}), device {device}", got, expected)
         if hidden:
-            _same_terms(side, terms, oracle_terms.terms_held(placement))
+            held_terms = oracle_terms.terms_held(placement)
+            if case.transposed and side == "target":  # terms that are copies of one are alike
+                made = oracle_terms.made_of(case.source, case.target, transposed=True)
+                held_terms = {device: made[term][0] for device, term in held_terms.items()}
+            _same_terms(side, terms, held_terms)
 
 
 def _same_terms(side: str, ranges: Mapping[int, tuple[range, ...]], held: dict[int, int]) -> None:

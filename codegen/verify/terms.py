@@ -42,6 +42,12 @@ def made_of(case: Case) -> tuple[tuple[int, ...], ...]:
     return oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
 
 
+def without_value(case: Case) -> frozenset[int]:
+    """Return the devices whose term of the target is made of none of the source's."""
+    made, held = made_of(case), oracle_terms.terms_held(case.target)
+    return frozenset(device for device, term in held.items() if not made[term])
+
+
 def cotangent_back(case: Case, cotangent: Bits) -> Bits:
     """Return the cotangent of the source: for each of its terms that of the term of the target
     that it is a part of."""
@@ -103,6 +109,10 @@ def added_in_order(case: Case, terms: Numbers) -> Numbers:
     stacked = terms.reshape(-1, *case.shape)
     sums = []
     for of in made_of(case):
+        if not of:
+            value = oracle_terms.identity(case.dtype, case.target.operator)
+            sums.append(np.full(case.shape, value, terms.dtype))
+            continue
         total = stacked[of[0]]
         for number in of[1:]:
             total = total + stacked[number]

@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "d99ec69b1e8dc34d",
-    "pallas_tpu": "5a7d5eb4dfd5a0a3",
-    "triton_gpu": "1ff019e81b70c455",
+    "jax_xla": "466887ed784f7ecd",
+    "pallas_tpu": "9efcd9ae82d07b56",
+    "triton_gpu": "0bc97623e5359e8f",
 }
 
 

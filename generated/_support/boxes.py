@@ -60,12 +60,15 @@ class Exchange:
     """Everything that moves. `senders` gives the positions that parts of a target shard come from,
     `receivers` those that parts of a source shard go to, the device's own included; with a `cut`,
     each with the number of the piece, None for all of a tile. `hidden`: the extents of dimensions
-    that boxes have before those of the tensor, which number terms. `by_plan`: whether senders are
-    those of the plan."""
+    that boxes have before those of the tensor, which number terms; along the last `new` of them the
+    first term is the value, and no other is sent anything. `by_plan`: whether senders are those of
+    the plan."""
 
-    def __init__(self, source, target, senders, receivers, cut=None, hidden=(), by_plan=True):
+    def __init__(
+        self, source, target, senders, receivers, cut=None, hidden=(), by_plan=True, new=0
+    ):
         self.source, self.target, self.cut, self.by_plan = source, target, cut, by_plan
-        self.hidden = hidden
+        self.hidden, self.new = hidden, new
         self._senders, self._receivers = senders, receivers
         self.ranks = sorted({*source.ids, *target.ids})
 
@@ -84,6 +87,16 @@ class Exchange:
             return range(len(self.ranks)), range(len(self.ranks))
         rank = {device_id: number for number, device_id in enumerate(self.ranks)}
         return tuple([rank[each] for each in side.ids] for side in (self.source, self.target))
+
+    def is_empty(self, receiver):
+        """Return whether the target shard at a position is a term without a value."""
+        last = 2 * len(self.hidden)
+        return any(self.target.box(receiver)[last - 2 * self.new : last : 2])
+
+    def held(self, shape):
+        """Return the extents of what source shards have of a tensor, hidden dimensions first."""
+        kept = len(self.hidden) - self.new
+        return (*self.hidden[:kept], *[1] * self.new, *shape)
 
     def incoming(self, receiver):
         """Return the pieces that make up the target shard at a position."""
@@ -112,7 +125,10 @@ class Exchange:
             for piece in _some([*received(receiver)]):
                 if sent(piece.sender)[piece] != 1 or received(receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is sent there"
-            fault = _gap(self.target.box(receiver), [p.box for p in self.incoming(receiver)])
+            boxes = [piece.box for piece in self.incoming(receiver)]
+            fault = _gap(self.target.box(receiver), boxes)
+            if self.is_empty(receiver):
+                fault = "a term without a value gets pieces" if boxes else ""
             if fault:
                 return f"device {self.target.ids[receiver]}: {fault}"
         for sender in spread(len(self.source.ids)):

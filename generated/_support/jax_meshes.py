@@ -24,6 +24,7 @@ class Sharded:
 
     name = ""  # "source" or "target", as the host calls it
     hidden: tuple[int, ...] = ()  # its boxes number no terms beside what it gives
+    new = 0
 
     def __init__(self, ids, box, padded, axes, spec, terms=False):
         self.padded, self.axes, self.spec, self.terms = padded, axes, spec, terms

@@ -151,7 +151,7 @@ class Peers:
         self.count = pieces.pieces if pieces else 1
         cut = pieces and Cut(pieces.pieces, pieces.dim, pieces.unit)
         ends = source.side, target.side, self._senders, self._receivers
-        self.exchange = Exchange(*ends, cut, target.hidden)
+        self.exchange = Exchange(*ends, cut, target.hidden, new=target.new)
         self.one_order = tuple(source.ids) == tuple(target.ids)
         names = tuple(name for name, _ in source.axes)
         self.axes = (names if len(names) > 1 else names[0]) if self.one_order else "device"

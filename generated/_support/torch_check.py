@@ -42,7 +42,9 @@ def self_check(processes):
 def _untiled(move, said):
     """Return why the shards of a side do not tile the tensor, each in equally many replicas, or the
     empty string."""
-    side, shape = getattr(move.exchange, said), (*move.exchange.hidden, *(move.shape or (1,)))
+    side, shape = getattr(move.exchange, said), move.shape or (1,)
+    whole = move.exchange.held(()) if said == "source" else move.exchange.hidden
+    shape = (*whole, *shape)
     boxes = Counter(box for box in map(side.box, range(len(side.ids))) if volume(box))
     cuts = [sorted({*along}) for along in zip(*map(ranges, boxes), strict=True)]
     for cut, size in zip(cuts, shape, strict=True):

@@ -54,12 +54,15 @@ class Tiles(NamedTuple):
 
 class Reshard:
     """One emitted reshard. `package`: the module's; `plan` and `said`: its hash and shardings.
-    `backward`: the module of the reverse reshard beside it, if there is a gradient."""
+    `backward`: the module of the reverse reshard beside it, if there is a gradient. `empty`: what
+    terms without a value hold."""
 
     reduces = False  # whether terms become one value
 
-    def __init__(self, package, shape, dtype, plan, said, exchange, kernel, tiles, backward=None):
-        self.shape, self.dtype = shape, getattr(torch, dtype)
+    def __init__(
+        self, package, shape, dtype, plan, said, exchange, kernel, tiles, backward=None, empty=0
+    ):
+        self.shape, self.dtype, self.empty_value = shape, getattr(torch, dtype), empty
         self.itemsize, self._package, self.backward = self.dtype.itemsize, package, backward
         self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
         # It takes the position of the device in the source mesh too where it has a use for that.
@@ -187,6 +190,8 @@ class Reshard:
             return self.processes.listed_puller(addresses, outs, device_id)
         if not out.numel():
             return lambda outs: None
+        if self.exchange.is_empty(self.exchange.target_position(device_id)):
+            return lambda outs: outs[0].fill_(self.empty_value)
         start = math.gcd(LINE, *addresses[0], out.data_ptr()) // self.itemsize or 1
         block, places = self.tiles.block(start), self.places(device_id)
         launch = self.kernel[(self.tiles.programs(start),)]
@@ -306,9 +311,18 @@ class Reshard:
         size, bits = self._bits()
         return -(-bits // size)
 
+    def with_empty(self, tensor):
+        """Return a tensor with the terms beside its values that have none."""
+        hidden, shape = self.exchange.hidden, [*tensor.shape]
+        new = slice(len(hidden) - self.exchange.new, len(hidden))
+        shape[new] = hidden[new]
+        whole = tensor.new_full(shape, self.empty_value)
+        whole[tuple(map(slice, tensor.shape))] = tensor
+        return whole
+
     def example(self, turn, home):
         """Return a tensor of numbers before and after, with hidden dimensions."""
-        shape, (size, _) = (*self.exchange.hidden, *(self.shape or (1,))), self._bits()
+        shape, (size, _) = self.exchange.held(self.shape or (1,)), self._bits()
         number = torch.arange(math.prod(shape), device=home) + 1
         number = number >> turn % self.turns() * size
         if size == 1:
@@ -316,7 +330,7 @@ class Reshard:
         else:
             units = number.view(torch.uint8).view(-1, 8)[:, : self.itemsize]
             tensor = units.contiguous().view(-1).view(self.dtype)
-        return tensor.view(shape), tensor.view(shape)
+        return tensor.view(shape), self.with_empty(tensor.view(shape))
 
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""

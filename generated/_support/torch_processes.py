@@ -92,8 +92,10 @@ class Processes:
         listed = self.listed(device_id, outs[0].device)
         sources = tuple(itertools.chain.from_iterable(addresses))
 
+        receiver = self.exchange.target_position(device_id)
+
         def run(outs):
-            with unpacked(self.moves, outs) as held:
+            with unpacked(self.moves, outs, receiver) as held:
                 listed.copy(sources, (each.data_ptr() for each in held))
 
         return run
@@ -257,12 +259,18 @@ def _facts(transport, shards, outs):
 
 
 @contextlib.contextmanager
-def unpacked(moves, outs):
-    """Give the memory that pieces are copied into; then fill the results from it."""
-    held = [move.before(out) for move, out in zip(moves, outs, strict=True)]
+def unpacked(moves, outs, receiver):
+    """Give the memory that pieces are copied into; then fill the results from it, those of terms
+    without a value as such."""
+    empty = [move.exchange.is_empty(receiver) for move in moves]
+    results = [*zip(moves, outs, empty, strict=True)]
+    held = [out if is_empty else move.before(out) for move, out, is_empty in results]
     yield held
-    for move, each, out in zip(moves, held, outs, strict=True):
-        move.after(each, out)
+    for (move, out, is_empty), each in zip(results, held, strict=True):
+        if is_empty:
+            out.fill_(move.empty_value)
+        else:
+            move.after(each, out)
 
 
 class Wire:
@@ -337,7 +345,7 @@ class Wire:
         if self.receiver < 0:
             wait()
             return
-        with unpacked(self.moves, outs) as held:
+        with unpacked(self.moves, outs, self.receiver) as held:
             self._keeping.copy(map(_address, shards), map(_address, held))
             wait()
             self._unpacking.copy([arrived.data_ptr()], map(_address, held))

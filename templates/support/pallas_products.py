@@ -19,6 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 from .pallas_peers import LOGICAL, digits_of, div, each, multiple, rem
 
 BATCH, DIM_I, DIM_J, DIM_K = range(4)
+STRETCH = 1024  # of j
 DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
 
 
@@ -296,8 +297,15 @@ def clear(total):
 
 
 def add_product(total, a, b):
-    """Add the product of two blocks to a block of sums."""
-    total[...] += jnp.dot(a[...], b[...], preferred_element_type=total.dtype)
+    """Add the product of two blocks to a block of sums, so much of them at a time that the code is
+    short and the MXU hardly waits for the next."""
+    size = min(a.shape[-1], STRETCH)
+
+    def one(number):
+        along = pl.ds(multiple(number * size, size), size)
+        total[...] += jnp.dot(a[:, along], b[along, :], preferred_element_type=total.dtype)
+
+    each(a.shape[-1] // size, one)
 
 
 def put_sum(into, total, *terms):

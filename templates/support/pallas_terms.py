@@ -2,10 +2,13 @@
 dimension of the tensor; XLA reduces them, one after another in the order of their numbers.
 """
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .boxes import Side, extents
@@ -17,13 +20,15 @@ UNROLLED = 8
 
 class Stacked(NamedTuple):
     """One side as kernels have it: ids by position, boxes that begin with ranges of terms, the
-    shape of the largest shard, the axes of the mesh, and how many dimensions number terms."""
+    shape of the largest shard, the axes of the mesh, how many dimensions number terms, and along
+    how many of these, the last ones, the first term alone has a value."""
 
     ids: Sequence[int]
     box: Callable
     local: tuple[int, ...]
     axes: tuple[tuple[str, int], ...]
     numbered: int = 0
+    new: int = 0
 
     @property
     def side(self):
@@ -58,11 +63,11 @@ class Carried(NamedTuple):
 class ReducedTerms(Program):
     """A program of arrays with a dimension of terms. `carrier`: the program with the kernels,
     between `source` and `target`; `terms`: what these are; `reduces`: whether what it brings is
-    reduced over its first dimension."""
+    reduced over its first dimension; `empty`: what terms without a value hold."""
 
-    def __init__(self, carrier, source, target, terms, reduces=False):
+    def __init__(self, carrier, source, target, terms, reduces=False, empty=0):
         self.carrier, self._source, self._target = carrier, source, target
-        self.terms, self._reduces = terms, reduces
+        self.terms, self._reduces, self._empty_value = terms, reduces, empty
         self.moves, self.order = carrier.moves, carrier.order
         self.interpreted, self.collective_id = carrier.interpreted, carrier.collective_id
 
@@ -100,10 +105,23 @@ class ReducedTerms(Program):
             y = reduced(values, self.terms.operator)
             y = lax.bitcast_convert_type(y, shard.dtype) if self.floating else y
         y = y.reshape(self.host.target.local)
+        new = self._target.new
+        _, receiver = self.carrier.peers.here(order) if new or self.short else (0, 0)
+        if new:
+            y = jnp.where(self._is_empty(receiver), self._empty(shard.dtype), y)
         if self.short:
-            _, receiver = self.carrier.peers.here(order)
             y = self.zeroed(y, extents(self.host.target.box(receiver)))
         return y
+
+    def _is_empty(self, receiver):
+        """Return whether the target shard at a position is a term without a value."""
+        last = 2 * self._target.numbered
+        firsts = self._target.box(receiver)[last - 2 * self._target.new : last : 2]
+        return functools.reduce(operator.or_, (first > 0 for first in firsts))
+
+    def _empty(self, dtype):
+        """Return what such a term holds, of the dtype that elements are given as."""
+        return np.asarray(self._empty_value, self.host.dtype).view(dtype)
 
 
 class InTwo(Program):

@@ -68,14 +68,14 @@ class Reduction(Reshard):
 
     def example(self, turn, home):
         """Return terms before, and after what they are reduced to; all are small integers."""
-        count, *kept = self.exchange.hidden
+        count, *kept = self.exchange.held(())
         shape = (*kept, *(self.shape or (1,)))
         number = torch.arange(math.prod(shape), device=home).view(shape)
         term = torch.arange(count, device=home).view(count, *(1 for _ in shape))
         value, counts = 1 + number // count % 3, (number + turn) % count == term
         value = torch.where(counts, 0, value) if self.operator == "min" else value * counts
         reduced = {"sum": value.sum, "max": value.amax, "min": value.amin}[self.operator]
-        return value.to(self.dtype), reduced(dim=0, keepdim=True).to(self.dtype)
+        return value.to(self.dtype), self.with_empty(reduced(dim=0, keepdim=True).to(self.dtype))
 
 
 class Phased(Reshard):

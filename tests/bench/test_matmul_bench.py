@@ -52,7 +52,7 @@ def test_steps_that_take_more_messages_and_fewer_bytes(
 def test_rows_of_bytes() -> None:
     found = [Moved(1, 2, 4), Moved(4, 4, 4), Moved(0, 0, 0)]
     cells = [row.split(" | ") for row in rows({"x": 2, "y": 4}, found)]
-    assert [each[1] for each in cells] == ["3"] * 3
+    assert [each[1] for each in cells] == ["3 of 1,331"] * 3
     assert cells[0][3:] == ["0.707", "0.500", "1.000", "1 / 2 / 0 |"]
     assert cells[1][3:] == ["0.500", "0.250", "1.000", "1 / 2 / 0 |"]
 

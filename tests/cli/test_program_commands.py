@@ -105,7 +105,7 @@ def test_verify_runs_the_module_beside_one_device(home: Path) -> None:
     done = run("verify")
     assert done.code == 1
     assert "off by" in done.out
-    module.write_text(text.replace("        128,\n", "        129,\n"))
+    module.write_text(text.replace(", 128, ", ", 129, "))
     done = run("verify")
     assert done.code == 1
     assert "129 bytes" in " ".join(done.out.split())

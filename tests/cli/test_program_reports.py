@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,31 @@ def test_the_plan_over_the_budget_is_shown(home: Path) -> None:
         + C1
         + "expected: at most 64 bytes\n"
     )
+
+
+def test_what_xla_moves_is_beside(home: Path) -> None:
+    """For CPU, and ahead of time for v5e where that can be done."""
+    written(home, replaced(MODULE, (LINE, LINE + " + x.sum(0)")))
+    out = run("plan", "--compare").out
+    rows = [[cell.strip() for cell in line.split("│")[1:4]] for line in out.splitlines()]
+    totals = {row[0]: row[1:] for row in rows if len(row) == 3}
+    assert totals["as_shardy, as emitted"] == ["224", "1.000"]
+    assert totals["cheapest: shardings by price"] == ["224", "1.000"]
+    assert totals["jax.jit, CPU"] == ["224", "1.000"]
+    if find_spec("libtpu") is not None:
+        assert int(totals["jax.jit, v5e:2x4 ahead of time"][0]) >= 224
+
+
+def test_why_xla_cannot_be_asked_is_said(home: Path) -> None:
+    """Here the function raises where there are eight devices, as in the process that compiles."""
+    given = replaced(
+        MODULE, (LINE, f'(1 // (jax.local_device_count(backend="cpu") != 8)) * ({LINE})')
+    )
+    written(home, given)
+    out = run("plan", "--compare").out
+    (row,) = [line for line in out.splitlines() if line.startswith("│ jax.jit, CPU")]
+    assert row.split("│")[2].strip() == "?"
+    assert "jax.jit, CPU: " in out
 
 
 def lockfile(*rows: tuple[str, int, str], times: int = 1) -> str:

@@ -32,12 +32,12 @@ def of_pattern(name: str, mode: str = "as_shardy") -> sw.Partitioned:
     )
 
 
-def deep(layers: int) -> sw.Partitioned:
-    """So many layers of a perceptron, with weights that are gathered."""
+def deep(layers: int, *, alike: bool = False) -> sw.Partitioned:
+    """So many layers of a perceptron, with weights that are gathered; `alike`: with one factor."""
 
     def fn(x: jax.Array, ws: list[jax.Array]) -> jax.Array:
-        for w in ws:
-            x = jnp.tanh(x @ w) * 2 + 1
+        for number, w in enumerate(ws):
+            x = jnp.tanh(x @ w) * (2 if alike else 2 + number) + 1
         return x
 
     shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
@@ -183,6 +183,16 @@ def test_colours_are_ways_to_be_split() -> None:
         "whole +t": COLOURS[2],
         "whole": "#ffffff",
     }
+
+
+def test_layers_that_are_alike_are_drawn_once() -> None:
+    program = deep(12, alike=True)
+    graph = graph_of(program.local)
+    assert len(graph.values) < WHOLE
+    assert [each.times for each in graph.values if each.name.startswith("tanh")] == [12]
+    said = "".join(ElementTree.fromstring(program_svg(program)).itertext())
+    assert said.count("C1 all-gather d 12 KiB x12") == 1
+    assert all(edge.source < edge.target for edge in graph.edges)
 
 
 def test_a_large_program_is_drawn_around_its_communications() -> None:

@@ -6,11 +6,13 @@ import ast
 import math
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.codegen.verify.oracle.definition import Placement
+from shardwright.codegen.verify.oracle.products import _rounded
 
 X, Y = ("x", None, None), ("y", None, None)
 ON_2X3 = (("x", 2), ("y", 3))
@@ -187,3 +189,11 @@ def test_it_imports_numpy_and_nothing_of_ours() -> None:
     }
     standard = {"__future__", "itertools", "math", "collections.abc", "dataclasses"}
     assert imported <= {*standard, "numpy", "numpy.typing"}
+
+
+def test_random_numbers_are_ones_that_the_dtype_has() -> None:
+    """Above 4 a multiple of twice the epsilon may lie between two of them."""
+    far = np.array([4.03, -4.05, 5.9609375, 3.99, 0.1])
+    found = _rounded(far, "bfloat16")
+    assert np.abs(found).max() <= 4
+    assert np.array_equal(found, found.astype(jnp.bfloat16).astype(np.float64))

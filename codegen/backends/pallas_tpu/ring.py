@@ -146,11 +146,12 @@ class RingForm:
 
 def _are_parts(plan: DirectPlan) -> bool:
     """Return whether the target shards of devices that have terms of one source shard are the parts
-    of that, alike and in the same places everywhere, and are of a dtype that kernels reduce."""
+    of that, alike and in the same places everywhere, all with a value, and are of a dtype that
+    kernels reduce."""
     exchange, reshard = plan.exchange, plan.reshard
     before, after = exchange.source, exchange.target
     dims = before.dims[before.hidden :], after.dims[after.hidden :]
-    if not exchange.same_order or not reshard.adds or not dims[0]:
+    if not exchange.same_order or not reshard.adds or reshard.places or not dims[0]:
         return False
     unsigned = reshard.dtype == "uint32" and reshard.extremum
     if reshard.itemsize > WIDE or unsigned or not all(dim.is_even for dim in (*dims[0], *dims[1])):

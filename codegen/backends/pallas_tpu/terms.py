@@ -15,7 +15,7 @@ from functools import cached_property
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions
-from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.emit.python_text import called, neutral_text
 from shardwright.codegen.planner.holders import Loads
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
@@ -129,10 +129,13 @@ class TermsText:
     def side_lines(self) -> list[str]:
         """The constants of both sides as kernels have them."""
         exchange, ends, hidden = moved(self.plan), self.ends, self.plan.exchange.source.hidden
+        new = self.plan.exchange.new
         return [
             "# As kernels have them: of a value a source shard has a term, a target all.",
             *stacked_lines("SOURCE", ends.source, ends.source_box, exchange.source, hidden),
-            *stacked_lines("TARGET", ends.target, ends.target_box, exchange.target, hidden),
+            *stacked_lines(
+                "TARGET", ends.target, ends.target_box, exchange.target, hidden, new=new
+            ),
         ]
 
     def made(self, kernel: Iterable[str]) -> list[str]:
@@ -140,6 +143,9 @@ class TermsText:
         lines = [line.replace("_PROGRAM = ", f"{CARRIER} = ") for line in kernel]
         given = [CARRIER, "SOURCE_TERMS", "TARGET_TERMS", terms_text(self.plan)]
         given += ["reduces=True"] if self.plan.exchange.operator else []
+        reshard, operator = self.plan.reshard, self.plan.reshard.target.operator
+        if self.plan.exchange.new and operator != "sum":
+            given.append(f"empty={neutral_text(reshard.dtype, operator)}")
         return [*lines, *called("_PROGRAM = ReducedTerms", given)]
 
 
@@ -153,9 +159,11 @@ def terms_text(plan: Plan) -> str:
 
 
 def stacked_lines(
-    side: str, name: str, box: str, layout: Layout, hidden: int, run_on: str = ""
+    side: str, name: str, box: str, layout: Layout, hidden: int, run_on: str = "", new: int = 0
 ) -> list[str]:
     """Return the constant of a side as kernels have it; `side`: of whose devices it is; `run_on`:
-    in the program of which side, if not of its own, the kernel is."""
+    in the program of which side, if not of its own, the kernel is; `new`: along how many of the
+    dimensions of terms one alone has a value."""
     given = [f"{side}_IDS", box, repr(layout.local_shape), f"{run_on or side}_AXES"]
-    return called(f"{name} = Stacked", [*given, *([str(hidden)] if hidden else [])])
+    given += [str(hidden)] if hidden else []
+    return called(f"{name} = Stacked", [*given, *([f"new={new}"] if new else [])])

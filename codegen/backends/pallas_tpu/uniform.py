@@ -328,6 +328,8 @@ def _in_words(
 
 def _is_even(tiles: DimTiles) -> bool:
     sides = tiles.source, tiles.target
+    if sides[0].extent != sides[1].extent:  # terms of which one alone is read, or has the value
+        return False
     small, large = sorted(side.size for side in sides)
     return all(side.is_flat and side.is_even for side in sides) and large % small == 0
 

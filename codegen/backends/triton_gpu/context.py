@@ -19,7 +19,7 @@ from shardwright.codegen.emit.docstring import (
     traffic_lines,
 )
 from shardwright.codegen.emit.index_functions import box_functions
-from shardwright.codegen.emit.python_text import called, wrapped
+from shardwright.codegen.emit.python_text import called, neutral_text, wrapped
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.table import part_table, transfer_table
 from shardwright.codegen.emit.templates import render as render_template
@@ -175,16 +175,19 @@ def _met(axis: int, kernel: Kernel) -> str:
 def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
     """Return the lines that make the object that moves shards."""
     back = NAME if request.backward else f"{NAME}_backward"
-    backward = [f'backward="{back}"'] if request.derivative else []
+    more = [f'backward="{back}"'] if request.derivative else []
+    reshard = request.plan.reshard
+    if reshard.places and reshard.target.operator != "sum":
+        more.append(f"empty={neutral_text(reshard.dtype, reshard.target.operator)}")
     constants = [line for phase in phases for line in phase.constants]
     if len(phases) == 1:
-        name, given = phases[0].host(backward)
+        name, given = phases[0].host(more)
         return (*constants, *called(f"_HOST = {name}", given))
     lines = []
     for name, phase in zip(("_REDUCE", "_GATHER"), phases, strict=True):
         kind, given = phase.host([])
         lines += called(f"{name} = {kind}", given)
-    return (*constants, *lines, *called("_HOST = Phased", ["_REDUCE", "_GATHER", *backward]))
+    return (*constants, *lines, *called("_HOST = Phased", ["_REDUCE", "_GATHER", *more]))
 
 
 def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:

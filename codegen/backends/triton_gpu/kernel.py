@@ -209,7 +209,8 @@ class Kernel(PeerEnds):
     def _hidden(self, axis: int) -> Along:
         """Return the tile along a hidden dimension: the receiver's own term, or each in turn."""
         dim, one = self.exchange.dims[axis], sympy.Integer(1)
-        term: Value = dim.target.index(self.receiver)
+        # Of new terms the first alone gets anything, and that is of the one term of the source.
+        term: Value = dim.target.index(self.receiver) if dim.source.parts > 1 else 0 * one
         if self.reduces and axis == 0:
             term = Index("term", dim.source.parts)
         return Along(term, 0 * one, 0 * one, one, one, one, ())

@@ -95,6 +95,8 @@ class PullPhase:
         if self.kernel.hidden:
             hidden = (dim.target.extent for dim in self.exchange.dims[: self.kernel.hidden])
             given.append(f"hidden={tuple(hidden)}")
+        if self.exchange.new:
+            given.append(f"new={self.exchange.new}")
         rows, columns = moves.block
         tiles = [
             f"number={self.kernel.tiles}",

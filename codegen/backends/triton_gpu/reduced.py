@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.ir.dtypes import DTYPES, is_floating
+from shardwright.codegen.emit.python_text import neutral_text
+from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 
 UNROLLED = 8
@@ -71,23 +72,4 @@ class Reduced:
         ]
 
     def _identity(self) -> str:
-        """Return what leaves every other value as it is."""
-        operator = self.exchange.operator
-        if operator == "sum" or (operator == "max" and self._lowest == 0):
-            return "0"
-        if is_floating(self.dtype):
-            return 'float("-inf")' if operator == "max" else 'float("inf")'
-        if self.dtype == "bool":
-            return "1"
-        bits = 8 * DTYPES[self.dtype]
-        if operator == "max":
-            return str(self._lowest)
-        return str(2**bits - 1 if self.dtype.startswith("u") else 2 ** (bits - 1) - 1)
-
-    @property
-    def _lowest(self) -> int | None:
-        """The lowest integer of the dtype, None for floating-point numbers."""
-        if is_floating(self.dtype):
-            return None
-        is_signed = self.dtype.startswith("int")
-        return -(2 ** (8 * DTYPES[self.dtype] - 1)) if is_signed else 0
+        return neutral_text(self.dtype, self.exchange.operator or "sum")

@@ -99,7 +99,8 @@ def _priced(
     )
     hidden = (loop.count - 1) * min(sent, share)
     lhs, rhs, out = moving
-    return replace(candidate, loop=loop, cost=replace(cost, moving=(lhs, rhs, out), hidden=hidden))
+    made = replace(cost, moving=(lhs, rhs, out), hidden=hidden, apart=cost.seconds)
+    return replace(candidate, loop=loop, cost=made)
 
 
 def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[Loop]:

@@ -168,8 +168,8 @@ def _size(array: Numbers, place: Placement) -> Numbers:
 
 
 def _rounded(numbers: Numbers, dtype: str) -> Numbers:
-    """Return numbers that a dtype has nearly: of half its digits."""
-    return np.round(numbers / EPSILON[dtype] / 2) * EPSILON[dtype] * 2
+    """Return numbers near some, none above 4, that a dtype has: multiples of twice its epsilon."""
+    return np.round(np.clip(numbers, -4, 4) / EPSILON[dtype] / 2) * EPSILON[dtype] * 2
 
 
 def _near(

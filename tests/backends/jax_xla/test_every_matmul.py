@@ -31,7 +31,7 @@ UNEVEN = ((7, 13, 5), (3, 7, 11), (2, 5, 1))
 DTYPES = {1: "float32", 2: "int32"}
 """By the number of processes: floats are such that their sums are exact."""
 
-PARTS = 6
+PARTS = 12
 
 
 def parts(sampled: int) -> list[Any]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import all_shardings, random_sharding, with_unreduced
 from lone import alone
 from programs import output, started
 from simulate import check as check_plan
 from strategies import exactly, message
-from sums import ids_differ, reduction
+from sums import OPERATORS, ids_differ, pairs_with_terms, placed
 from test_xla_steps import check, make, of_steps
 
 import shardwright as sw
@@ -24,41 +21,10 @@ from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch, verify
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import sums as oracle_terms
-from shardwright.ir import AxisRef, InputError, Mesh, Reshard, Sharding
-from shardwright.ir.dtypes import DTYPES
+from shardwright.ir import Mesh, Reshard
 from shardwright.ir.plan import Plan
 
 GRID = Mesh({"x": 2, "y": 4})
-OPERATORS = ("sum", "max", "min")
-
-
-def placing(seed: int) -> Reshard:
-    """A random reshard with new unreduced axes: beside kept and reduced ones, or alone; to a mesh
-    of the same devices in the same or another order; both splits, any dtype and operator."""
-    rng, given = random.Random(seed), reduction(seed)
-    source, mesh = given.source, given.source.mesh
-    if rng.random() < 0.4:
-        source = Sharding(mesh, source.dims)
-    if rng.random() < 0.3:
-        mesh = Mesh(mesh.axes, rng.sample(range(mesh.size), mesh.size))
-    target = random_sharding(rng, mesh, len(given.shape))
-    refs = mesh.refine([*source.used(), *source.unreduced])
-    new = rng.sample(refs, rng.randint(1, len(refs)))
-    operator, other = rng.choice(OPERATORS), rng.choice(OPERATORS)
-    source = replace(source, operator=operator)
-    target = with_unreduced(target, mesh.ordered(new))
-    try:
-        made = replace(given, source=source, target=replace(target, operator=other))
-    except InputError:  # of axes that stay the operator stays
-        made = replace(given, source=source, target=replace(target, operator=operator))
-    splits = rng.choice(["flat", "nested"]), rng.choice(["flat", "nested"])
-    dtypes = [d for d in DTYPES if d != "bool" or "sum" not in (operator, other)]
-    made = replace(made, source_split=splits[0], target_split=splits[1])
-    return replace(made, dtype=rng.choice(dtypes))
-
-
-def placed(seeds: range) -> list[Reshard]:
-    return [reshard for reshard in map(placing, seeds) if reshard.places]
 
 
 def plans_of(reshards: list[Reshard]) -> list[Plan]:
@@ -82,22 +48,6 @@ def test_new_terms_of_random_reshards(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_more_new_terms_of_random_reshards(tmp_path: Path) -> None:
     check(plans_of(placed(range(200, 400))), tmp_path)
-
-
-def pairs_with_terms() -> list[Reshard]:
-    """All pairs of shardings of a vector on a 2 x 2 mesh, with any axes unreduced on either side
-    and some in the target only."""
-    mesh = Mesh({"x": 2, "y": 2})
-    sides = []
-    for sharding in all_shardings(mesh, 1):
-        free = [name for name in mesh.names if AxisRef(name) not in sharding.used()]
-        for count in range(len(free) + 1):
-            for names in itertools.combinations(free, count):
-                unreduced = tuple(map(AxisRef, names))
-                sides.append(Sharding(mesh, sharding.dims, unreduced=unreduced))
-    pairs = itertools.product(sides, repeat=2)
-    made = (Reshard((6,), "int32", source, target) for source, target in pairs)
-    return [reshard for reshard in made if reshard.places]
 
 
 def test_pairs_with_new_terms(tmp_path: Path) -> None:
@@ -255,18 +205,6 @@ def test_booleans_are_no_terms_of_a_sum() -> None:
         dtype: partial sums are added, and booleans have no sum
         got: bool
         expected: an integer or a floating dtype, as int8; or unreduced=max{…}
-        """
-    )
-
-
-@pytest.mark.parametrize("backend", ["pallas_tpu", "triton_gpu"])
-def test_other_backends_make_no_terms(backend: str) -> None:
-    reshard = make("[{}, {}]", '[{}, {}], unreduced={"y"}')
-    assert message(lambda: sw.emit(reshard, backends=(backend,))) == exactly(
-        f"""
-        target: {backend} moves values and makes no terms of them
-        got: [{{}}, {{}}], unreduced={{"y"}}
-        expected: a target without new unreduced axes
         """
     )
 

@@ -149,6 +149,20 @@ def test_loops_along_axes_in_another_order_than_the_meshs(tmp_path: Path) -> Non
         all_right(matmuls, tmp_path / loop / "generated", loop)
 
 
+def test_loops_round_cycles_of_a_torus(tmp_path: Path) -> None:
+    mesh = sw.Mesh({"i": 8})
+    matmuls = [
+        sw.Matmul("int8", ((16, 16), "P('i')"), ((16, 16), "P()"), "P()", mesh=mesh),
+        sw.Matmul("int8", ((16, 16), "P(None, 'i')"), ((16, 16), "P('i')"), "P('i')", mesh=mesh),
+    ]
+    for loop in ("one", "both"):
+        found = list(verified(matmuls, tmp_path / loop / "generated", loop, "v5e:2x4"))
+        for _, plan, report in found:
+            assert plan.chosen.loop is not None
+            assert plan.chosen.loop.order
+            assert report.verdict == "ok", report.detail
+
+
 @pytest.mark.parametrize("seed", swept(range(12), 6))
 def test_random_loops(seed: int, tmp_path: Path) -> None:
     rng, sizes = random.Random(seed), (6, 12, 24)

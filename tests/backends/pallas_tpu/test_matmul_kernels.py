@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from matmuls import verified, write_module
+from matmuls import matrix_shardings, verified, write_module
+from sweeps import swept
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.matmul.blocks import LocalProduct
 from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
 
@@ -201,3 +205,91 @@ def test_blocks_fit_vmem() -> None:
                 product = LocalProduct(extents, travels, factor, dtype, dtype)
                 for vmem in (16 << 20, 56 << 20, 112 << 20):
                     assert product.blocks(vmem).nbytes <= vmem * 5 // 8
+
+
+MESHES = ({"x": 2}, {"x": 4}, {"x": 2, "y": 2}, {"x": 8}, {"x": 2, "y": 4})
+TYPES = (("int8", "int32"), ("int8", None), ("bfloat16", None), ("bfloat16", "float32"))
+TOPOLOGIES = {2: "torus:2,wrap=0", 4: "v5e:2x2", 8: "v5e:2x4"}
+
+
+def drawn(rng: random.Random) -> tuple[sw.Matmul, str | None, str]:
+    """A matmul that has a loop, the topology whose rings it takes, if any, and the loop."""
+    while True:
+        mesh = sw.Mesh(rng.choice(MESHES))
+        texts = matrix_shardings(mesh.names)
+        batch = rng.choice((0, 0, 0, 1))
+        lead = "{}, " * batch
+        i, j, k = (rng.choice((8, 24, 40, 200, 264)) for _ in range(3))
+        lhs, rhs, out = (f"[{lead}{rng.choice(texts)[1:]}" for _ in range(3))
+        dtype, out_dtype = rng.choice(TYPES)
+        shapes = ((3,) * batch + (i, j), (3,) * batch + (j, k))
+        matmul = sw.Matmul(dtype, (shapes[0], lhs), (shapes[1], rhs), out, out_dtype, mesh=mesh)
+        topology, loop = rng.choice((None, TOPOLOGIES[mesh.size])), rng.choice(("one", "both"))
+        try:
+            plan = plan_matmul(matmul, topology, loop=loop, listed=0)
+            sw.emit(plan, backends=("pallas_tpu",)).modules("a test")
+        except sw.InputError:  # nothing goes round a ring, or not to a neighbour
+            continue
+        return matmul, topology, loop
+
+
+def in_small_blocks(case: MatmulCase, rng: random.Random) -> None:
+    """Have the kernel of a module take small blocks, many of them."""
+    text = case.module.read_text()
+    (extents,) = re.findall(r"blocks=\(1, (\d+), (\d+), (\d+)\)", text)
+    i, j, k = map(int, extents)
+    text = re.sub(
+        r"blocks=\(.*?\)", f"blocks=(1, {min(i, 32)}, {min(j, 128)}, {min(k, 128)})", text
+    )
+    text = re.sub(r"stays=\w+", f"stays={rng.random() < 0.5}", text)
+    case.module.write_text(text)
+
+
+@pytest.mark.parametrize("seed", swept(range(16), 4))
+def test_random_kernels_equal_numpy(seed: int, tmp_path: Path) -> None:
+    """All that may travel, along all factors, on 2 to 8 devices, in large blocks and small ones."""
+    rng = random.Random(seed)
+    with Runner("pallas_tpu", 8) as runner:
+        for number in range(2):
+            matmul, topology, loop = drawn(rng)
+            plan = plan_matmul(matmul, topology, loop=loop, listed=0)
+            case = write_module(plan, f"m{number}", tmp_path, backend="pallas_tpu")
+            if number:
+                in_small_blocks(case, rng)
+            report = runner.run(case)
+            assert report.verdict == "ok", f"{matmul} {topology} {loop}: {report.detail}"
+
+
+def test_sums_in_hbm_equal_numpy(runner: Runner, tmp_path: Path) -> None:
+    """Where parts are along j, and sums do not fit VMEM, each part adds to what is in HBM."""
+    sides = ((32, 256), COLUMNS), ((256, 256), WHOLE)
+    plan = plan_matmul(sw.Matmul("bfloat16", *sides, WHOLE, mesh=RING), loop="both", listed=0)
+    assert plan.chosen.loop is not None
+    case = write_module(plan, "m", tmp_path, backend="pallas_tpu")
+    text = case.module.read_text()
+    assert '"a",\n    "j",' in text
+    text = re.sub(r"blocks=\(.*?\)", "blocks=(1, 16, 128, 128)", text)
+    case.module.write_text(text.replace("keeps=True", "keeps=False"))
+    report = runner.run(case)
+    assert report.verdict == "ok", report.detail
+
+
+def test_types_that_kernels_do_not_multiply_are_refused() -> None:
+    matmul = sw.Matmul("float16", ((8, 8), WHOLE), ((8, 8), WHOLE), WHOLE, mesh=RING)
+    with pytest.raises(sw.InputError) as caught:
+        sw.emit(matmul, backends=("pallas_tpu",))
+    assert str(caught.value) == (
+        "dtype: pallas_tpu does not multiply such elements\n"
+        "got: float16\n"
+        "expected: one of bfloat16, float32, int8"
+    )
+
+
+def test_gradients_travel_too(tmp_path: Path) -> None:
+    """The matmuls of cotangents are kernels of their own where a loop is taken."""
+    plan = plan_matmul(scatters("float32", (16, 40, 8)), loop="both", listed=0)
+    with Runner("pallas_tpu", 4) as runner:
+        case = write_module(plan, "m", tmp_path, gradient=True, backend="pallas_tpu")
+        report = runner.run(case)
+    assert report.verdict == "ok", report.detail
+    assert "derivative" in report.checks

@@ -268,14 +268,6 @@ def test_planted_faults(name: str, tmp_path: Path) -> None:
 
 
 def test_what_is_refused() -> None:
-    new = make({"x": 2}, (4,), "[{}]", '[{}], unreduced={"x"}')
-    assert message(lambda: sw.emit(new, backends=BACKENDS)) == exactly(
-        """
-        target: pallas_tpu moves values and makes no terms of them
-        got: [{}], unreduced={"x"}
-        expected: a target without new unreduced axes
-        """
-    )
     assert message(lambda: sw.emit(SCATTERED, BACKENDS, "basis")) == exactly(
         """
         strategy: every backend must execute the strategy

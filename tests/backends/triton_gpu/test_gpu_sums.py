@@ -13,7 +13,7 @@ from gpu_cases import make
 from running import ran, runner
 from strategies import exactly, message
 from style import FORMATTED, LINTED
-from sums import QUICK, SHARED, elsewhere, in_two, of_any_kind
+from sums import QUICK, SHARED, elsewhere, in_two, of_any_kind, placed
 from sweeps import slow, swept
 from test_distributed import check_exchange
 
@@ -254,15 +254,12 @@ def test_over_gloo(tmp_path: Path) -> None:
     check_exchange([SCATTERED, REPLICATED, PIECES, *seeds], tmp_path)
 
 
+def test_new_terms_over_gloo(tmp_path: Path) -> None:
+    """Nobody sends anything to terms without a value, which are filled all the same."""
+    check_exchange(placed(range(24)), tmp_path)
+
+
 def test_what_is_refused() -> None:
-    new = make({"x": 2}, (4,), "[{}]", '[{}], unreduced={"x"}')
-    assert message(lambda: sw.emit(new, backends=("triton_gpu",))) == exactly(
-        """
-        target: triton_gpu moves values and makes no terms of them
-        got: [{}], unreduced={"x"}
-        expected: a target without new unreduced axes
-        """
-    )
     assert message(lambda: sw.emit(SCATTERED, ("triton_gpu",), "basis")) == exactly(
         """
         strategy: every backend must execute the strategy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
 from shardwright.codegen.backends.jax_host import (
@@ -116,6 +116,7 @@ def matmul_text(
     matmul, steps = plan.matmul, matmul_steps(plan)
     layouts = {side: layout_of(matmul, side) for side in SIDES}
     product = kind.product(plan, steps)
+    steps = replace(steps, carried=product.carried)
     uses = steps.uses | product.uses
     module, host = kind.host
     calls = {"jax_matmul": [*product.calls], "jax_meshes": ["Sharded"]}

@@ -53,7 +53,10 @@ def _case_lines(plan: MatmulPlan) -> list[str]:
 
 def _step_lines(plan: MatmulPlan, steps: MatmulSteps) -> list[str]:
     said = [(s.number, f"{s.said}; {s.received} bytes") for s in steps.before]
-    rotated = "" if steps.rotated is None else f"; {steps.rotated.received} bytes"
+    rotated = ""
+    if steps.rotated is not None:
+        carried = steps.rotated.received if steps.carried is None else steps.carried
+        rotated = f"; {carried} bytes"
     said.append((steps.product, product_said(plan, steps) + rotated))
     said += [(step.number, f"{step.said}; {step.received} bytes") for step in steps.after]
     lines = ["Steps, with the bytes that each brings to the busiest device:"]

@@ -24,7 +24,7 @@ class ProductText:
     """Statements that make `c` of `a` and `b`, the functions of `jax_matmul` that they call, and
     what else they use. `facts`: what a docstring says of them; `made`: the constants that they
     read, `imports` what these take, by support module, and `settings` what the host gets of
-    them."""
+    them; `carried`: the bytes that a loop brings to a device, where it pads parts."""
 
     lines: tuple[str, ...]
     calls: tuple[str, ...]
@@ -33,6 +33,7 @@ class ProductText:
     made: tuple[str, ...] = ()
     imports: tuple[tuple[str, str], ...] = ()
     settings: tuple[str, ...] = ()
+    carried: int | None = None
 
 
 def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:

@@ -58,7 +58,8 @@ class MatmulSteps:
 
     `axes`: the axes of the program. `named`: whether the axes name those of all shardings, so that
     operands and result are on one mesh of the program's axes. `rotated`: the movement whose place a
-    loop takes, with the product.
+    loop takes, with the product; `carried`: the bytes that the loop brings to a device, where these
+    are others than that movement's.
     """
 
     before: tuple[MatmulStep, ...]
@@ -66,6 +67,7 @@ class MatmulSteps:
     axes: ProgramAxes
     named: bool
     rotated: MatmulStep | None = None
+    carried: int | None = None
 
     @property
     def product(self) -> int:
@@ -85,8 +87,11 @@ class MatmulSteps:
     @property
     def received(self) -> int:
         """Bytes into the busiest device, padding included."""
-        rotated = () if self.rotated is None else (self.rotated,)
-        received = (step.block.received for step in (*self.every, *rotated))
+        received = [step.block.received for step in self.every]
+        if self.rotated is not None:
+            carried = self.carried
+            own = self.rotated.block.received if carried is None else np.array([carried])
+            received.append(own)
         return int(np.max(sum(received, np.zeros(1, dtype=np.int64))))
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from shardwright.codegen.emit.docstring import range_table, side_lines, traffic_lines
+from shardwright.codegen.emit.docstring import (
+    new_terms,
+    range_table,
+    read_terms,
+    side_lines,
+    traffic_lines,
+)
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
@@ -44,13 +50,7 @@ def _term_lines(reshard: Reshard) -> list[str]:
     if source.unreduced:
         lines += [f"{TERMS.format('source')}: its", *_source_lines(reshard)]
     if reshard.places:
-        new = ", ".join(map(str, reshard.fate.new))
-        others = {"sum": "zero", "max": "the lowest value", "min": "the highest value"}
-        text = (
-            f"{TERMS.format('target')}. Along {new} the term of coordinate 0 has the value, every "
-            f"other one {others[target.operator]}."
-        )
-        lines += textwrap.wrap(text, WIDTH)
+        lines += textwrap.wrap(f"{TERMS.format('target')}. {new_terms(reshard)}", WIDTH)
     return lines
 
 
@@ -80,12 +80,7 @@ def _transposed_lines(reshard: Reshard) -> list[str]:
             "Dimension 0 of the source stands for its unreduced axes, in the order of the mesh."
         ]
     if reshard.reads_one:
-        axes = ", ".join(map(str, reshard.fate.reduced))
-        text = (
-            f"Along {axes} the term of coordinate 0 is read, which was made of the value; the "
-            "others were made of none."
-        )
-        lines += textwrap.wrap(text, WIDTH)
+        lines += textwrap.wrap(read_terms(reshard), WIDTH)
     if reshard.fate.new:
         lines += [
             "Dimension 0 of the target stands for its unreduced axes: every term of it is the",

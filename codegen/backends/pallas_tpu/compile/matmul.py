@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.pallas_tpu.compile.run import devices_of, placed
 from shardwright.codegen.compile.hlo import received_in_all
 from shardwright.codegen.compile.job import Job
@@ -28,6 +30,8 @@ def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
     mesh = _mesh(module, job)
     program, given = _program(module, mesh, lambda a, b: module.matmul(a, b, mesh))
     code = _compiled(program, given, len(module.IDS))
+    if registry.contract(job.emitted).collective:  # what kernels send is not in the HLO
+        code = replace(code, wire_bytes=module.WIRE_BYTES)
     if job.files is not None:
         exported = export.export(program, platforms=["tpu"])(*given)
         numbers = {device: number for number, device in enumerate(devices_of(job.target))}

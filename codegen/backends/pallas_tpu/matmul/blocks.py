@@ -18,12 +18,19 @@ Extents = tuple[int, int, int, int]
 
 BATCH, DIM_I, DIM_J, DIM_K = range(4)
 DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
-MOST: tuple[Extents, ...] = ((1, 512, 1024, 1024), (1, 256, 512, 512), (1, 128, 256, 256))
+MOST: tuple[Extents, ...] = (
+    (1, 512, 4096, 1024),
+    (1, 512, 1024, 1024),
+    (1, 256, 512, 512),
+    (1, 128, 256, 256),
+)
 """The largest blocks that are tried, in turn."""
 SUM = 4
 """Bytes of a sum on its way: float32 or int32."""
 SHARE = 5, 8
 """The part of VMEM that a kernel's own blocks take; the compiler takes some for itself."""
+STRETCH = 1024
+"""What kernels multiply at a time along j, where a block has more."""
 MOST_SLOTS = 64
 """Blocks that stay in VMEM, each with a semaphore."""
 
@@ -109,13 +116,14 @@ class LocalProduct:
 
 
 def block_of(extent: int, unit: int, most: int) -> int:
-    """Return the size of a block along a dimension: a multiple of a unit, at most `most`, such that
-    blocks reach as little as possible over the extent, and of such the largest.
+    """Return the size of a block along a dimension: a multiple of a unit, above STRETCH of that, at
+    most `most`, such that blocks reach little over the extent, and of such the largest.
 
     >>> block_of(1024, 8, 512), block_of(8200, 8, 512), block_of(8200, 128, 1024), block_of(5, 8, 8)
     (512, 496, 768, 8)
     """
-    sizes = range(unit, max(unit, min(most, round_up(extent, unit))) + 1, unit)
+    every = range(unit, max(unit, min(most, round_up(extent, unit))) + 1, unit)
+    sizes = [size for size in every if size <= STRETCH or size % STRETCH == 0]
     least = min(round_up(extent, size) for size in sizes)
     # A little more is worth larger blocks: each has its copies and its waits.
     near = (size for size in sizes if round_up(extent, size) * 32 <= least * 33)

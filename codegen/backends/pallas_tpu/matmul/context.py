@@ -26,8 +26,8 @@ from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 
-DTYPES = {"bfloat16": ("bfloat16", "float32"), "float32": ("float32",), "int8": ("int8", "int32")}
-"""The types that kernels multiply, each with those that the result may have."""
+DTYPES = "bfloat16", "float32", "int8"
+"""The types that kernels multiply."""
 
 MODULE = "pallas_matmul"
 """The support module of kernels that multiply."""
@@ -41,14 +41,7 @@ def refuse_matmul(matmul: Matmul) -> None:
             f"{NAME} does not multiply such elements",
             argument="dtype",
             got=matmul.dtype,
-            expected=one_of(tuple(DTYPES)),
-        )
-    if matmul.out_dtype not in DTYPES[matmul.dtype]:
-        raise InputError(
-            f"{NAME} has no such result of {matmul.dtype}",
-            argument="out_dtype",
-            got=matmul.out_dtype,
-            expected=one_of(DTYPES[matmul.dtype]),
+            expected=one_of(DTYPES),
         )
 
 
@@ -86,4 +79,5 @@ def _product(plan: MatmulPlan, steps: MatmulSteps, collective_id: int) -> Produc
         ring.lines(collective_id),
         ((MODULE, "RingMatmul"),),
         ("ring=_RING",),
+        ring.carried,
     )

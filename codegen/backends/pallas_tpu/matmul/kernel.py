@@ -9,14 +9,17 @@ import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     BATCH,
+    DIMS,
     BlockSizes,
     Extents,
     LocalProduct,
 )
+from shardwright.codegen.backends.pallas_tpu.memory import round_up
 from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.hardware.chips import CHIPS
 from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.planner.network.collectives import positions_of_groups
+from shardwright.ir.dtypes import itemsize
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.matmul import Matmul, Side
@@ -65,6 +68,14 @@ class MatmulRing:
         )
         return MatmulRing(matmul, loop, extents, factor, vmem, product.blocks(vmem))
 
+    @property
+    def carried(self) -> int:
+        """Bytes that come to a device, padding included."""
+        side = NAMES[self.loop.side]
+        half = math.prod(self._padded()[f] for f in DIMS[side])
+        size = itemsize(self.matmul.dtype_of(self.loop.side))
+        return (self.loop.count - 1) * self.loop.directions * half * size
+
     def lines(self, collective_id: int) -> tuple[str, ...]:
         """Return the constant of a module."""
         loop, blocks, dtypes = self.loop, self.blocks, self.matmul
@@ -74,7 +85,7 @@ class MatmulRing:
             "AXES",
             f"devices={self.matmul.mesh.size}",
             f"digits={loop.digits}",
-            f"order={loop.order or f'range({loop.count})'}",
+            f"order={self._order()}",
             f"ways={loop.directions}",
             f"extents={self.extents}",
             f"blocks={blocks.sizes}",
@@ -87,6 +98,14 @@ class MatmulRing:
         given += [f"lead={self.loop.factor}"] if self.factor == BATCH and self.loop.factor else []
         return tuple(called("_RING = RingMatmul", given))
 
+    def _order(self) -> str:
+        """Return the order of parts in a ring; one way, partial sums go down it."""
+        loop = self.loop
+        is_down = loop.directions == 1 and loop.side == "out"
+        if loop.order:
+            return str(loop.order[::-1] if is_down else loop.order)
+        return f"range({loop.count})" + ("[::-1]" if is_down else "")
+
     def facts(self) -> tuple[str, ...]:
         """Return what a module's docstring says of the kernel."""
         loop, blocks = self.loop, self.blocks
@@ -95,16 +114,20 @@ class MatmulRing:
         halves = ", a half of each up and one down" if loop.directions == 2 else ""
         text = f"{what} along {FACTORS[self.factor]} go round rings of {loop.count} devices{halves}"
         text += f", in one kernel with the product: blocks of A {i} x {j}, of B {j} x {k}"
-        text += ", padded to that" if self._is_padded() else ""
+        text += ", padded to that" if self._own() != self._padded() else ""
         kept = [said for said, holds in (("the operand that does not travel", blocks.stays),
                 ("all sums", blocks.keeps)) if holds]  # fmt: skip
         stay = f"; {' and '.join(kept)} in VMEM" if kept else ""
         return (f"{text}{stay}. It takes {-(-blocks.nbytes >> 10)} KiB of VMEM.",)
 
-    def _is_padded(self) -> bool:
+    def _own(self) -> list[int]:
+        """Return the extents of what goes on one way of a part."""
         parts = self.loop.count * self.loop.directions
-        own = (e // (parts if n == self.factor else 1) for n, e in enumerate(self.extents))
-        return any(size % block for size, block in zip(own, self.blocks.sizes, strict=True))
+        return [e // (parts if n == self.factor else 1) for n, e in enumerate(self.extents)]
+
+    def _padded(self) -> list[int]:
+        pairs = zip(self._own(), self.blocks.sizes, strict=True)
+        return [round_up(size, block) for size, block in pairs]
 
 
 def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
