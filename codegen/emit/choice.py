@@ -63,11 +63,9 @@ def plan(
     )
 
 
-def check_reshards_own(
-    strategy: str, memory_limit: int | None, collective_id: int | None = None
-) -> None:
+def check_reshards_own(strategy: str, memory_limit: int | None) -> None:
     """Raise InputError where what is for reshards is said of a matmul."""
-    given = {"strategy": strategy, "memory_limit": memory_limit, "collective_id": collective_id}
+    given = {"strategy": strategy, "memory_limit": memory_limit}
     for argument, got in given.items():
         if got not in ("auto", None):
             raise InputError(

@@ -176,9 +176,16 @@ def emit(
     if isinstance(what, Partitioned):
         return emit_program(what, topology)
     if isinstance(what, Matmul | MatmulPlan):
-        check_reshards_own(strategy, memory_limit, collective_id)
-        names = MULTIPLYING if backends is None else backends
-        return emit_matmul(what, names, topology, loop, gradient=gradient, single_file=single_file)
+        check_reshards_own(strategy, memory_limit)
+        return emit_matmul(
+            what,
+            MULTIPLYING if backends is None else backends,
+            topology,
+            loop,
+            gradient=gradient,
+            single_file=single_file,
+            collective_id=collective_id,
+        )
     if loop is not None:
         raise InputError("loops are of matmuls", argument="loop", got=loop, expected="a Matmul")
     return _emitted_reshard(

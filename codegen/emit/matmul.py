@@ -19,6 +19,7 @@ from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.show.matmul_review import matmul_page
 from shardwright.codegen.show.matmul_svg import matmul_svg
 from shardwright.codegen.spec.collective_ids import matmul_id
+from shardwright.codegen.spec.description import BUNDLE_IDS, read_id
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError, wrong_type
@@ -37,6 +38,7 @@ class MatmulBundle:
     loop: str = "auto"
     gradient: bool = False
     single_file: bool = False
+    collective_id: int | None = None
 
     def description(self, name: str) -> MatmulDescription:
         """Return all that it takes to emit this bundle again under a name."""
@@ -47,6 +49,7 @@ class MatmulBundle:
             *chosen_by,
             gradient=self.gradient,
             single_file=self.single_file,
+            collective_id=self.collective_id,
         )
 
     @cached_property
@@ -73,7 +76,7 @@ class MatmulBundle:
             plans = self.backward
             files = tuple(f"{name}_{side}_backward" for side in ("lhs", "rhs"))[: len(plans)]
             renders, read = registry.backend(name).render_matmul, partial(support_text, (name,))
-            first = matmul_id(self.plan.matmul)
+            first = matmul_id(self.description("of_any_name"))
             texts = {f"{name}.py": renders(self.plan, command, files, first)}
             for number, (file, plan) in enumerate(zip(files, plans, strict=True), first + 1):
                 said = f"{command}  # {file}.py, a gradient"
@@ -159,6 +162,7 @@ def emit_matmul(
     *,
     gradient: bool = False,
     single_file: bool = False,
+    collective_id: int | None = None,
 ) -> MatmulBundle:
     """Return the bundle of a matmul, or of a plan of it.
 
@@ -176,7 +180,8 @@ def emit_matmul(
     else:
         loop = loop or "auto"
         plan = plan_matmul(what, topology, loop=loop)
-    return MatmulBundle(plan, names, topology, loop, gradient, single_file)
+    read_id(collective_id, BUNDLE_IDS)
+    return MatmulBundle(plan, names, topology, loop, gradient, single_file, collective_id)
 
 
 def emit_described_matmul(description: MatmulDescription) -> MatmulBundle:
@@ -188,4 +193,5 @@ def emit_described_matmul(description: MatmulDescription) -> MatmulBundle:
         description.loop,
         gradient=description.gradient,
         single_file=description.single_file,
+        collective_id=description.collective_id,
     )

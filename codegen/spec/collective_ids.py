@@ -17,7 +17,6 @@ from shardwright.codegen.spec.description import BUNDLE_IDS, Description, moved_
 from shardwright.codegen.spec.group import GROUP_IDS, Group
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.errors import InputError
-from shardwright.ir.matmul import Matmul
 from shardwright.ir.reshard import Reshard
 
 
@@ -27,11 +26,18 @@ def bundle_id(description: Description) -> int:
     return _bundle_id(description) if said is None else said
 
 
-def matmul_id(matmul: Matmul) -> int:
+def matmul_id(description: MatmulDescription) -> int:
     """Return the collective id of the kernel of a matmul; those of its cotangents follow."""
+    said = description.collective_id
+    return _matmul_id(description) if said is None else said
+
+
+def _matmul_id(description: MatmulDescription) -> int:
+    matmul = description.matmul()
+    chosen_by = description.topology, description.loop
     sides = (matmul.lhs.shape, str(matmul.lhs.sharding), matmul.rhs.shape, str(matmul.rhs.sharding))
     types = matmul.dtype, matmul.out_dtype
-    return _hashed(BUNDLE_IDS, (str(matmul.mesh), *sides, str(matmul.out), *types))
+    return _hashed(BUNDLE_IDS, (str(matmul.mesh), *sides, str(matmul.out), *types, *chosen_by))
 
 
 def group_id(group: Group, reshards: Mapping[str, Reshard]) -> int:
@@ -46,10 +52,9 @@ def allocated(
     groups: Iterable[Group],
     folders: Mapping[str, str],
     matmuls: Iterable[MatmulDescription] = (),
-) -> tuple[dict[str, Description], tuple[Group, ...]]:
+) -> tuple[dict[str, Description], tuple[Group, ...], tuple[MatmulDescription, ...]]:
     """Return the operations of a config, those that would share a collective id with one before
-    them with another; `folders`: of reshards that are in the bundle of another; `matmuls`: whose
-    ids follow from them alone, and which no other operation gets.
+    them with another; `folders`: of reshards that are in the bundle of another.
 
     Raises InputError, argument "collective_id", for two that are said to have the same: `where` is
     the name of the second.
@@ -60,7 +65,7 @@ def allocated(
         if each.name not in folders and _meet(each.backends)
     }
     products = {
-        each.name: (matmul_id(each.matmul()), 0)
+        each.name: (each.collective_id, _matmul_id(each))
         for each in matmuls
         if each.name not in folders and _meet(each.backends)
     }
@@ -69,6 +74,12 @@ def allocated(
         name: replace(each, collective_id=found.get(folders.get(name, name), each.collective_id))
         for name, each in reshards.items()
     }
+    multiplied = tuple(
+        replace(
+            each, collective_id=found.get(folders.get(each.name, each.name), each.collective_id)
+        )
+        for each in matmuls
+    )
     texts = {name: each.moved for name, each in reshards.items()}
     given = {each.name: each for each in groups}
     wanted = {
@@ -81,7 +92,7 @@ def allocated(
         replace(each, collective_id=found.get(each.name, each.collective_id))
         for each in given.values()
     )
-    return named, tuple(listed)
+    return named, tuple(listed), multiplied
 
 
 def _distinct(among: range, wanted: Mapping[str, tuple[int | None, int]]) -> dict[str, int]:

@@ -177,7 +177,9 @@ def read_config(path: str | Path) -> Config:
     partitioned = tuple(description for description, _ in programs)
     folders = shared((*named.values(), *products, *partitioned))
     try:
-        named, listed = allocated(named, [group for group, _ in groups], folders, products)
+        named, listed, products = allocated(
+            named, [group for group, _ in groups], folders, products
+        )
     except InputError as error:
         raise origins[str(error.where[0])].located(error) from None
     root, found = files[-1].root, tuple(named.values())

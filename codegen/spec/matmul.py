@@ -10,10 +10,12 @@ from typing import Any
 
 from shardwright.codegen.backends.registry import MULTIPLYING
 from shardwright.codegen.spec.description import (
+    BUNDLE_IDS,
     Description,
     check_name,
     describe,
     read_backends,
+    read_id,
     read_mesh,
     read_shape,
     read_switch,
@@ -35,7 +37,8 @@ class MatmulDescription:
 
     `lhs_shape`, `lhs` and so on: shapes and shardings. `topology` is what the plan is chosen by;
     `loop` what was asked for. `gradient`: whether modules have derivatives. `single_file`: whether
-    each module has its support modules in it.
+    each module has its support modules in it. `collective_id`: that of kernels on TPUs; None for
+    one that follows from the rest.
     """
 
     name: str
@@ -52,6 +55,7 @@ class MatmulDescription:
     loop: str = "auto"
     gradient: bool = False
     single_file: bool = False
+    collective_id: int | None = None
 
     @staticmethod
     def of(
@@ -63,6 +67,7 @@ class MatmulDescription:
         *,
         gradient: bool = False,
         single_file: bool = False,
+        collective_id: int | None = None,
     ) -> MatmulDescription:
         """Return the description of a matmul; `describe_matmul` gives an equal one for any text of
         it."""
@@ -81,6 +86,7 @@ class MatmulDescription:
             loop=loop,
             gradient=gradient,
             single_file=single_file,
+            collective_id=read_id(collective_id, BUNDLE_IDS),
         )
 
     def matmul(self) -> Matmul:
@@ -122,11 +128,12 @@ class MatmulDescription:
 
 FIELDS = (
     *("name", "mesh", "dtype", "lhs", "rhs", "out", "out_dtype", "backends", "topology", "loop"),
-    *("gradient", "single_file"),
+    *("gradient", "single_file", "collective_id"),
 )
 """The keys of a table."""
 
-SHARED = tuple(key for key in FIELDS if key not in ("name", "lhs", "rhs", "out"))
+OWN = ("name", "lhs", "rhs", "out", "collective_id")
+SHARED = tuple(key for key in FIELDS if key not in OWN)
 """What a matmul may have in common with other tables."""
 
 Operation = Description | MatmulDescription | ProgramDescription
@@ -177,6 +184,7 @@ def describe_matmul(given: Mapping[str, object]) -> MatmulDescription:
         read_text("loop", given.get("loop", "auto")),
         gradient=read_switch("gradient", given.get("gradient", False)),
         single_file=read_switch("single_file", given.get("single_file", False)),
+        collective_id=read_id(given.get("collective_id"), BUNDLE_IDS),
     )
 
 

@@ -102,7 +102,7 @@ _RING = RingMatmul(
     keeps=False,
     dtypes=("bfloat16", "float32", "bfloat16"),
     vmem=112 << 20,
-    collective_id=1628,
+    collective_id=19940,
 )
 
 

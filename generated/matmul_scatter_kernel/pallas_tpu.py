@@ -104,7 +104,7 @@ _RING = RingMatmul(
     keeps=False,
     dtypes=("bfloat16", "float32", "bfloat16"),
     vmem=112 << 20,
-    collective_id=26104,
+    collective_id=27588,
 )
 
 

@@ -10,10 +10,11 @@ from commands import flags, mistake, ok
 from strategies import exactly
 
 import shardwright as sw
-from shardwright.codegen.spec.collective_ids import bundle_id, group_id
+from shardwright.codegen.spec.collective_ids import bundle_id, group_id, matmul_id
 from shardwright.codegen.spec.config import read_config
 from shardwright.codegen.spec.description import BUNDLE_IDS
 from shardwright.codegen.spec.group import GROUP_IDS
+from shardwright.ir.errors import InputError
 
 HEAD = """\
 [defaults]
@@ -194,3 +195,27 @@ def test_a_flag_that_is_none() -> None:
         "got: x\n"
         "expected: a multiple of 4 from 0 to 28668"
     )
+
+
+def test_matmuls_of_one_product_and_many(tmp_path: Path) -> None:
+    """The same product for two topologies has two kernels; as many as would meet by chance differ,
+    and from reshards too."""
+    path = tmp_path / "products.toml"
+    sides = "lhs = {{shape = [{0}, 8], sharding = '[{{\"x\"}}, {{}}]'}}\n"
+    sides += "rhs = {{shape = [8, 8], sharding = '[{{}}, {{\"x\"}}]'}}\nout = '[{{\"x\"}}, {{}}]'\n"
+
+    def product(name: str, rows: int, more: str = "") -> str:
+        given = f'[[matmul]]\nname = "{name}"\nmesh = "x=4"\ndtype = "bf16"\n'
+        return f'{given}{sides.format(rows)}backends = ["pallas_tpu"]\n{more}\n'
+
+    alike = [product(each, 8, f'topology = "{each}:2x2"') for each in ("v5e", "v6e")]
+    many = [product(f"p{number}", 4 * number) for number in range(3, 300)]
+    path.write_text(HEAD + "".join((*alike, *many)) + table("a"))
+    config = read_config(path)
+    found = [*map(matmul_id, config.matmuls), *map(bundle_id, config.reshards)]
+    assert len({*found}) == len(found) == 300
+    assert any(each.collective_id is not None for each in config.matmuls)
+    path.write_text(product("p", 8, "collective_id = 8") + product("q", 16, "collective_id = 8"))
+    with pytest.raises(InputError, match="two operations of one collective id") as raised:
+        read_config(path)
+    assert raised.value.got == "8, which p has"
