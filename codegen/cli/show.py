@@ -21,7 +21,6 @@ from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
-from shardwright.ir.matmul import SIDES
 
 if TYPE_CHECKING:
     from shardwright.ir.matmul_plan import MatmulPlan
@@ -135,6 +134,8 @@ class ShowCommand(Flags):
 
     def _show_matmul(self, description: MatmulDescription) -> None:
         """Print the plan of a matmul, or write its picture, or the page of its movements."""
+        from shardwright.codegen.show.matmul_explorer import matmul_explorer
+
         planned = planned_matmul(self, description)
         if self.svg is not None:
             _write_matmul(self.svg, planned)
@@ -142,8 +143,8 @@ class ShowCommand(Flags):
             if self.svg is None:
                 print_matmul(planned)
             return
-        plans = {f"{description.name}: {side}": planned.chosen.move(side) for side in SIDES}
-        _write_page(self.html, plans, description.name, description.topology)
+        page = matmul_explorer(planned, description.name, description.topology)
+        written(self.html, page, "--html")
 
 
 def _write_matmul(path: Path, planned: "MatmulPlan") -> None:

@@ -7,7 +7,7 @@ each device holds before and after a step, and the bytes on each link of the top
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -60,7 +60,12 @@ def explorer_of(
 ) -> str:
     """Return the page of several plans, of which one is chosen at a time; `plans`: by the text that
     it is chosen by. Raises InputError as `explorer` does."""
-    data = json.dumps(explored(plans, topology)).replace("<", "\\u003c")
+    return page_of(explored(plans, topology), name, heading)
+
+
+def page_of(found: list[dict[str, Any]], name: str, heading: str) -> str:
+    """Return the page of what is known of plans."""
+    data = json.dumps(found).replace("<", "\\u003c")
     text = ExplorerText(plain(name), plain(heading), data)
     return render("explorer/page.html.jinja", text)
 
@@ -128,15 +133,23 @@ def _shards(layout: Layout) -> list[list[list[int]]]:
 
 def _links(plan: Plan, topology: str) -> dict[str, Any]:
     """Return the bytes of each link that carries any in each step, the busiest first."""
+    itemsize = DTYPES[plan.reshard.dtype]
+    flows = [_flows(step, itemsize) for step in plan.listed()]
+    return {"topology": topology, "steps": link_rows(plan, topology, flows)}
+
+
+def link_rows(
+    plan: Plan, topology: str, steps: Iterable[Iterable[Flows]]
+) -> list[list[tuple[str, float]]]:
+    """Return for each step the links that carry any of its bytes, the busiest first, by name."""
     network = network_of(plan.reshard, topology)
     names = link_names(network.topology, network.devices)
-    itemsize = DTYPES[plan.reshard.dtype]
-    steps = []
-    for step in plan.listed():
-        carried = network.total(_flows(step, itemsize)).nbytes
+    found = []
+    for flows in steps:
+        carried = network.total(flows).nbytes
         busy = [(names[link], float(carried[link])) for link in np.flatnonzero(carried)]
-        steps.append(sorted(busy, key=lambda each: (-each[1], each[0])))
-    return {"topology": topology, "steps": steps}
+        found.append(sorted(busy, key=lambda each: (-each[1], each[0])))
+    return found
 
 
 def _flows(step: Step, itemsize: int) -> Iterator[Flows]:
