@@ -161,7 +161,8 @@ def test_rounds_are_gone_through(tmp_path: Path) -> None:
         console.log(JSON.stringify(texts));
     """
     found = in_node(page, SAY + program)
-    rounds = [f"step {n} of 3: round {n} of 3 of reduce_scatter over x" for n in (1, 2, 3)]
+    said = 'of reduce_scatter over "x"'
+    rounds = [f"step {n} of 3: round {n} of 3 {said}" for n in (1, 2, 3)]
     assert found[::2] == rounds
     assert found[1::2] == [True] * 3  # one part comes to the first device
 
