@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def test_mistake(
     shutil.copytree(emitted, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of the config's functions, by Python
     if "config" in mistake:
         (tmp_path / "shardwright.toml").write_text(mistake["config"])
     for name, text in mistake.get("files", {}).items():

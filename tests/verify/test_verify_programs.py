@@ -44,7 +44,7 @@ FAULTS = {
         ("return add_0", 'return add_0 + jnp.where(lax.axis_index("t") == 1, 0.5, 0.0)'),
         "device 1: off by",
     ),
-    "a communication that is not reported": (("        96,\n", "        95,\n"), "223 bytes"),
+    "a communication that is not reported": ((", 96, ", ", 95, "), "223 bytes"),
     "what moves and is not used": (
         ("return add_0", 'return add_0 + 0 * jnp.sum(lax.all_gather(x, "d"))'),
         "says 224 bytes",
