@@ -10,7 +10,8 @@ op with all that follows from it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
@@ -21,6 +22,7 @@ from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice, lower
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.shardy import propagated_choices
+from shardwright.codegen.partition.local.squares import Squares
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
 from shardwright.ir.mesh import Mesh
@@ -58,11 +60,13 @@ def _searched(
     """Return the least price that is found where loops carry what they are said to, and how."""
     costs = Costs(program, axes, carried, ratings)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
-    search = _PriceSearch(costs, bound)
+    search, squares = _PriceSearch(costs, bound), Squares(costs)
     starts = []
     for start in (search.greedy, lambda: search.start(known)):
         start()
         search.improve()
+        while search.keep_whole(squares.found()):
+            search.improve()
         starts.append((costs.total, costs.choice))
     total, choice = min(starts, key=lambda each: each[0])
     return total, choice, carried
@@ -73,6 +77,7 @@ class _PriceSearch:
 
     def __init__(self, costs: Costs, bound: dict[int, FactorAxes]) -> None:
         self.costs, self.bound = costs, bound
+        self.whole: set[int] = set()  # ops that take no terms
         self.clock = 0
         self.changed = [0] * len(costs.ops)  # when something beside an op changed last
         self.visited: dict[tuple[int, str], int] = {}
@@ -103,6 +108,8 @@ class _PriceSearch:
                 if self._is_due(number, "wave"):
                     for split in self._candidates(number):
                         self._wave(number, split)
+            for wire in range(len(self.costs.wires)):
+                self._sum_early(wire)
             if self.costs.total > before - 1:
                 return
 
@@ -156,7 +163,7 @@ class _PriceSearch:
         found = {splits.along((each, *around)): None for each in first}
         found.update((splits.along((each,)), None) for each in first)
         found[splits.whole] = None
-        for split in tuple(found):
+        for split in () if number in self.whole else tuple(found):
             found.update((s, None) for s in with_terms(splits, split, homes, costs.values))
         return tuple(found)
 
@@ -178,6 +185,47 @@ class _PriceSearch:
             old[beside] = costs.split[beside]
             costs.choose(beside, follows)
             queue.extend(self._beside(beside))
+        self._keep_if_cheaper(old)
+
+    def keep_whole(self, numbers: Iterable[int]) -> bool:
+        """Let some ops take no terms from now on; return whether any is new."""
+        new = [number for number in numbers if number not in self.whole]
+        self.whole.update(new)
+        for number in new:
+            self.costs.choose(number, _of_sum(self.costs.split[number]))
+            self._note(number)
+        return bool(new)
+
+    def _sum_early(self, wire: int) -> None:
+        """Let all that is made of terms be made of their sum, where that is made for another use
+        anyway, if that is cheaper: one op after another this would pay only with the last."""
+        costs = self.costs
+        needs = costs.needs(wire)
+        terms = [bool(need.partial) for need in needs]
+        if not costs.layout(wire).partial or all(terms) or not any(terms):
+            return
+        old: dict[int, FactorAxes | None] = {}
+        queue = deque([wire])
+        while queue and len(old) < REACH:
+            for number in self._carrying(queue.popleft()):
+                if number not in old and number not in self.bound:
+                    old[number] = costs.split[number]
+                    costs.choose(number, _of_sum(old[number]))
+                    count = len(costs.operands[number])
+                    queue += (each for each, place in costs.touched[number] if place >= count)
+        self._keep_if_cheaper(old)
+
+    def _carrying(self, wire: int) -> Iterator[int]:
+        """Yield the ops that take a wire as terms."""
+        for use in self.costs.wires[wire].uses:
+            if not isinstance(use, LocalLayout):
+                split = self.costs.split[use[0]]
+                if split is not None and use[1] in split.carriers:
+                    yield use[0]
+
+    def _keep_if_cheaper(self, old: dict[int, FactorAxes | None]) -> None:
+        """Keep what ops are now if that is cheaper than what they were before."""
+        costs = self.costs
         new = {changed: costs.split[changed] for changed in old}
         after = costs.around(old)
         self._put(old)
@@ -213,6 +261,11 @@ class _PriceSearch:
             layout = next(iter(costs.needs(wire)), layout)
         homes = list(map(costs.layout, costs.operands[number]))
         split = splits.along(((place, layout), *enumerate(homes)))
-        if layout.partial and place < len(op.operands):
+        if layout.partial and place < len(op.operands) and number not in self.whole:
             return next(iter(with_terms(splits, split, homes, costs.values)), split)
         return split
+
+
+def _of_sum(split: FactorAxes | None) -> FactorAxes | None:
+    """Return a split that takes no terms."""
+    return None if split is None else replace(split, partial=(), carriers=())

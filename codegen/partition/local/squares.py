@@ -1,0 +1,100 @@
+"""Products of terms with what follows from their own sum, which must not be made of terms.
+
+Of a square, terms times their sum, the sum is right but for rounding; its sign is not: where terms
+cancel it may come out below zero, of which an optimizer then takes the root. So both factors are
+whole there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardwright.codegen.partition.local.costs import Costs
+from shardwright.codegen.partition.local.linear import EITHER
+from shardwright.ir.program import Body, Op
+
+
+class Squares:
+    """Finds them among the ops of a program, as they are split; it follows values, of each of
+    several equal stretches its own."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+        self.made_by: dict[int, tuple[int, Op]] = {}  # the place in the program, of each value
+        for place, op in enumerate(_ops(costs.program.body)):
+            self.made_by.update(dict.fromkeys(op.results, (place, op)))
+        self.same = _same(costs.program.body)
+        self.number_of = {
+            value: number
+            for number, members in enumerate(costs.members)
+            for op in members
+            for value in op.results
+        }
+
+    def found(self) -> list[int]:
+        """Return the ops that multiply terms by what follows from their sum, by number."""
+        return [
+            number
+            for number, split in enumerate(self.costs.split)
+            if split is not None and len(split.carriers) == 1 and self._is_one(number)
+        ]
+
+    def _is_one(self, number: int) -> bool:
+        op, split = self.costs.ops[number], self.costs.split[number]
+        if split is None or op.kind not in EITHER:
+            return False
+        (carrier,) = split.carriers
+        return self._follows(op.operands[1 - carrier], self._passed(op.operands[carrier]))
+
+    def _passed(self, value: int) -> set[int]:
+        """Return the values through which terms came to be this one, itself among them."""
+        found: set[int] = set()
+        stack = [value]
+        while stack:
+            own = stack.pop()
+            if own in found or own not in self.number_of:
+                continue
+            split = self.costs.split[self.number_of[own]]
+            found.update((own, self.same.get(own, own)))
+            if split is not None:
+                op = self.made_by[own][1]
+                stack += (op.operands[place] for place in split.carriers)
+        return found
+
+    def _follows(self, value: int, sources: set[int]) -> bool:
+        """Return whether a value is one of some, or is computed from one."""
+        first = min(
+            (self.made_by[source][0] for source in sources if source in self.made_by), default=0
+        )
+        seen: set[int] = set()
+        stack = [value]
+        while stack:
+            own = stack.pop()
+            if own in sources or self.same.get(own, own) in sources:
+                return True
+            if own in seen or own not in self.made_by:
+                continue
+            seen.add(own)
+            place, op = self.made_by[own]
+            if place > first:
+                stack += op.operands
+        return False
+
+
+def _ops(body: Body) -> Iterator[Op]:
+    """Yield the ops of a body and of those in it, in order; an op with bodies after them."""
+    for op in body.ops:
+        for inner in op.bodies:
+            yield from _ops(inner)
+        yield op
+
+
+def _same(body: Body) -> dict[int, int]:
+    """Return for values that are computed twice in the same way the first of them."""
+    first: dict[object, tuple[int, ...]] = {}
+    same: dict[int, int] = {}
+    for op in _ops(body):
+        if not op.bodies:
+            key = op.kind, op.params, tuple(same.get(value, value) for value in op.operands)
+            same.update(zip(op.results, first.setdefault(key, op.results), strict=True))
+    return same
