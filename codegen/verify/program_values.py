@@ -60,19 +60,30 @@ def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> st
         return f"{type(error).__name__}: {error}"[:500]
     if jax.tree.structure(one) != jax.tree.structure(ours):
         return "another tree of results"
+    largest = max(map(_largest, jax.tree.leaves(exact)), default=0.0)
     leaves = zip(*map(jax.tree.leaves, (one, exact, ours)), strict=True)
-    for number, each in enumerate(leaves):
-        said = _of_result(*each)
+    for number, (own, wide, made) in enumerate(leaves):
+        said = _of_result(own, wide, made, largest)
         if said:
             return f"result {number}: {said}"
     return ""
 
 
-def _of_result(one: Any, exact: Any, ours: Any) -> str:
-    """Return how what devices hold of a result differs from one device's."""
+def _largest(exact: Any) -> float:
+    """Return the largest magnitude of a float result."""
+    if not is_inexact(exact.dtype):
+        return 0.0
+    return float(np.max(np.abs(exact[np.isfinite(exact)]), initial=0))
+
+
+def _of_result(one: Any, exact: Any, ours: Any, largest: float) -> str:
+    """Return how what devices hold of a result differs from one device's. `largest`: of any result;
+    what cancels to nothing, as the gradient of a constant, is rounded as that is."""
     if one.shape != ours.shape or one.dtype != ours.dtype:
         return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
     allowed = allowance(one, exact)
+    if is_inexact(one.dtype):
+        allowed += float(jnp.finfo(one.dtype).eps) * largest
     for shard in getattr(ours, "addressable_shards", ()):
         said = difference(one[shard.index], exact[shard.index], np.asarray(shard.data), allowed)
         if said:
