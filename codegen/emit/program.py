@@ -102,6 +102,8 @@ def traced_described(description: ProgramDescription) -> Partitioned:
             in_shardings=given.in_shardings,
             out_shardings=given.out_shardings,
             mode=description.mode,
+            gather=description.gather,
+            memory_limit=description.memory_limit,
         )
 
 

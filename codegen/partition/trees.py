@@ -14,6 +14,8 @@ from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.jax_specs import Spec
 from shardwright.ir.sharding import Sharding
 
+LONGEST = 200
+"""Characters of a tree in a message."""
 LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 
 
@@ -69,7 +71,8 @@ def _is_given(x: Any) -> bool:
 
 
 def _tree_text(tree: Any) -> str:
-    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+    text = str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _leaf(

@@ -18,12 +18,16 @@ from shardwright.codegen.spec.description import (
 from shardwright.ir.errors import InputError, one_of, unknown
 
 REQUIRED = ("name", "mesh", "function", "arguments")
-FIELDS = (*REQUIRED, "in_shardings", "out_shardings", "mode", "topology", "budget")
+FIELDS = (
+    *(*REQUIRED, "in_shardings", "out_shardings", "mode", "topology", "budget"),
+    *("gather", "memory_limit"),
+)
 """The keys of a table."""
-SHARED = ("mesh", "mode", "topology", "budget")
+SHARED = ("mesh", "mode", "topology", "budget", "gather", "memory_limit")
 """What a program may have in common with other tables."""
 UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 MODES = ("as_shardy", "cheapest")
+GATHERS = ("keep", "regather")
 REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -34,7 +38,8 @@ class ProgramDescription:
     `function`, `arguments` and, if they are no text, the shardings name what stands in a module of
     the user's: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
     them. `topology`: what communications are priced on. `budget`: the most bytes that a device may
-    receive. `home`: the folder that modules are looked for in, which says nothing of the program.
+    receive. `gather`, `memory_limit`: as in `partition`. `home`: the folder that modules are looked
+    for in, which says nothing of the program.
     """
 
     name: str
@@ -46,6 +51,8 @@ class ProgramDescription:
     mode: str = "as_shardy"
     topology: str | None = None
     budget: int | None = None
+    gather: str = "keep"
+    memory_limit: int | None = None
     home: str = field(default=".", compare=False)
 
     @property
@@ -98,6 +105,14 @@ def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDes
         raise InputError(
             "the mode must be known", argument="mode", got=mode, expected=one_of(MODES)
         )
+    gather = read_text("gather", given.get("gather", "keep"))
+    if gather not in GATHERS:
+        raise InputError(
+            "what is gathered can be kept or gathered again",
+            argument="gather",
+            got=gather,
+            expected=one_of(GATHERS),
+        )
     return ProgramDescription(
         check_name(read_text("name", given["name"])),
         str(read_mesh("mesh", given["mesh"])),
@@ -107,20 +122,22 @@ def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDes
         texts.get("out_shardings"),
         mode,
         read_topology(given["topology"]) if "topology" in given else None,
-        _budget(given.get("budget")),
+        _bytes("budget", given.get("budget")),
+        gather,
+        _bytes("memory_limit", given.get("memory_limit")),
         home,
     )
 
 
-def _budget(given: object) -> int | None:
-    """Return a budget in bytes, which is given as an integer or as a text: 64MiB."""
+def _bytes(key: str, given: object) -> int | None:
+    """Return bytes that are given as an integer or as a text: 64MiB."""
     if given is None or (type(given) is int and given >= 0):
         return given
     match = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)", given) if isinstance(given, str) else None
     if match is None:
         raise InputError(
-            "a budget is a number of bytes",
-            argument="budget",
+            f"a {key.replace('_', ' ')} is a number of bytes",
+            argument=key,
             got=given,
             expected='an integer, or a text as "64MiB"',
         )

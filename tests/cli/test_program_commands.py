@@ -109,3 +109,23 @@ def test_verify_runs_the_module_beside_one_device(home: Path) -> None:
     done = run("verify")
     assert done.code == 1
     assert "129 bytes" in " ".join(done.out.split())
+
+
+def test_memory_and_gathering_are_said_in_the_table(home: Path) -> None:
+    config = home / "shardwright.toml"
+    config.write_text(f'{TABLE}gather = "regather"\nmemory_limit = "1MiB"\n')
+    assert run("emit").code == 0
+    listing = json.loads((home / "generated/manifest.json").read_text())
+    assert '"gather": "regather"' in json.dumps(listing)
+    assert '"memory_limit": 1048576' in json.dumps(listing)
+    assert run("check").code == 0
+    config.write_text(f'{TABLE}memory_limit = "1KiB"\n')
+    done = run("plan")
+    assert done.code == 2
+    assert "memory_limit" in done.err
+    config.write_text(f'{TABLE}gather = "never"\nmemory_limit = "much"\n')
+    done = run("plan")
+    assert done.code == 2
+    assert "got: never\nexpected: one of keep, regather" in done.err
+    config.write_text(f'{TABLE}memory_limit = "much"\n')
+    assert "a memory limit is a number of bytes\n" in run("plan").err

@@ -10,6 +10,9 @@ from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.steps import LayoutChange
 
+WHOLES = {"sum": "a sum", "max": "a maximum", "min": "a minimum"}
+REDUCING = {"reduce_max": "takes the maximum over", "reduce_min": "takes the minimum over"}
+
 Reason = Callable[[LayoutChange], str]
 
 
@@ -33,7 +36,8 @@ class OpReasons:
 
         def reason(change: LayoutChange) -> str:
             if change.kind in ("all_reduce", "reduce_scatter"):
-                terms = f"which is a sum over {_said(change.axes)}"
+                what = WHOLES[self._operator(place)]
+                terms = f"which is {what} over {_said(change.axes)}"
                 return f"{self.kind} takes all of {self.names[place]}, {terms}"
             if change.kind not in ("permute", "mask"):
                 return self._gathered(place, change)
@@ -65,7 +69,12 @@ class OpReasons:
             places = self._places(factor, range(self.operands))
             if over and places:
                 where = " and ".join(f"dimension {dim} of {name}" for name, dim in places)
-                yield f"{self.kind} sums over {where}, split over {_said(over)}"
+                does = REDUCING.get(self.kind, "sums over")
+                yield f"{self.kind} {does} {where}, split over {_said(over)}"
+
+    def _operator(self, place: int) -> str:
+        """Return what makes one of the terms that an operand was there in."""
+        return next((each.operator for each in self.given[place] if each.partial), "sum")
 
     def _gathered(self, place: int, change: LayoutChange) -> str:
         """Return why a dimension of an operand is needed whole."""

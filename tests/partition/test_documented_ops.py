@@ -1,0 +1,17 @@
+"""The documentation lists the ops that modules have, and no others."""
+
+from __future__ import annotations
+
+import re
+
+from places import ROOT
+
+from shardwright.codegen.backends.jax_spmd.contractions import CONTRACTIONS
+from shardwright.codegen.backends.jax_spmd.expressions import FUNCTIONS, INFIX, TABLE
+
+
+def test_every_op_is_listed() -> None:
+    text = (ROOT / "docs" / "programs.md").read_text()
+    section = text.partition("\n## Ops\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"`([\w-]+)`", section)
+    assert listed == sorted({*CONTRACTIONS, *FUNCTIONS, *INFIX, *TABLE})
