@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "466887ed784f7ecd",
-    "pallas_tpu": "188d187a15beb2cb",
+    "pallas_tpu": "b7eaf73f6a69ea67",
     "triton_gpu": "0bc97623e5359e8f",
 }
 

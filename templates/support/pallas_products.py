@@ -99,10 +99,15 @@ class RingKernel(NamedTuple):
 
     def numbered(self, number):
         """Return the block of a number: along j first, then along k, i and the batch, then those of
-        the other way, then those of the next step."""
-        counts = (self.of.counts[f] for f in (BATCH, DIM_I, DIM_K, DIM_J))
-        sizes = (self.of.size, self.of.ways, *counts)
-        step, way, batch, i, k, j = map(operand, digits_of(number, sizes))
+        the other way, then those of the next step. Where parts of the result travel the ways take
+        turns, sums by sums, so that one link is not idle while the other sends."""
+        of, order = self.of, (BATCH, DIM_I, DIM_K, DIM_J)
+        sizes = [of.size, *(of.counts[f] for f in order)]
+        number_of_way = 1 if of.gathers else 4
+        sizes.insert(number_of_way, of.ways)
+        digits = [operand(digit) for digit in digits_of(number, sizes)]
+        way = digits.pop(number_of_way)
+        step, batch, i, k, j = digits
         return Block(number, step, way, (batch, i, j, k))
 
     def part(self, block):
