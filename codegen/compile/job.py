@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-What = Literal["module", "x64", "xla", "group", "matmul", "xla_matmul"]
+What = Literal["module", "x64", "xla", "group", "matmul", "x64_matmul", "xla_matmul"]
 
 
 @dataclass(frozen=True)
@@ -14,11 +14,11 @@ class Job:
     """Compile one program.
 
     `what`: the emitted module; that module with `jax_enable_x64` on, where it is off otherwise;
-    XLA's own reshard of the same arrays; the module of a group; that of a matmul, or jit's own
-    matmul of the same arrays. `backend` is the one whose
-    compiler is asked, `emitted` the one that the module is of. `module` is the file; `files` the
-    path below which to save the results, without its ending, or None; `nested` whether a side is
-    split as torch does.
+    XLA's own reshard of the same arrays; the module of a group; that of a matmul, that with
+    `jax_enable_x64` on, or jit's own matmul of the same arrays. `backend` is the one whose compiler
+    is asked, `emitted` the one that the module is of. `module` is the file; `files` the path below
+    which to save the results, without its ending, or None; `nested` whether a side is split as
+    torch does.
     """
 
     what: What

@@ -154,21 +154,30 @@ class _MatmulTask:
         return self.description.name
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return what to ask a worker: the module, and jit's own matmul where there is one."""
+        """Return what to ask a worker: the module, one with a kernel with 64-bit types in JAX too,
+        and jit's own matmul where there is one."""
         name, given = self.name, self.description.backends
         (emitted,) = (backend for backend in self.target.takes if backend in given)
         module = str(self.root / name / f"{emitted}.py")
         files = None if save is None else str(save / name / self.target.stem)
         asked = Job("matmul", self.target.backend, emitted, module, self.target.name, files)
+        jobs: tuple[Job, ...] = (asked,)
+        # No kernel multiplies 64-bit elements: these types are off where none asks for them.
+        if emitted == self.target.backend:
+            jobs += (replace(asked, what="x64_matmul", files=None),)
         matmul = self.description.matmul()
-        if not xla or any(matmul.sharding(side).unreduced for side in SIDES):
-            return (asked,)
-        return asked, replace(asked, what="xla_matmul", files=None)
+        if xla and not any(matmul.sharding(side).unreduced for side in SIDES):
+            jobs += (replace(asked, what="xla_matmul", files=None),)
+        return jobs
 
     def report(self, outcomes: Outcomes) -> CompileReport:
         """Return the report, once the jobs are done. The bound is what the plan moves."""
         outcome, target = outcomes["matmul"], self.target
-        verdict: Verdict = "ok" if outcome.code else "failed"
+        wide = outcomes.get("x64_matmul", outcome)
+        verdict: Verdict = "ok" if outcome.code and wide.code else "failed"
+        detail = (
+            f"with jax_enable_x64: {wide.error}" if outcome.code and wide.error else outcome.error
+        )
         planned = plan_matmul(
             self.description.matmul(),
             self.description.topology,
@@ -180,7 +189,7 @@ class _MatmulTask:
             target.name,
             target.backend,
             verdict,
-            outcome.error,
+            detail,
             outcome.code,
             outcomes.get("xla_matmul"),
             planned.chosen.cost.received_max,

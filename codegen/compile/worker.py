@@ -30,6 +30,7 @@ _PREAMBLE = re.compile(
 _COMPILES = {
     "xla": ("run", "compile_xla"),
     "matmul": ("matmul", "compile_matmul"),
+    "x64_matmul": ("matmul", "compile_matmul"),
     "xla_matmul": ("matmul", "compile_xla_matmul"),
 }
 """What compiles a job that is not a module's: a module of the backend's compiler, its function."""
@@ -64,7 +65,7 @@ def _check_names(module: ModuleType, job: Job) -> None:
     """Raise InputError for a module without what its contract asks for."""
     contract = registry.contract(job.emitted)
     names = (*NAMES, *contract.compiled)
-    if job.what in ("group", "matmul", "xla_matmul"):
+    if job.what in ("group", "matmul", "x64_matmul", "xla_matmul"):
         names = contract.grouped if job.what == "group" else contract.matmul
     lacking = [name for name in names if name not in vars(module)]
     if lacking:

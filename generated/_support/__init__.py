@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "466887ed784f7ecd",
-    "pallas_tpu": "9efcd9ae82d07b56",
+    "pallas_tpu": "b7eaf73f6a69ea67",
     "triton_gpu": "0bc97623e5359e8f",
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_peers import LOGICAL, digits_of, div, each, multiple, rem
+from .pallas_peers import LOGICAL, digits_of, div, each, multiple, operand, rem
 
 BATCH, DIM_I, DIM_J, DIM_K = range(4)
 STRETCH = 1024  # of j
@@ -69,8 +69,8 @@ class RingKernel(NamedTuple):
         self.meet()
         if of.gathers:
             own = self.memory.a if of.travels == "a" else self.memory.b
-            for way in range(of.ways):
-                self.pass_on(way, 0, own.at[self.half(way)])
+            for way in map(np.int32, range(of.ways)):
+                self.pass_on(way, np.int32(0), own.at[self.half(way)])
         total = of.rounds * of.tiles * of.counts[DIM_J]
         self.load(self.numbered(np.int32(0)))
 
@@ -83,7 +83,7 @@ class RingKernel(NamedTuple):
         for number in range(max(0, stores - 2), stores):
             self.stored(np.int32(number % 2)).wait()
         if of.gathers:
-            for way in range(of.ways):
+            for way in map(np.int32, range(of.ways)):
                 each(of.size - 1, lambda _, way=way: self.gone(way).wait())
 
     def meet(self):
@@ -99,10 +99,15 @@ class RingKernel(NamedTuple):
 
     def numbered(self, number):
         """Return the block of a number: along j first, then along k, i and the batch, then those of
-        the other way, then those of the next step."""
-        counts = (self.of.counts[f] for f in (BATCH, DIM_I, DIM_K, DIM_J))
-        sizes = (self.of.size, self.of.ways, *counts)
-        step, way, batch, i, k, j = digits_of(number, sizes)
+        the other way, then those of the next step. Where parts of the result travel the ways take
+        turns, sums by sums, so that one link is not idle while the other sends."""
+        of, order = self.of, (BATCH, DIM_I, DIM_K, DIM_J)
+        sizes = [of.size, *(of.counts[f] for f in order)]
+        number_of_way = 1 if of.gathers else 4
+        sizes.insert(number_of_way, of.ways)
+        digits = [operand(digit) for digit in digits_of(number, sizes)]
+        way = digits.pop(number_of_way)
+        step, batch, i, k, j = digits
         return Block(number, step, way, (batch, i, j, k))
 
     def part(self, block):
@@ -150,13 +155,11 @@ class RingKernel(NamedTuple):
 
     def neighbour(self, way):
         """Return the device that parts go to on a way."""
-        if isinstance(way, int):
-            return self.rings[1 + way]
         return jnp.where(way == 0, self.rings[1], self.rings[2])
 
     def gone(self, way):
         """Return a copy to wait for until half a part has left."""
-        half = self.memory.come.at[(0, *self.half(way))]
+        half = self.memory.come.at[(np.int32(0), *self.half(way))]
         return pltpu.make_async_copy(half, half, self.memory.sent.at[way])
 
     def load(self, block):
@@ -183,7 +186,7 @@ class RingKernel(NamedTuple):
         """Return the place of an operand's block in VMEM."""
         if not self.of.stays(side):
             return rem(block.number, 2)
-        number = 0
+        number = np.int32(0)
         for f in DIMS[side]:
             number = number * self.of.counts[f] + block.place[f]
         return number
@@ -240,10 +243,10 @@ class RingKernel(NamedTuple):
         number = div(block.number, of.counts[DIM_J])
         begins, ends = j == 0, j == of.counts[DIM_J] - 1
         if of.keeps_sums:
-            number = rem(number, of.tiles)
+            number = operand(rem(number, of.tiles))
             begins = begins & (block.step == 0) & (block.way == 0)
             ends = ends & (block.step == of.size - 1) & (block.way == of.ways - 1)
-        total = memory.sums.at[number if of.keeps_sums else 0]
+        total = memory.sums.at[number if of.keeps_sums else np.int32(0)]
         pl.when(begins)(lambda: clear(total))
         if not of.gathers:  # not before the blocks that others wait for have been sent
             self.arrive(block)

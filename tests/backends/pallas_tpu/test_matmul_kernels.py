@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ from sweeps import swept
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.matmul.blocks import LocalProduct
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_product
 from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -101,6 +104,12 @@ FAULTS: dict[str, tuple[Any, ...]] = {
         "both",
         "pl.when(begins)(lambda: clear(total))",
         "pass",
+        "reads sums[0], never written",
+    ),
+    "sums are begun anew once": (
+        "both",
+        "pl.when(begins)(",
+        "pl.when(block.number == 0)(",
         "not the sum of its",
     ),
     "blocks are read before they have come": (
@@ -176,16 +185,41 @@ def test_planted_faults_are_found_on_events(
     """At full size, without moving anything."""
     _, rights, wrongs, said = FAULTS[fault]
     case = replace(write_module(plans[kind], "m", tmp_path, backend="pallas_tpu"), execute=False)
-    file = tmp_path / "_support" / "pallas_products.py"
-    text = file.read_text()
     texts = (rights, wrongs) if isinstance(rights, tuple) else ((rights,), (wrongs,))
     for right, wrong in zip(*texts, strict=True):
-        assert right in text, right
-        text = text.replace(right, wrong)
-    file.write_text(text)
+        plant(right, wrong, tmp_path)
     report = runner.run(case)
     assert report.verdict == "failed", fault
     assert said in report.detail
+
+
+def plant(right: str, wrong: str, root: Path) -> None:
+    """Write one text in place of another in the support module of kernels below a root."""
+    file = root / "_support" / "pallas_products.py"
+    text = file.read_text()
+    assert right in text, right
+    file.write_text(text.replace(right, wrong))
+
+
+ADDED_TO = "return (block.step > 0) | (self.of.gathers & (block.way > 0))"
+
+
+@pytest.mark.parametrize(
+    ("keeps", "right", "wrong", "said"),
+    [
+        (True, "pl.when(begins)(lambda: clear(total))", "pass", "reads sums[0], never written"),
+        (False, ADDED_TO, "return block.step >= 0", "reads c[0, 0, 0], never written"),
+    ],
+    ids=["sums in VMEM are not begun", "the first sums are added to what is in HBM"],
+)
+def test_sums_of_what_nothing_wrote_are_found(
+    keeps: bool, right: str, wrong: str, said: str, runner: Runner, tmp_path: Path
+) -> None:
+    """Where parts are along j, and all add to the same sums."""
+    case = replace(along_j(keeps, tmp_path), execute=False)
+    plant(right, wrong, tmp_path)
+    report = runner.run(case)
+    assert (report.verdict, said in report.detail) == ("failed", True), report.detail
 
 
 @pytest.mark.parametrize("kind", ["gather", "scatter"])
@@ -196,6 +230,16 @@ def test_kernels_keep_the_rules_at_full_size(
     report = runner.run(case)
     assert report.verdict == "ok", report.detail
     assert "protocol" in report.checks
+
+
+def test_sums_leave_by_both_links_in_turn(plans: dict[str, MatmulPlan], tmp_path: Path) -> None:
+    case = write_module(plans["scatter"], "m", tmp_path, backend="pallas_tpu")
+    module = load(case.module)
+    for rank, events in enumerate(traced_product(module, module._RING)):
+        sent = [each.to for each in events if isinstance(each, Copy) and each.to != rank]
+        assert len(set(sent)) == 2
+        assert len(sent) > 2 * 2 * 3  # of each of two ways, in three steps, several blocks
+        assert all(one != other for one, other in itertools.pairwise(sent))
 
 
 def test_blocks_fit_vmem() -> None:
@@ -262,16 +306,22 @@ def test_random_kernels_equal_numpy(seed: int, tmp_path: Path) -> None:
 
 def test_sums_in_hbm_equal_numpy(runner: Runner, tmp_path: Path) -> None:
     """Where parts are along j, and sums do not fit VMEM, each part adds to what is in HBM."""
+    report = runner.run(along_j(False, tmp_path))
+    assert report.verdict == "ok", report.detail
+
+
+def along_j(keeps: bool, root: Path) -> MatmulCase:
+    """A module whose kernel takes parts along j, in four blocks of the result, and `keeps` all
+    sums in VMEM or none."""
     sides = ((32, 256), COLUMNS), ((256, 256), WHOLE)
     plan = plan_matmul(sw.Matmul("bfloat16", *sides, WHOLE, mesh=RING), loop="both", listed=0)
     assert plan.chosen.loop is not None
-    case = write_module(plan, "m", tmp_path, backend="pallas_tpu")
+    case = write_module(plan, "m", root, backend="pallas_tpu")
     text = case.module.read_text()
     assert '"a",\n    "j",' in text
     text = re.sub(r"blocks=\(.*?\)", "blocks=(1, 16, 128, 128)", text)
-    case.module.write_text(text.replace("keeps=True", "keeps=False"))
-    report = runner.run(case)
-    assert report.verdict == "ok", report.detail
+    case.module.write_text(text.replace("keeps=True", f"keeps={keeps}"))
+    return case
 
 
 def test_types_that_kernels_do_not_multiply_are_refused() -> None:

@@ -28,7 +28,7 @@ def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
     """Return what the compiler makes of `matmul`; with `job.files`, the program is saved too."""
     check_multiplies(topology_of(job.target), module.DTYPE)
     mesh = _mesh(module, job)
-    program, given = _program(module, mesh, lambda a, b: module.matmul(a, b, mesh))
+    program, given = _program(module, job, mesh, lambda a, b: module.matmul(a, b, mesh))
     code = _compiled(program, given, len(module.IDS))
     if registry.contract(job.emitted).collective:  # what kernels send is not in the HLO
         code = replace(code, wire_bytes=module.WIRE_BYTES)
@@ -62,7 +62,7 @@ def compile_xla_matmul(module: ModuleType, job: Job) -> TpuCode:
         c = jnp.matmul(a, b, preferred_element_type=module.OUT_DTYPE)
         return c if c.shape == padded else jnp.pad(c, _behind(c.shape, padded))
 
-    program, given = _program(module, _mesh(module, job), multiplied)
+    program, given = _program(module, job, _mesh(module, job), multiplied)
     return _compiled(program, given, len(module.IDS))
 
 
@@ -77,10 +77,10 @@ def _mesh(module: ModuleType, job: Job) -> Any:
     return module._LHS.mesh_of([by_id[device] for device in module.IDS])
 
 
-def _program(module: ModuleType, mesh: Any, function: Function) -> tuple[Any, list[Any]]:
+def _program(module: ModuleType, job: Job, mesh: Any, function: Function) -> tuple[Any, list[Any]]:
     """Return a function as JAX compiles it, and its arguments."""
     wide = max(jnp.dtype(name).itemsize for name in (module.DTYPE, module.OUT_DTYPE))
-    jax.config.update("jax_enable_x64", wide == 8)
+    jax.config.update("jax_enable_x64", job.what == "x64_matmul" or wide == 8)
     given = [
         jax.ShapeDtypeStruct(side.padded, module.DTYPE, sharding=sharding(mesh))
         for side, sharding in (

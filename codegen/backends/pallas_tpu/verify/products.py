@@ -113,8 +113,8 @@ class _Held:
         carry_out(traces, step)
 
     def result(self, rank: int, place: Place) -> Contents:
-        """Return what a device has of a block of the result."""
-        return self.held.get((rank, "c", place), Counter())
+        """Return what a device has of a block of the result. Raises MismatchError for none."""
+        return self._of(rank, ("c", place))
 
     def _copy(self, rank: int, copy: Copy) -> None:
         pairs = zip(self._places(copy.read), self._places(copy.write), strict=True)
@@ -124,14 +124,17 @@ class _Held:
     def _of(self, rank: int, place: tuple[str, Place]) -> Contents:
         if place[0] in ("a", "b"):
             return Counter([(rank, *place)])
-        return self.held.get(event_place(rank, place), Counter())
+        found = self.held.get(event_place(rank, place))
+        if found is None:
+            raise MismatchError(f"rank {rank} reads {place[0]}{list(place[1])}, never written")
+        return found
 
     def _combine(self, rank: int, event: Combine) -> None:
         (into,) = self._places(event.into)
         values = [self._of(rank, place) for each in event.of for place in self._places(each)]
         total: Contents = Counter()
         if event.operator == "product":
-            before, (a,), (b,) = values[0], values[1], values[2]
+            before, (a,), (b,) = values
             total = before + Counter([(a, b)])
         else:
             for value in values:
