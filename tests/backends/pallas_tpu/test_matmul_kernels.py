@@ -15,8 +15,9 @@ from matmuls import matrix_shardings, verified, write_module
 from sweeps import swept
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu.matmul.blocks import LocalProduct
+from shardwright.codegen.backends.pallas_tpu.matmul.blocks import STRETCH, LocalProduct
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_product
+from shardwright.codegen.emit.support import text as support_text
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.matmul_case import MatmulCase
@@ -240,6 +241,30 @@ def test_sums_leave_by_both_links_in_turn(plans: dict[str, MatmulPlan], tmp_path
         assert len(set(sent)) == 2
         assert len(sent) > 2 * 2 * 3  # of each of two ways, in three steps, several blocks
         assert all(one != other for one, other in itertools.pairwise(sent))
+
+
+def test_what_is_no_mesh(plans: dict[str, MatmulPlan], tmp_path: Path) -> None:
+    """Said before anything is asked of its devices."""
+    jax = pytest.importorskip("jax")
+    module = load(write_module(plans["gather"], "m", tmp_path, backend="pallas_tpu").module)
+    expected = "expected a jax.sharding.Mesh"
+    with pytest.raises(TypeError, match=f"^lhs mesh: got NoneType, {expected}$"):
+        module.matmul(None, None, None)
+    with pytest.raises(TypeError, match=f"^lhs mesh: got AbstractMesh, {expected}$"):
+        module.matmul(None, None, jax.sharding.AbstractMesh((4,), ("i",)))
+    with pytest.raises(ValueError, match=r"^lhs mesh: got 1 devices, expected 4$"):
+        module.matmul(None, None, jax.make_mesh((1,), ("i",), devices=jax.devices()[:1]))
+
+
+def test_a_module_alone_has_all_of_its_support(plans: dict[str, MatmulPlan]) -> None:
+    bundle = sw.emit(plans["gather"], backends=("pallas_tpu",), single_file=True)
+    assert "class RingKernel(" in bundle.modules("as a test")["pallas_tpu.py"]
+
+
+def test_blocks_are_as_many_stretches_as_kernels_multiply() -> None:
+    stretch = re.search(r"^STRETCH = (\d+)", support_text("pallas_products"), re.MULTILINE)
+    assert stretch is not None
+    assert int(stretch[1]) == STRETCH
 
 
 def test_blocks_fit_vmem() -> None:
