@@ -233,6 +233,29 @@ def test_kernels_keep_the_rules_at_full_size(
     assert "protocol" in report.checks
 
 
+GRID = sw.Mesh({"x": 2, "y": 2})
+COUPLES = {
+    "gather": ('[{"y"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'),
+    "scatter": ('[{"x"}, {"y"}]', '[{"y"}, {}]', '[{"x"}, {"y"}]'),
+}
+
+
+@pytest.mark.parametrize("kind", COUPLES)
+def test_rings_of_other_devices_are_found(kind: str, runner: Runner, tmp_path: Path) -> None:
+    """Without moving anything: the boxes of a module say whose parts belong together."""
+    lhs, rhs, out = COUPLES[kind]
+    matmul = sw.Matmul("float32", ((64, 256), lhs), ((256, 256), rhs), out, mesh=GRID)
+    plan = plan_matmul(matmul, loop="one", listed=0)
+    case = replace(write_module(plan, "m", tmp_path, backend="pallas_tpu"), execute=False)
+    assert runner.run(case).verdict == "ok"
+    text, right = case.module.read_text(), "digits=((1, 2),)"
+    assert text.count(right) == 1
+    case.module.write_text(text.replace(right, "digits=((2, 2),)"))
+    report = runner.run(case)
+    assert report.verdict == "failed"
+    assert "of its ring has another part of" in report.detail
+
+
 def test_sums_leave_by_both_links_in_turn(plans: dict[str, MatmulPlan], tmp_path: Path) -> None:
     case = write_module(plans["scatter"], "m", tmp_path, backend="pallas_tpu")
     module = load(case.module)
