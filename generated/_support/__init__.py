@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "466887ed784f7ecd",
-    "pallas_tpu": "b7eaf73f6a69ea67",
-    "triton_gpu": "0bc97623e5359e8f",
+    "jax_xla": "4fc656d1bc8aaf65",
+    "pallas_tpu": "eab02ed20888ea53",
+    "triton_gpu": "b6f74db8cfc11558",
 }
 
 

@@ -12,7 +12,7 @@ from .jax_meshes import Padding, apart, expect, mapped, not_mapped
 from .jax_operation import host_beside
 from .xla_program import at
 
-NO_DERIVATIVE = (
+NO_COTANGENTS = (
     "an operand is differentiated, and the matmuls of its gradient are not here: emit with "
     "--gradient, or stop_gradient(a), stop_gradient(b) before matmul"
 )
@@ -78,15 +78,19 @@ class ArrayMatmul:
         not_mapped("matmul")
         expect(a, self.lhs.padded, self.dtypes[0], "lhs")
         expect(b, self.rhs.padded, self.dtypes[0], "rhs")
-        meshes = tuple(side.mesh(mesh) for side in self.sides)
-        if fault := self.lhs.unlike(mesh):
-            raise ValueError(fault)
+        meshes = self.check_mesh(mesh)
         if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
             return _product(self, meshes, interpret, a, b)
         with apart(a):
             a = jax.device_put(a, self.lhs.sharding(meshes[0]))
             b = jax.device_put(b, self.rhs.sharding(meshes[1]))
             return _compiled(self, meshes, interpret)(a, b)
+
+    def check_mesh(self, mesh):
+        """Return the meshes of lhs, of rhs and of the result. Raises TypeError, or ValueError."""
+        if fault := self.lhs.unlike(mesh):
+            raise ValueError(fault)
+        return tuple(side.mesh(mesh) for side in self.sides)
 
     def lowered(self, meshes, interpret, a, b):
         """Return the product within a program."""
@@ -218,7 +222,7 @@ def _product(host, meshes, interpret, a, b):
 
 def _forward(host, meshes, interpret, a, b):
     if not host.backward:
-        raise NotImplementedError(NO_DERIVATIVE)
+        raise NotImplementedError(NO_COTANGENTS)
     return host.lowered(meshes, interpret, a, b), (a, b)
 
 

@@ -63,8 +63,9 @@ class Reduction(Reshard):
         return term.to(COMPARED.get(self.dtype, self.dtype))
 
     def turns(self):
-        """Return how many examples it takes that every term counts once for every element."""
-        return self.terms
+        """Return how many examples it takes that every term counts once for every element; as each
+        of both values where there are no more."""
+        return self.terms * (2 if self.dtype == torch.bool else 1)
 
     def example(self, turn, home):
         """Return terms before, and after what they are reduced to; all are small integers."""
@@ -72,8 +73,10 @@ class Reduction(Reshard):
         shape = (*kept, *(self.shape or (1,)))
         number = torch.arange(math.prod(shape), device=home).view(shape)
         term = torch.arange(count, device=home).view(count, *(1 for _ in shape))
-        value, counts = 1 + number // count % 3, (number + turn) % count == term
-        value = torch.where(counts, 0, value) if self.operator == "min" else value * counts
+        own, counts = 1 + number // count % 3, (number + turn) % count == term
+        if self.dtype == torch.bool:
+            own = (number // count + turn // count) % 2
+        value = torch.where(counts, own, 4 if self.operator == "min" else 0)
         reduced = {"sum": value.sum, "max": value.amax, "min": value.amin}[self.operator]
         return value.to(self.dtype), self.with_empty(reduced(dim=0, keepdim=True).to(self.dtype))
 

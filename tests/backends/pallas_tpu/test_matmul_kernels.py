@@ -15,8 +15,9 @@ from matmuls import matrix_shardings, verified, write_module
 from sweeps import swept
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu.matmul.blocks import LocalProduct
+from shardwright.codegen.backends.pallas_tpu.matmul.blocks import STRETCH, LocalProduct
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_product
+from shardwright.codegen.emit.support import text as support_text
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.matmul_case import MatmulCase
@@ -232,6 +233,29 @@ def test_kernels_keep_the_rules_at_full_size(
     assert "protocol" in report.checks
 
 
+GRID = sw.Mesh({"x": 2, "y": 2})
+COUPLES = {
+    "gather": ('[{"y"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'),
+    "scatter": ('[{"x"}, {"y"}]', '[{"y"}, {}]', '[{"x"}, {"y"}]'),
+}
+
+
+@pytest.mark.parametrize("kind", COUPLES)
+def test_rings_of_other_devices_are_found(kind: str, runner: Runner, tmp_path: Path) -> None:
+    """Without moving anything: the boxes of a module say whose parts belong together."""
+    lhs, rhs, out = COUPLES[kind]
+    matmul = sw.Matmul("float32", ((64, 256), lhs), ((256, 256), rhs), out, mesh=GRID)
+    plan = plan_matmul(matmul, loop="one", listed=0)
+    case = replace(write_module(plan, "m", tmp_path, backend="pallas_tpu"), execute=False)
+    assert runner.run(case).verdict == "ok"
+    text, right = case.module.read_text(), "digits=((1, 2),)"
+    assert text.count(right) == 1
+    case.module.write_text(text.replace(right, "digits=((2, 2),)"))
+    report = runner.run(case)
+    assert report.verdict == "failed"
+    assert "of its ring has another part of" in report.detail
+
+
 def test_sums_leave_by_both_links_in_turn(plans: dict[str, MatmulPlan], tmp_path: Path) -> None:
     case = write_module(plans["scatter"], "m", tmp_path, backend="pallas_tpu")
     module = load(case.module)
@@ -240,6 +264,30 @@ def test_sums_leave_by_both_links_in_turn(plans: dict[str, MatmulPlan], tmp_path
         assert len(set(sent)) == 2
         assert len(sent) > 2 * 2 * 3  # of each of two ways, in three steps, several blocks
         assert all(one != other for one, other in itertools.pairwise(sent))
+
+
+def test_what_is_no_mesh(plans: dict[str, MatmulPlan], tmp_path: Path) -> None:
+    """Said before anything is asked of its devices."""
+    jax = pytest.importorskip("jax")
+    module = load(write_module(plans["gather"], "m", tmp_path, backend="pallas_tpu").module)
+    expected = "expected a jax.sharding.Mesh"
+    with pytest.raises(TypeError, match=f"^lhs mesh: got NoneType, {expected}$"):
+        module.matmul(None, None, None)
+    with pytest.raises(TypeError, match=f"^lhs mesh: got AbstractMesh, {expected}$"):
+        module.matmul(None, None, jax.sharding.AbstractMesh((4,), ("i",)))
+    with pytest.raises(ValueError, match=r"^lhs mesh: got 1 devices, expected 4$"):
+        module.matmul(None, None, jax.make_mesh((1,), ("i",), devices=jax.devices()[:1]))
+
+
+def test_a_module_alone_has_all_of_its_support(plans: dict[str, MatmulPlan]) -> None:
+    bundle = sw.emit(plans["gather"], backends=("pallas_tpu",), single_file=True)
+    assert "class RingKernel(" in bundle.modules("as a test")["pallas_tpu.py"]
+
+
+def test_blocks_are_as_many_stretches_as_kernels_multiply() -> None:
+    stretch = re.search(r"^STRETCH = (\d+)", support_text("pallas_products"), re.MULTILINE)
+    assert stretch is not None
+    assert int(stretch[1]) == STRETCH
 
 
 def test_blocks_fit_vmem() -> None:

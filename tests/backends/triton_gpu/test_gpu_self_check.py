@@ -88,6 +88,34 @@ LARGE = {
 """As FAULTS, for a tensor that is too large to move."""
 
 
+LEAST = {
+    "right": ("", "", rf"{PROVED}; 24 {MOVED}"),
+    "nothing_but_zeros": (
+        r"tl.store\(out \+ write, total,",
+        "tl.store(out + write, total & 0,",
+        r"device 0: wrong target shard, moved by the kernel",
+    ),
+    "nothing_but_ones": (
+        r"tl.store\(out \+ write, total,",
+        "tl.store(out + write, total | 1,",
+        r"device \d: wrong target shard, moved by the kernel",
+    ),
+    "a_term_left_out": (
+        r"tl.static_range\(2\)",
+        "tl.static_range(1)",
+        r"device 0: wrong target shard, moved by the kernel",
+    ),
+}
+"""As FAULTS, for terms that are reduced."""
+
+
+def reduced(dtype: str, operator: str) -> Reshard:
+    """Terms of which every element is the least, or the largest."""
+    mesh = Mesh({"x": 2, "y": 2})
+    terms = mesh.sharding(f'[{{"x"}}, {{}}], unreduced={operator}{{"y"}}')
+    return Reshard((4, 6), dtype, terms, mesh.sharding('[{"x"}, {"y"}]'))
+
+
 def uneven() -> Reshard:
     """A reshard whose tiles differ in size: 7x6 on 2x3."""
     mesh = Mesh({"x": 2, "y": 3})
@@ -104,7 +132,17 @@ def large() -> Reshard:
     )
 
 
-@pytest.mark.parametrize(("reshard", "faults"), [(uneven(), FAULTS), (large(), LARGE)])
+@pytest.mark.parametrize(
+    ("reshard", "faults"),
+    [
+        (uneven(), FAULTS),
+        (large(), LARGE),
+        (reduced("int32", "min"), LEAST),
+        (reduced("bool", "min"), LEAST),
+        (reduced("bool", "max"), LEAST),
+    ],
+    ids=["uneven", "large", "min", "bool min", "bool max"],
+)
 def test_planted_faults(
     reshard: Reshard, faults: dict[str, tuple[str, str, str]], tmp_path: Path
 ) -> None:

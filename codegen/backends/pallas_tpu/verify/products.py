@@ -23,19 +23,22 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Window,
     traced_product,
 )
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.compare import MismatchError, named
 
 Place = tuple[int, ...]
 Contents = Counter[Any]
 """Of a block of an operand, (device, buffer, place); of a sum, pairs of such; with how often."""
 
 BATCH, DIM_I, DIM_J, DIM_K = range(4)
+BOXES = {"a": "lhs_box", "b": "rhs_box", "c": "out_box"}
+"""The index functions of a module."""
 DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
 
 
 def check_products(module: ModuleType, ring: Any) -> None:
     """Raise MismatchError where the kernel of a module breaks a rule, or makes another sum than the
     product."""
+    _check_parts(module, ring)
     traces = traced_product(module, ring)
     check_protocol(traces)
     held = _Held(ring, traces)
@@ -47,6 +50,49 @@ def check_products(module: ModuleType, ring: Any) -> None:
                     f"rank {rank}: block {place} of the result is not the sum of its products: "
                     f"{_difference(found, wanted)}"
                 )
+
+
+def _check_parts(module: ModuleType, ring: Any) -> None:
+    """Raise MismatchError where a ring joins other devices than those whose shards are the parts of
+    one array, or takes a shard for another part. Where more moves than what goes round rings, boxes
+    do not say what the parts are."""
+    does = named(module, "_multiply").__code__.co_names
+    if does != ("_RING", "product") or any(side.terms for side in module._HOST.sides):
+        return
+    table = ring.rings()
+    for rank in range(len(table)):
+        members = [each for each in range(len(table)) if _same_ring(table, each, rank)]
+        for member in members:
+            found = _ranges(module, ring.travels, member)
+            wanted = _part(module, ring, rank, int(ring.order[int(table[member, 0])]))
+            if found != wanted:
+                raise MismatchError(
+                    f"rank {rank}: rank {member} of its ring has another part of {ring.travels}: "
+                    f"{found}, expected {wanted}"
+                )
+        along_j = {_ranges(module, "a", member)[DIM_J, 0] for member in members}
+        if not ring.gathers and len(along_j) < len(members):
+            raise MismatchError(f"rank {rank}: a ring adds the same products twice")
+
+
+def _part(module: ModuleType, ring: Any, rank: int, part: int) -> dict[Place, range]:
+    """Return the ranges of a part of what travels, by those that a device has of the rest."""
+    whole: dict[Place, range] = {}
+    for side in DIMS:
+        whole |= _ranges(module, side, rank) if side != ring.travels else {}
+    along, size = (ring.factor, ring.lead), ring.exact[ring.factor] * ring.ways
+    start = whole[along].start + part * size
+    whole[along] = range(start, start + size)
+    return {dim: whole[dim] for dim in _ranges(module, ring.travels, rank)}
+
+
+def _ranges(module: ModuleType, side: str, rank: int) -> dict[Place, range]:
+    """Return what a device has of a side, by dimension: (BATCH, number), (DIM_I, 0) and so on."""
+    ends = [int(end) for end in getattr(module, BOXES[side])(rank)]
+    dims = [(BATCH, number) for number in range(len(ends) // 2 - 2)]
+    dims += [(f, 0) for f in DIMS[side][1:]]
+    pairs = zip(ends[::2], ends[1::2], strict=True)
+    return {dim: range(*pair) for dim, pair in zip(dims, pairs, strict=True)}
 
 
 def _blocks(ring: Any, side: str) -> Place:
