@@ -78,7 +78,7 @@ class ProgramPrices:
             "all_to_all": self.prices.all_to_all,
             "reduce_scatter": self.prices.reduce_scatter,
             "all_reduce": self.prices.all_reduce,
-        }[change.kind]
+        }[change.collective]
         return price(digits, shard)
 
     def _in_form(self, change: LayoutChange) -> float:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.steps import LayoutChange
 from shardwright.ir.errors import InternalError
 
@@ -85,10 +85,8 @@ def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
     yield from _sums(layout, target, tensor)
     yield from _gathers(layout, tensor)
     yield from _exchanges(layout, tensor)
-    here, there = (each.local(tensor.shape, dict(tensor.sizes)) for each in (layout, target))
-    if here == there and layout.partial == target.partial and layout.dims != target.dims:
-        axes = tuple(name for name, _ in tensor.sizes if name in {*layout.used, *target.used})
-        yield LayoutChange("permute", axes, (), target, tensor.bytes(layout))
+    yield from _joint_exchange(layout, target, tensor)
+    yield from _permutes(layout, target, tensor)
 
 
 def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
@@ -152,3 +150,44 @@ def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
                     after = layout.with_dim(dim, names[:start]).with_dim(to, (*own, *moved))
                     received = tensor.bytes(layout) * (n - 1) // n
                     yield LayoutChange("all_to_all", moved, (dim, to), after, received)
+
+
+def _joint_exchange(
+    layout: LocalLayout, target: LocalLayout, tensor: Tensor
+) -> Iterator[LayoutChange]:
+    """Yield the all-to-all in which the last pieces of several dimensions become the last of those
+    that the target has them in, or of several, all at once."""
+    places = {name: dim for dim, names in enumerate(target.dims) for name in names}
+    kept: list[Names] = []
+    moved: dict[str, int] = {}  # from where
+    for dim, names in enumerate(layout.dims):
+        staying = [place for place, name in enumerate(names) if places.get(name, dim) == dim]
+        start = staying[-1] + 1 if staying else 0
+        kept.append(names[:start])
+        moved.update(dict.fromkeys(names[start:], dim))
+    coming = [tuple(name for name in names if name in moved) for names in target.dims]
+    pairs = {(moved[name], dim) for dim, names in enumerate(coming) for name in names}
+    after = [(*own, *new) for own, new in zip(kept, coming, strict=True)]
+    divide = (n % tensor.parts(own) == 0 for n, own in zip(tensor.shape, after, strict=True))
+    apart = {left for left, _ in pairs}.isdisjoint(entered for _, entered in pairs)
+    if len(pairs) > 1 and apart and all(divide):
+        n = tensor.parts(moved)
+        received = tensor.bytes(layout) * (n - 1) // n
+        axes = tuple(name for names in coming for name in names)
+        yield LayoutChange("exchange", axes, (), replace(layout, dims=tuple(after)), received)
+
+
+def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+    """Yield the permutation after which nothing is left to do, or only gathers of what comes
+    last."""
+    if layout.partial != target.partial:
+        return
+    lost = [tuple(name for name in names if name not in target.used) for names in layout.dims]
+    dims = tuple((*own, *rest) for own, rest in zip(target.dims, lost, strict=True))
+    after = replace(target, dims=dims)
+    if dims == layout.dims or any(
+        tensor.parts(old) != tensor.parts(new) for old, new in zip(layout.dims, dims, strict=True)
+    ):
+        return
+    axes = tuple(name for name, _ in tensor.sizes if name in {*layout.used, *target.used})
+    yield LayoutChange("permute", axes, (), after, tensor.bytes(layout))
