@@ -116,7 +116,7 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
             if "must be equal, as JAX wants them" not in str(error):
                 raise
             continue
-        found[str(seed)] = emitted.fault(fn, made.avals, program, of_jax)
+        found[str(seed)] = emitted.fault(jax.jit(fn), made.avals, program, of_jax)
     return found
 
 

@@ -1,7 +1,8 @@
 """How a value gets from one layout to another: the changes that receive the fewest bytes.
 
-A search over layouts by bytes (Dijkstra's), where each collective leads from one layout to another.
-Bytes are those a device receives where a collective runs around a ring.
+A search over layouts by bytes (A*), where each collective leads from one layout to another; what a
+device must yet receive of the target, however it comes, bounds the rest of a way from below. Bytes
+are those a device receives where a collective runs around a ring.
 """
 
 from __future__ import annotations
@@ -47,13 +48,17 @@ def way(
 
     There always is one: what is reduced and gathered whole can be sliced.
     """
-    heap = [(0.0, place, source) for place, source in enumerate(sources)]
+    heap = [
+        (float(_missing(source, target, tensor)), 0.0, place, source)
+        for place, source in enumerate(sources)
+    ]
     came: Came = {}
     best = dict.fromkeys(sources, 0.0)
     count = itertools.count(len(sources))
     done: set[LocalLayout] = set()
     while heap:
-        price, _, layout = heapq.heappop(heap)
+        *_, layout = heapq.heappop(heap)
+        price = best[layout]
         if layout == target:
             return price, *_traced(layout, sources, came)
         if layout in done:
@@ -65,8 +70,26 @@ def way(
             if total < best.get(change.layout, math.inf):
                 best[change.layout] = total
                 came[change.layout] = (layout, change)
-                heapq.heappush(heap, (total, next(count), change.layout))
+                bound = total + _missing(change.layout, target, tensor)
+                heapq.heappush(heap, (bound, total, next(count), change.layout))
     raise InternalError(f"no way to {target}")
+
+
+def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
+    """Return the bytes that some device must yet receive: of its part of the target what it does
+    not hold, and everything where it holds terms."""
+    if target.partial:
+        return 0
+    wanted = tensor.bytes(target)
+    if layout.partial:
+        return wanted
+    held = tensor.item
+    for extent, here, there in zip(tensor.shape, layout.dims, target.dims, strict=True):
+        longer = max(here, there, key=len)
+        if longer[: len(here)] != here or longer[: len(there)] != there:
+            return wanted  # devices whose first part this is may need the last
+        held *= extent // tensor.parts(longer)
+    return wanted - held
 
 
 def _traced(
