@@ -44,7 +44,7 @@ LEAST = 0.01
 def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return what each device runs of a propagated program, at the least price that is found."""
     program = without_idle_constraints(program)
-    axes = cut_axes(program, mesh)
+    axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     known = dict(propagated_choices(program, axes, layouts))
     found = (_searched(program, axes, known, each, ratings) for each in carryings(program, axes))

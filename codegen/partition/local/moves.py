@@ -14,9 +14,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
-from shardwright.codegen.partition.local.steps import LayoutChange
+from shardwright.codegen.partition.local.rates import slowest
+from shardwright.codegen.partition.local.steps import LayoutChange, item_bytes
 from shardwright.ir.errors import InternalError
+from shardwright.ir.program import Value
 
 Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
 
@@ -25,11 +28,13 @@ A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01  # in bytes: of two ways that receive a
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is moved: the shape of the whole, bytes an element, the sizes of pieces of axes."""
+    """What is moved: the shape of the whole, bytes an element, the sizes of pieces of axes, and how
+    many times as long a byte takes over slow ones."""
 
     shape: tuple[int, ...]
     item: int
     sizes: tuple[tuple[str, int], ...]
+    slow: tuple[tuple[str, float], ...] = ()
 
     def parts(self, names: Iterable[str]) -> int:
         sizes = dict(self.sizes)
@@ -38,6 +43,17 @@ class Tensor:
     def bytes(self, layout: LocalLayout) -> int:
         """Return the bytes of one shard."""
         return math.prod(layout.local(self.shape, dict(self.sizes))) * self.item
+
+    def price(self, change: LayoutChange) -> float:
+        """Return what a change costs, in bytes over the fastest axis."""
+        if not change.received:
+            return A_LOCAL_CHANGE
+        return change.received * slowest(self.slow, change.axes) + A_COLLECTIVE
+
+
+def tensor_of(value: Value, axes: CutAxes) -> Tensor:
+    """Return a value as what is moved."""
+    return Tensor(value.shape, item_bytes(value.dtype), axes.pieces, axes.rates.slow)
 
 
 @functools.cache
@@ -65,8 +81,7 @@ def way(
             continue
         done.add(layout)
         for change in _next(layout, target, tensor):
-            step = A_COLLECTIVE if change.received else A_LOCAL_CHANGE
-            total = price + change.received + step
+            total = price + tensor.price(change)
             if total < best.get(change.layout, math.inf):
                 best[change.layout] = total
                 came[change.layout] = (layout, change)
