@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
-from places import TESTS
+from programs import findings
 from sweeps import swept
 
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
@@ -17,12 +12,7 @@ MODELS = ("mlp", "mlp_step", "attention", "layer", "layer_step")
 
 
 def run(*words: str) -> dict[str, str]:
-    command = [sys.executable, str(TESTS / "emitted_process.py"), *words]
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    assert found
+    found: dict[str, str] = findings("emitted_process.py", *words)
     return found
 
 

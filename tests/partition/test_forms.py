@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
-from places import TESTS
+from programs import findings
 
 MODES = ("as_shardy", "cheapest")
 QUICK = ("cumsum", "gradient of cumsum", "argmax", "top 3", "embedding", "gradient of embedding")
 
 
 def run(*words: str) -> dict[str, str]:
-    command = [sys.executable, str(TESTS / "form_process.py"), *words]
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    assert found
+    found: dict[str, str] = findings("form_process.py", *words)
     return found
 
 
