@@ -335,7 +335,7 @@ def test_devices_that_hops_do_not_lead_to() -> None:
             "memory=8.19e+11, "
             f"device ids {', '.join(map(str, mesh.device_ids))}\n"
             "expected: a mesh that fills axes of the torus, or halves of them, so that every digit "
-            "of a device id is one along an axis; or no topology, and a module that warns"
+            "of a device id is one along an axis; or no topology, and a module for other chips"
         )
         assert sw.emit(made.reshard, ("pallas_tpu",)).plan.prediction is None
 

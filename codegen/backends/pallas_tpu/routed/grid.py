@@ -98,7 +98,7 @@ def refuse_unreached(grid: Grid, plan: DirectPlan) -> None:
             argument="topology",
             got=f"{plan.prediction.topology}, device ids {_some(grid.ids)}",  # type: ignore[union-attr]
             expected="a mesh that fills axes of the torus, or halves of them, so that every digit "
-            "of a device id is one along an axis; or no topology, and a module that warns",
+            "of a device id is one along an axis; or no topology, and a module for other chips",
         )
 
 
