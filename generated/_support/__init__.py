@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "4fc656d1bc8aaf65",
-    "pallas_tpu": "a916daa62c896761",
+    "pallas_tpu": "fd1f08a3eb66437a",
     "triton_gpu": "b6f74db8cfc11558",
 }
 
