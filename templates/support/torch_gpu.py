@@ -15,7 +15,17 @@ import torch.distributed as dist
 from .boxes import extents, ranges, volume
 from .torch_check import self_check
 from .torch_processes import Processes
-from .torch_tensors import LINE, UNITS, check, has_kernels, on, overlap, requires_grad, table
+from .torch_tensors import (
+    LINE,
+    UNITS,
+    Launch,
+    check,
+    has_kernels,
+    on,
+    overlap,
+    requires_grad,
+    table,
+)
 from .triton_rows import Block
 
 NO_GRADIENT = (
@@ -194,13 +204,14 @@ class Reshard:
             return lambda outs: outs[0].fill_(self.empty_value)
         start = math.gcd(LINE, *addresses[0], out.data_ptr()) // self.itemsize or 1
         block, places = self.tiles.block(start), self.places(device_id)
-        launch = self.kernel[(self.tiles.programs(start),)]
+        launch = Launch(self.kernel, self.tiles.programs(start))
         with on(out.device):
             peers = table(addresses[0], out.device)
 
         def run(outs):
-            with on(outs[0].device):
-                launch(peers, self.units(outs[0], block), *places, block)
+            (out,) = outs
+            with on(out.device):
+                launch(peers, out if launch.is_known else self.units(out, block), *places, block)
 
         return run
 
