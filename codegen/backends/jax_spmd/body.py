@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from shardwright.codegen.backends.jax_spmd.changes import change_call
 from shardwright.codegen.backends.jax_spmd.control import control
+from shardwright.codegen.backends.jax_spmd.exchange import exchange_statements
 from shardwright.codegen.backends.jax_spmd.expressions import WEAK, Expression, OpText, expanded
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormText
 from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS, IMPORTS
@@ -229,10 +230,18 @@ class Writer:
         given = self.read(step.operand)
         if step.again:  # or XLA would keep what was made before
             given = f"lax.optimization_barrier({given})"
-        made = change_call(change, source, given, shape, pairs)
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
-        lines = self._statement(name, made, step.result, indent)
-        return [*self._comment(step.result, indent), *lines]
+        lines = self._comment(step.result, indent)
+        if change.kind == "exchange":
+            shapes, ends = (self.program.shape(step.operand), shape), (given, name)
+            sizes = self.program.axes.sizes
+            for to, made in exchange_statements(
+                change, source, shapes, sizes, ends, self.names.fresh
+            ):
+                lines += self._statement(to, made, step.result if to == name else None, indent)
+            return lines
+        made = change_call(change, source, given, shape, pairs)
+        return [*lines, *self._statement(name, made, step.result, indent)]
 
     def _comment(self, local: int, indent: int) -> list[str]:
         """Return the comment at the communication that makes a local value, if one does."""

@@ -15,6 +15,7 @@ CHANGED = {
     "mask": "term",
     "all_gather": "whole",
     "all_to_all": "turned",
+    "exchange": "turned",
     "all_reduce": "sum",
     "reduce_scatter": "sum",
     "permute": "moved",

@@ -6,15 +6,19 @@ by the same op. Where a factor is summed over and split, what they get are terms
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.forms.form import FormMove, OpTensors, SplitOp
 from shardwright.codegen.partition.local.forms.table import form_of
 from shardwright.codegen.partition.local.layout import LocalLayout, Names, fitting
+from shardwright.codegen.partition.local.rates import slowest
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.codegen.propagate.build import Builder
 from shardwright.codegen.propagate.rules import rule_of
@@ -187,20 +191,26 @@ class Splits:
 
     def price(self, split: FactorAxes) -> float:
         """Return what a device computes and receives inside the op, in bytes."""
-        return self.work(split) + sum(move.received for move in self.moves(split))
+        slow = self.axes.rates.slow
+        moves = (move.received * slowest(slow, move.axes) for move in self.moves(split))
+        return self.work(split) + sum(moves)
 
     def work(self, split: FactorAxes) -> float:
-        """Return what a device computes, in bytes that it could receive in that time.
+        """Return what a device computes, in bytes that it could receive in that time."""
+        return self.whole_work / self.axes.parts_of(n for names in split.factors for n in names)
 
-        Of a matmul a thousand operations take as long as receiving a byte, of other ops five bytes
-        read or written: about what chips of all makers have.
-        """
-        parts = self.axes.parts_of(name for names in split.factors for name in names)
-        touched = 0.0 if self.op.kind in FUSED else sum(map(math.prod, self.shapes)) * 4 / 5
-        flops = 0.0
+    @functools.cached_property
+    def whole_work(self) -> float:
+        """What all devices compute together: of matmuls their operations, of other ops what they
+        read and write."""
+        rates, items = self.axes.rates, self.items if self.axes.rates.topology else repeat(4)
+        sizes = map(math.prod, self.shapes)
+        touched = 0 if self.op.kind in FUSED else sum(map(operator.mul, sizes, items))
+        flops = 0
         if self.op.kind in ("dot_general", "conv_general_dilated"):
-            flops = 2 * math.prod(self.rule.sizes) / 1000
-        return max(flops, touched) / parts
+            flops = 2 * math.prod(self.rule.sizes)
+        kind = self.tensors.values[0].dtype if self.tensors.values else "f32"
+        return max(flops / rates.operations(kind), touched / rates.touched)
 
 
 def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout, fitting
+from shardwright.codegen.partition.local.rates import DEFAULT, Rates, rates_of
 from shardwright.codegen.propagate.parts import AxisPart, part_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
@@ -24,6 +25,7 @@ class CutAxes:
     mesh: Mesh
     pieces: tuple[tuple[str, int], ...]
     parts: tuple[AxisPart, ...]  # what each piece is of the mesh
+    rates: Rates = DEFAULT
 
     @functools.cached_property
     def sizes(self) -> dict[str, int]:
@@ -65,10 +67,10 @@ class CutAxes:
         return tuple(name for name, _ in self.pieces if name in wanted)
 
 
-def cut_axes(program: Program, mesh: Mesh) -> CutAxes:
-    """Return a mesh cut at the borders of all shardings of a program.
+def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAxes:
+    """Return a mesh cut at the borders of all shardings of a program, with its rates on a topology.
 
-    Raises InputError for a program with values on several meshes.
+    Raises InputError for a program with values on several meshes, and for an unknown topology.
     """
     cuts: dict[str, set[int]] = {name: {1, size} for name, size in mesh.axes}
     shardings = (*(value.sharding for value in program.values), *program.results)
@@ -96,7 +98,8 @@ def cut_axes(program: Program, mesh: Mesh) -> CutAxes:
             own = name if len(stretches) == 1 else _fresh(f"{name}_{number}", mesh)
             pieces.append((own, high // low))
             parts.append(AxisPart(name, low, high))
-    return CutAxes(mesh, tuple(pieces), tuple(parts))
+    rates = rates_of(tuple(pieces), mesh.device_ids, topology)
+    return CutAxes(mesh, tuple(pieces), tuple(parts), rates)
 
 
 def _fresh(name: str, mesh: Mesh) -> str:

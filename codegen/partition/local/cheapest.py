@@ -17,6 +17,7 @@ from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
 from shardwright.codegen.partition.local.carries import carryings
 from shardwright.codegen.partition.local.costs import Costs
+from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice, lower
@@ -42,7 +43,8 @@ LEAST = 0.01
 
 def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return what each device runs of a propagated program, at the least price that is found."""
-    axes = cut_axes(program, mesh)
+    program = without_idle_constraints(program)
+    axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     known = dict(propagated_choices(program, axes, layouts))
     found = (_searched(program, axes, known, each, ratings) for each in carryings(program, axes))

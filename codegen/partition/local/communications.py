@@ -70,7 +70,7 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
             step.result,
             Communication(
                 number,
-                change.kind,
+                change.collective,
                 change.axes,
                 value.name,
                 notation(value.dtype, value.shape, change.layout),

@@ -11,10 +11,9 @@ from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Sp
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
-from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.moves import Tensor, tensor_of, way
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
-from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.ir.program import Body, Op, Program
 
 LATER = 0.5
@@ -244,7 +243,7 @@ class _Graph:
         for value in (*self.home, *self.made_by):
             own = costs.values[value]
             wire = Wire(
-                Tensor(own.shape, item_bytes(own.dtype), costs.axes.pieces),
+                tensor_of(own, costs.axes),
                 self.home.get(value),
                 self.made_by.get(value),
                 tuple(self.uses[value]),

@@ -14,7 +14,7 @@ from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout
-from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.codegen.partition.local.reasons import OpReasons, Reason, plainly
 from shardwright.codegen.partition.local.steps import (
     Compute,
@@ -24,7 +24,6 @@ from shardwright.codegen.partition.local.steps import (
     LocalValue,
     MoveValue,
     Step,
-    item_bytes,
 )
 from shardwright.ir.program import Body, Line, Op, Program
 
@@ -132,8 +131,7 @@ class _Steps:
         if value in self.lowering.forgotten:
             self._forget(value)
         own = self.lowering.program.values[value]
-        pieces = self.lowering.axes.pieces
-        tensor = Tensor(own.shape, item_bytes(own.dtype), pieces)
+        tensor = tensor_of(own, self.lowering.axes)
         _, place, changes = way(tuple(known), layout, tensor)
         number = tuple(known.values())[place]
         for change in changes:

@@ -39,7 +39,7 @@ class OpReasons:
                 what = WHOLES[self._operator(place)]
                 terms = f"which is {what} over {_said(change.axes)}"
                 return f"{self.kind} takes all of {self.names[place]}, {terms}"
-            if change.kind not in ("permute", "mask"):
+            if change.kind not in ("permute", "exchange", "mask"):
                 return self._gathered(place, change)
             need = self.splits.layouts(self.split).operands[place]
             return f"{self.kind} takes {self.names[place]} as {need}"

@@ -13,16 +13,16 @@ from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
 from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.lower import lower
-from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.codegen.partition.local.prices import Ratings
-from shardwright.codegen.partition.local.steps import LocalProgram, item_bytes
+from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Program, Value, ops_of
+from shardwright.ir.program import Program, ops_of
 
 
 def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return what each device runs of a propagated program."""
-    axes = cut_axes(program, mesh)
+    axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     choice = dict(propagated_choices(program, axes, layouts))
     return lower(program, axes, choice, layouts, {}, ratings.regather)
@@ -54,8 +54,3 @@ def price(splits: Splits, split: FactorAxes, program: Program, own: list[LocalLa
         way((have,), need, tensor_of(program.values[value], splits.axes))[0]
         for value, have, need in pairs
     )
-
-
-def tensor_of(value: Value, axes: CutAxes) -> Tensor:
-    """Return a value as what is moved."""
-    return Tensor(value.shape, item_bytes(value.dtype), axes.pieces)

@@ -47,9 +47,10 @@ class LayoutChange:
 
     `slice` and `mask` are local: a device keeps its part of a dimension, or its term (zero but at
     the first position along `axes`). `all_gather`, `all_to_all`, `all_reduce`, `reduce_scatter` and
-    `permute` are collectives over `axes`. `dims`: the dimension gathered, sliced or scattered; of
-    an `all_to_all` the one gathered, then the one that is split. `inside`: it is made by a local
-    form, of part of the value, along the dimension `dims`.
+    `permute` are collectives over `axes`; `exchange` is an all-to-all that gathers several
+    dimensions, or splits several. `dims`: the dimension gathered, sliced or scattered; of an
+    `all_to_all` the one gathered, then the one that is split; of others none. `inside`: it is made
+    by a local form, of part of the value, along the dimension `dims`.
     """
 
     kind: str
@@ -58,6 +59,11 @@ class LayoutChange:
     layout: LocalLayout  # after it
     received: int  # bytes, by each device
     inside: bool = False
+
+    @property
+    def collective(self) -> str:
+        """The name of the collective."""
+        return "all_to_all" if self.kind == "exchange" else self.kind
 
 
 @dataclass(frozen=True)
