@@ -15,6 +15,7 @@ from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.forms.form import FormMove, OpTensors, SplitOp
 from shardwright.codegen.partition.local.forms.table import form_of
 from shardwright.codegen.partition.local.layout import LocalLayout, Names, fitting
+from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.codegen.propagate.build import Builder
 from shardwright.codegen.propagate.rules import rule_of
@@ -196,11 +197,23 @@ class Splits:
         read or written: about what chips of all makers have.
         """
         parts = self.axes.parts_of(name for names in split.factors for name in names)
-        touched = 0.0 if self.op.kind in FUSED else sum(map(math.prod, self.shapes)) * 4 / 5
+        touched = sum(map(math.prod, self._touched())) * 4 / 5
         flops = 0.0
         if self.op.kind in ("dot_general", "conv_general_dilated"):
             flops = 2 * math.prod(self.rule.sizes) / 1000
         return max(flops, touched) / parts
+
+    def _touched(self) -> Iterator[tuple[int, ...]]:
+        """Yield the shapes of the tensors that are read or written: of ports those that a loop
+        slices or stacks."""
+        if self.op.kind == PORT:
+            stacked = self.op.param("stacked")
+            count = len(self.op.operands)
+            yield from {"takes": self.shapes[:count], "gives": self.shapes[count:]}.get(
+                str(stacked), ()
+            )
+        elif self.op.kind not in FUSED:
+            yield from self.shapes
 
 
 def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:

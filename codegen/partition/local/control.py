@@ -1,7 +1,4 @@
-"""Loops and branches: in which layouts they take their operands, and their bodies arguments.
-
-What runs around a loop keeps the layout that was propagated for it.
-"""
+"""Loops and branches: in which layouts they take their operands, and their bodies arguments."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.ports import End, Port
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import CONTROL, Op
 
@@ -30,54 +28,34 @@ def is_control(op: Op) -> bool:
     return op.kind in CONTROL or op.kind == "cond"
 
 
-def control_ends(op: Op, layout: Callable[[int], LocalLayout]) -> ControlEnds:
-    """Return the layouts around an op with bodies; `layout` gives that of a value.
+def control_ends(
+    op: Op, ports: tuple[Port, ...], layouts: Callable[[Port], Layouts]
+) -> ControlEnds:
+    """Return the layouts around an op with bodies; `layouts` gives those of the tensors of a port,
+    operands first."""
+    found = {
+        end: layout for port in ports for end, layout in zip(port.ends, layouts(port), strict=True)
+    }
 
-    Raises InputError for a manual computation.
-    """
-    match op.kind:
-        case "scan":
-            return _scan(op, layout)
-        case "while":
-            return _while(op, layout)
-        case "cond":
-            operands, given = (tuple(map(layout, side)) for side in (op.operands, op.results))
-            bodies = ((operands[1:], given) for _ in op.bodies)
-            return ControlEnds(operands, given, tuple(bodies))
-    raise InputError(
-        "a program with a shard_map of its own cannot be emitted yet",
-        argument="fn",
-        got=f"shard_map{f', {op.line}' if op.line else ''}",
-        expected="a function of whole arrays",
+    def side(name: str, count: int, body: int | None = None) -> Layouts:
+        return tuple(found[End(name, place, body)] for place in range(count))
+
+    bodies = tuple(
+        (
+            side("arguments", len(body.arguments), number),
+            side("results", len(body.results), number),
+        )
+        for number, body in enumerate(op.bodies)
     )
+    return ControlEnds(side("operands", len(op.operands)), side("results", len(op.results)), bodies)
 
 
-def _scan(op: Op, layout: Callable[[int], LocalLayout]) -> ControlEnds:
-    (body,) = op.bodies
-    consts, carries, _ = op.integers("lengths")
-    last = consts + carries
-    inside = tuple(map(layout, body.arguments))
-    given = (*inside[consts:last], *map(layout, body.results[carries:]))
-    operands = (*inside[:last], *map(_stacked, inside[last:]))
-    results = (*given[:carries], *map(_stacked, given[carries:]))
-    return ControlEnds(operands, results, ((inside, given),))
-
-
-def _while(op: Op, layout: Callable[[int], LocalLayout]) -> ControlEnds:
-    cond, body = op.bodies
-    first, second = op.integers("lengths")
-    carried = tuple(map(layout, op.results))
-    tested, looped = (
-        tuple(map(layout, inner.arguments[:count]))
-        for inner, count in ((cond, first), (body, second))
-    )
-    bodies = (
-        ((*tested, *carried), (LocalLayout(()),)),
-        ((*looped, *carried), carried),
-    )
-    return ControlEnds((*tested, *looped, *carried), carried, bodies)
-
-
-def _stacked(layout: LocalLayout) -> LocalLayout:
-    """Return the layout of what a scan stacks along a dimension of its own."""
-    return LocalLayout(((), *layout.dims))
+def refuse_manual(op: Op) -> None:
+    """Raise InputError for a manual computation."""
+    if op.kind == "manual":
+        raise InputError(
+            "a program with a shard_map of its own cannot be emitted yet",
+            argument="fn",
+            got=f"shard_map{f', {op.line}' if op.line else ''}",
+            expected="a function of whole arrays",
+        )

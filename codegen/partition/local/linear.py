@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.ir.program import Op, Value
 
-TOGETHER = frozenset({"add", "add_any", "sub", "concatenate"})
+TOGETHER = frozenset({"add", "add_any", "sub", "concatenate", PORT})
 """All operands are terms; one that is whole becomes terms of which all but one are zero."""
 
 ALONE = frozenset(

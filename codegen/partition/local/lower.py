@@ -15,6 +15,7 @@ from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.ports import Port, ports_of
 from shardwright.codegen.partition.local.reasons import OpReasons, Reason, plainly
 from shardwright.codegen.partition.local.steps import (
     Compute,
@@ -36,13 +37,12 @@ def lower(
     axes: CutAxes,
     choice: Choice,
     layouts: Sequence[LocalLayout | None],
-    carried: Mapping[int, LocalLayout],
     regather: bool = False,
 ) -> LocalProgram:
     """Return what each device runs. `layouts` says in which layout a value is to be, whatever it is
-    used for; None: only as it is used. `carried`: arguments of loops in other layouts than those
-    that were propagated. `regather`: what is moved of an argument is not kept for long."""
-    lowering = _Lowering(program, axes, choice, layouts, carried)
+    used for; None: only as it is used. `regather`: what is moved of an argument is not kept for
+    long."""
+    lowering = _Lowering(program, axes, choice, layouts)
     lowering.forgotten = frozenset(program.body.arguments if regather else ())
     arguments = [
         axes.layout(program.values[v].sharding, program.values[v].shape)
@@ -65,10 +65,8 @@ class _Lowering:
         axes: CutAxes,
         choice: Choice,
         layouts: Sequence[LocalLayout | None],
-        carried: Mapping[int, LocalLayout],
     ) -> None:
         self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
-        self.carried = carried
         self.forgotten: frozenset[int] = frozenset()  # arguments that are moved for every use
         self.values: list[LocalValue] = []
 
@@ -98,10 +96,12 @@ class _Lowering:
         )
         return LocalBody(taken, tuple(block.steps), given)
 
-    def layout(self, value: int) -> LocalLayout:
-        """Return the layout of a value as it was propagated, or as a loop carries it."""
-        own = self.program.values[value]
-        return self.carried.get(value) or self.axes.layout(own.sharding, own.shape)
+    def of_port(self, port: Port) -> tuple[LocalLayout, ...]:
+        """Return the layouts of the tensors of a port, operands first."""
+        splits = Splits(port.op, self.program.values, self.axes)
+        split = self.choice[port.op.results[0]] if port.op.results else splits.whole
+        layouts = splits.layouts(split)
+        return (*layouts.operands, *layouts.results)
 
     def new(self, value: int, layout: LocalLayout) -> int:
         self.values.append(LocalValue(value, layout))
@@ -211,7 +211,7 @@ class _Steps:
     def _control(self, op: Op) -> None:
         """Append a loop or a branch, its operands and results in the layouts it keeps."""
         lowering = self.lowering
-        ends = control_ends(op, lowering.layout)
+        ends = control_ends(op, ports_of(op, lowering.program.values), lowering.of_port)
         operands = tuple(
             self.use(value, layout, plainly(f"{op.kind} takes it as {layout}"), op.line)
             for value, layout in zip(op.operands, ends.operands, strict=True)
