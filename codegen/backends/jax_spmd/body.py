@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 from shardwright.codegen.backends.jax_spmd.changes import change_call
 from shardwright.codegen.backends.jax_spmd.control import control
-from shardwright.codegen.backends.jax_spmd.expressions import WEAK, Expression, OpText, expanded
+from shardwright.codegen.backends.jax_spmd.expressions import (
+    IMPORTED,
+    WEAK,
+    Expression,
+    OpText,
+    expanded,
+)
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormText
 from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS, IMPORTS
 from shardwright.codegen.backends.jax_spmd.functions import Functions
@@ -139,6 +145,8 @@ class Writer:
     def _made(self, step: Compute) -> Expression:
         if step.op.kind == "constant":
             return self.arrays[step.op.integers("array")[0]]
+        if step.op.kind in IMPORTED:
+            self.imports[IMPORTED[step.op.kind]] = None
         return expression(self.op_text(step))
 
     def _statement(

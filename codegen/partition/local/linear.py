@@ -18,7 +18,7 @@ TOGETHER = frozenset({"add", "add_any", "sub", "concatenate", PORT})
 ALONE = frozenset(
     {
         *("neg", "broadcast_in_dim", "transpose", "reshape", "squeeze", "reduce_sum", "copy"),
-        *("slice", "rev", "convert_element_type", "div"),
+        *("slice", "rev", "convert_element_type", "div", "name"),
     }
 )
 """The first operand is terms."""

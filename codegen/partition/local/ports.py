@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardwright.codegen.propagate.build import Builder
+from shardwright.codegen.propagate.build import Builder, Shape
 from shardwright.ir.program import Op, Value
 
 PORT = "port"
@@ -54,6 +54,8 @@ def ports_of(op: Op, values: Sequence[Value]) -> tuple[Port, ...]:
             found = _scan(op, values)
         case "while":
             found = _while(op, values)
+        case "remat":
+            found = _inlined(op, values)
         case _:
             found = _cond(op, values)
     return tuple(found)
@@ -90,6 +92,14 @@ def _while(op: Op, values: Sequence[Value]) -> Iterator[Port]:
     yield _port(op, values, "tests", (End("results", 0, 0),), ())
 
 
+def _inlined(op: Op, values: Sequence[Value]) -> Iterator[Port]:
+    for place in range(len(op.operands)):
+        ends = (End("operands", place),), (End("arguments", place, 0),)
+        yield _port(op, values, "takes", *ends)
+    for place in range(len(op.results)):
+        yield _port(op, values, "gives", (End("results", place, 0),), (End("results", place),))
+
+
 def _cond(op: Op, values: Sequence[Value]) -> Iterator[Port]:
     yield _port(op, values, "tests", (End("operands", 0),), ())
     branches = range(len(op.bodies))
@@ -114,11 +124,12 @@ def _port(
     operands, results = (tuple(end.of(op) for end in side) for side in (takes, gives))
     shapes = [tuple(values[v].shape for v in side) for side in (operands, results)]
     build = Builder(shapes[0], shapes[1])
-    every, count = (*shapes[0], *shapes[1]), len(operands)
+    every: tuple[Shape, ...] = (*shapes[0], *shapes[1])
+    count = len(operands)
     longer = {"takes": range(count), "gives": range(count, len(every))}.get(stacked, range(0))
     if stacked:
         build.factor(every[longer[0]][0], dict.fromkeys(longer, 0), kind="need_replication")
-    for dim, extent in enumerate(min(every, key=lambda shape: len(shape))):
+    for dim, extent in enumerate(every[0] if stacked != "takes" else every[-1]):
         build.factor(extent, {t: dim + (t in longer) for t in range(len(every))})
     params = (("of", op.kind), ("role", role), ("stacked", stacked))
     made = Op(PORT, operands, results, params, rule=build.rule(), line=op.line)
