@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout
@@ -21,6 +21,14 @@ class ControlEnds:
     operands: Layouts
     results: Layouts
     bodies: tuple[tuple[Layouts, Layouts], ...]
+    at: Mapping[End, Port]
+
+    def ports(self, side: str, body: int | None = None) -> tuple[Port, ...]:
+        """Return the ports of the operands or results of the op, or of a body of it."""
+        found = {
+            end.place: port for end, port in self.at.items() if (end.side, end.body) == (side, body)
+        }
+        return tuple(found[place] for place in sorted(found))
 
 
 def is_control(op: Op) -> bool:
@@ -47,7 +55,9 @@ def control_ends(
         )
         for number, body in enumerate(op.bodies)
     )
-    return ControlEnds(side("operands", len(op.operands)), side("results", len(op.results)), bodies)
+    at = {end: port for port in ports for end in port.ends}
+    own = side("operands", len(op.operands)), side("results", len(op.results))
+    return ControlEnds(*own, bodies, at)
 
 
 def refuse_manual(op: Op) -> None:

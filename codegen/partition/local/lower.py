@@ -16,7 +16,13 @@ from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.ports import Port, ports_of
-from shardwright.codegen.partition.local.reasons import OpReasons, Reason, plainly
+from shardwright.codegen.partition.local.reasons import (
+    OpReasons,
+    Reason,
+    after_loop,
+    plainly,
+    port_reason,
+)
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LayoutChange,
@@ -52,7 +58,8 @@ def lower(
         axes.layout(s, program.values[v].shape)
         for s, v in zip(program.results, program.body.results, strict=True)
     ]
-    body = lowering.body(program.body, arguments, results, program.result_names)
+    reasons = [f"{n} is to be {s}" for n, s in zip(program.result_names, results, strict=True)]
+    body = lowering.body(program.body, arguments, results, reasons)
     return LocalProgram(program, axes, tuple(lowering.values), body)
 
 
@@ -68,6 +75,7 @@ class _Lowering:
     ) -> None:
         self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
         self.forgotten: frozenset[int] = frozenset()  # arguments that are moved for every use
+        self.loops: dict[int, int] = {}  # how often a loop turned that has given a value as terms
         self.values: list[LocalValue] = []
 
     def body(
@@ -75,9 +83,10 @@ class _Lowering:
         body: Body,
         arguments: Sequence[LocalLayout],
         results: Sequence[LocalLayout],
-        names: Sequence[str],
+        reasons: Sequence[str],
     ) -> LocalBody:
-        """Return the steps of a body whose arguments and results are in these layouts."""
+        """Return the steps of a body whose arguments and results are in these layouts, results for
+        these reasons."""
         block = _Steps(self)
         taken = tuple(
             block.define(value, layout)
@@ -86,13 +95,8 @@ class _Lowering:
         for op in body.ops:
             block.op(op)
         given = tuple(
-            block.use(
-                value,
-                layout,
-                plainly(f"{name} is to be {layout}"),
-                self.program.values[value].line,
-            )
-            for value, layout, name in zip(body.results, results, names, strict=True)
+            block.use(value, layout, plainly(reason), self.program.values[value].line)
+            for value, layout, reason in zip(body.results, results, reasons, strict=True)
         )
         return LocalBody(taken, tuple(block.steps), given)
 
@@ -139,7 +143,8 @@ class _Steps:
         for change in changes:
             operand, number = number, self.lowering.new(value, change.layout)
             again = (value, change.layout) in self.lost
-            self.steps.append(MoveValue(change, operand, number, reason(change), line, again))
+            said = reason(change) + after_loop(change, self.lowering.loops.get(value))
+            self.steps.append(MoveValue(change, operand, number, said, line, again))
             known.setdefault(change.layout, number)
         return number
 
@@ -174,6 +179,9 @@ class _Steps:
             self.versions[op.results[0]] = {layouts.results[0]: operands[0]}
             return
         results = tuple(map(self.define, op.results, layouts.results))
+        turns = [self.lowering.loops.get(op.operands[place]) for place in split.carriers]
+        for length in filter(None, turns):
+            self.lowering.loops.update(dict.fromkeys(op.results, length))
         moves = tuple(self._inside(splits.moves(split), operands, results[0], reasons, op.line))
         self.steps.append(
             Compute(op, operands, results, moves=moves, formed=splits.is_formed(split))
@@ -213,17 +221,22 @@ class _Steps:
         lowering = self.lowering
         ends = control_ends(op, ports_of(op, lowering.program.values), lowering.of_port)
         operands = tuple(
-            self.use(value, layout, plainly(f"{op.kind} takes it as {layout}"), op.line)
-            for value, layout in zip(op.operands, ends.operands, strict=True)
+            self.use(value, layout, plainly(port_reason(port)), op.line)
+            for value, layout, port in zip(
+                op.operands, ends.operands, ends.ports("operands"), strict=True
+            )
         )
         bodies = tuple(
-            lowering.body(
-                body, *layouts, [f"of {op.kind} the result {i}" for i in range(len(body.results))]
-            )
-            for body, layouts in zip(op.bodies, ends.bodies, strict=True)
+            lowering.body(body, *layouts, list(map(port_reason, ends.ports("results", number))))
+            for number, (body, layouts) in enumerate(zip(op.bodies, ends.bodies, strict=True))
         )
         results = tuple(map(self.define, op.results, ends.results))
         self.steps.append(Compute(op, operands, results, bodies))
+        if op.kind == "scan":
+            summed = (
+                v for v, layout in zip(op.results, ends.results, strict=True) if layout.partial
+            )
+            lowering.loops.update(dict.fromkeys(summed, op.integers("length")[0]))
         for value in op.results:
             layout = lowering.layouts[value]
             if layout is not None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.ports import Port
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LayoutChange
 
 WHOLES = {"sum": "a sum", "max": "a maximum", "min": "a minimum"}
@@ -121,6 +123,29 @@ class OpReasons:
 def plainly(text: str) -> Reason:
     """Return a reason that is the same whatever the change."""
     return lambda change: text
+
+
+def port_reason(port: Port) -> str:
+    """Return why a value is moved at a border of a loop or a branch."""
+    of, role = port.op.param("of"), port.op.param("role")
+    if role == "tests":
+        return f"the condition of {of} must be the same on every device"
+    if role == "carries":
+        return f"{of} carries it from turn to turn like this"
+    if of == "remat":
+        return f"what is computed again {role} it like this"
+    return f"{of} {role} it like this"
+
+
+def after_loop(change: LayoutChange, turns: int | None) -> str:
+    """Return what it spares to make a sum after the loop that gave its terms in so many turns; the
+    empty string where there was none."""
+    if turns is None or change.kind not in ("all_reduce", "reduce_scatter"):
+        return ""
+    op = change.kind.replace("_", "-")
+    return (
+        f"; one {op} after the loop instead of {turns} in it, {size_text(turns * change.received)}"
+    )
 
 
 @dataclass(frozen=True)
