@@ -22,7 +22,7 @@ REDUCTIONS = _words(
 )
 CUMULATIVE = _words("cumlogsumexp cummax cummin cumprod cumsum")
 WINDOWS = _words("reduce_window reduce_window_max reduce_window_min reduce_window_sum")
-CONSTANT = _words("constant iota random_seed random_wrap random_unwrap")
+CONSTANT = _words("axis_index constant iota random_seed random_wrap random_unwrap")
 CONTROL = _words("scan while cond remat manual")
 
 # In which operands an op is linear: a partial sum may pass through these. None: any one at a time

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from shardwright.codegen.propagate.collectives import COLLECTIVES
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known
 from shardwright.codegen.trace.avals import dtype_of, plain
@@ -181,6 +182,10 @@ class _Block:
             operands = self._broadcasts(kind, operands, equation.outvars[0].aval, line)
         results = tuple(self.tracer.value(kind, v.aval, line) for v in equation.outvars)
         params = params_of(kind, equation.params)
+        if kind in COLLECTIVES and len(results) > 1:  # several at once, each by itself
+            pairs = zip(operands, results, strict=True)
+            self.ops += (Op(kind, (one,), (made,), params, line=line) for one, made in pairs)
+            return results
         self.ops.append(Op(kind, tuple(operands), results, params, line=line))
         return results
 
@@ -350,13 +355,15 @@ class _Block:
             raise error.named(f"shard_map, {line}" if line else "shard_map") from None
         outer = self.tracer.manual, self.tracer.manual_mesh
         self.tracer.manual, self.tracer.manual_mesh = outer[0] | params["newly_manual_axes"], mesh
-        body = self.tracer.body(inner, (), ["manual_arg"] * len(inner.invars))
+        body = self.tracer.body(inner, (), self.tracer.names_of(operands, "manual_arg"))
         self.tracer.manual, self.tracer.manual_mesh = outer
         results = tuple(self.tracer.value("manual", v.aval, line) for v in equation.outvars)
         axes = tuple(
             name for name in params["mesh"].axis_names if name in params["newly_manual_axes"]
         )
-        own = tuple(sorted((("manual_axes", axes), *shardings)))
+        name = inner.debug_info.func_name
+        name = name if name.isidentifier() else "manual"
+        own: Params = tuple(sorted((("manual_axes", axes), ("name", name), *shardings)))
         self.ops.append(Op("manual", operands, results, own, (body,), line=line))
         return results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -114,7 +115,9 @@ class Writer:
         target = ", ".join(names)
         if len(names) == 1 and step.op.kind == "split":  # which gives a list
             target += ","
-        return self._statement(target, made, step.results[0], indent)
+        comments = (self._comment(move.result, indent) for move in step.moves)
+        lines = self._statement(target, made, step.results[0], indent)
+        return [*itertools.chain.from_iterable(comments), *lines]
 
     def _named(self, step: Compute) -> list[str]:
         """Give the results of an op names; return these."""

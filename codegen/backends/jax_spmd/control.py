@@ -37,6 +37,8 @@ def control(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
             return _scan(writer, step, indent)
         case "while":
             return _while(writer, step, indent)
+        case "manual":
+            return _manual(writer, step, indent)
         case "remat":
             return (
                 _again(writer, step, indent)
@@ -129,6 +131,20 @@ def _again(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     for result, inner in zip(step.results, body.results, strict=True):
         writer.alias(result, inner)
     return lines
+
+
+def _manual(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
+    """Return a function of the user's own, which they gave to `jax.shard_map`, and its call."""
+    (body,), op = step.bodies, step.op
+    given = [writer.read(local) for local in step.operands]
+    name = writer.names.fresh(str(op.param("name")))
+    arguments = _named(writer, body.arguments)
+    axes = op.param("manual_axes")
+    over = ", ".join(map(str, axes if isinstance(axes, tuple) else ()))
+    head = called(f"def {name}", arguments, ":", indent)
+    lines = _function(writer, [*head, f"# As in shard_map over {over}."], body, indent)
+    target = listed(_named(writer, step.results))
+    return [*lines, *called(f"{target} = {name}", given, "", indent)]
 
 
 def _remat(writer: BodyWriter, step: Compute, indent: int) -> list[str]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.ports import End, Port
 from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import CONTROL, Op
+from shardwright.ir.sharding import Sharding
 
 Layouts = tuple[LocalLayout, ...]
 
@@ -60,12 +62,29 @@ def control_ends(
     return ControlEnds(*own, bodies, at)
 
 
-def refuse_manual(op: Op) -> None:
-    """Raise InputError for a manual computation."""
-    if op.kind == "manual":
-        raise InputError(
-            "a program with a shard_map of its own cannot be emitted yet",
-            argument="fn",
-            got=f"shard_map{f', {op.line}' if op.line else ''}",
-            expected="a function of whole arrays",
-        )
+def check_manual(op: Op, mesh: Mesh) -> None:
+    """Raise InputError for a manual computation on another mesh, or of sums still to be made."""
+    if op.kind != "manual":
+        return
+    given = [op.param("in_shardings"), op.param("out_shardings")]
+    for sharding in (s for side in given if isinstance(side, tuple) for s in side):
+        if not isinstance(sharding, Sharding):
+            continue
+        if sharding.mesh != mesh:
+            raise InputError(
+                "a shard_map in a program that is emitted must be on the mesh of the program",
+                argument=_named(op),
+                got=str(sharding.mesh),
+                expected=str(mesh),
+            )
+        if sharding.unreduced:
+            raise InputError(
+                "a shard_map in a program that is emitted must take and give whole values",
+                argument=_named(op),
+                got=str(sharding),
+                expected="specs without unreduced axes: sum in it, as lax.psum does",
+            )
+
+
+def _named(op: Op) -> str:
+    return f"shard_map, {op.line}" if op.line else "shard_map"

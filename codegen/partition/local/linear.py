@@ -47,6 +47,8 @@ def _carriers(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
     """Yield the operands of an op that may be terms, together."""
     if not op.operands or not _adds_exactly(op, values):
         return
+    if op.kind == PORT and op.param("of") == "manual":
+        return
     if op.kind in TOGETHER:
         yield tuple(range(len(op.operands)))
     elif op.kind in ALONE:

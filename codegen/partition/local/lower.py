@@ -33,6 +33,7 @@ from shardwright.codegen.partition.local.steps import (
     Step,
     item_bytes,
 )
+from shardwright.codegen.propagate.collectives import COLLECTIVES
 from shardwright.ir.program import Body, Line, Op, Program
 
 Choice = Mapping[int, FactorAxes]  # from the first result of an op to its split
@@ -202,7 +203,10 @@ class _Steps:
             operand = operands[move.place]
             layout = known[operand].layout
             number = self.lowering.new(known[result].value, layout)
-            change = LayoutChange(move.kind, move.axes, (move.dim,), layout, move.received, True)
+            change = LayoutChange(
+                *(move.kind, move.axes, (move.dim,), layout, move.received, True),
+                own=reasons.kind in COLLECTIVES,
+            )
             yield MoveValue(change, operand, number, reasons.inside(move), line)
 
     def _of(self, value: int) -> str:

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.propagate.build import Builder, Shape
+from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Op, Value
+from shardwright.ir.sharding import Sharding
 
 PORT = "port"
 
@@ -56,6 +58,8 @@ def ports_of(op: Op, values: Sequence[Value]) -> tuple[Port, ...]:
             found = _while(op, values)
         case "remat":
             found = _inlined(op, values)
+        case "manual":
+            found = _manual(op, values)
         case _:
             found = _cond(op, values)
     return tuple(found)
@@ -98,6 +102,45 @@ def _inlined(op: Op, values: Sequence[Value]) -> Iterator[Port]:
         yield _port(op, values, "takes", *ends)
     for place in range(len(op.results)):
         yield _port(op, values, "gives", (End("results", place, 0),), (End("results", place),))
+
+
+def _manual(op: Op, values: Sequence[Value]) -> Iterator[Port]:
+    """Yield the ports of a manual computation: outside, its axes split dimensions as they are
+    asked to."""
+    for place in range(len(op.operands)):
+        ends = (End("operands", place),), (End("arguments", place, 0),)
+        yield _split(op, values, "takes", *ends)
+    for place in range(len(op.results)):
+        yield _split(op, values, "gives", (End("results", place, 0),), (End("results", place),))
+
+
+def _split(
+    op: Op, values: Sequence[Value], role: str, takes: tuple[End], gives: tuple[End]
+) -> Port:
+    """Return a port of a manual computation; its param `manual` has for each factor the axes that
+    split it, in `axes` all that are manual."""
+    (operand,), (result,) = (tuple(end.of(op) for end in side) for side in (takes, gives))
+    shapes = values[operand].shape, values[result].shape
+    outer = 0 if role == "takes" else 1
+    asked = op.param("in_shardings" if role == "takes" else "out_shardings")
+    sharding = asked[takes[0].place] if isinstance(asked, tuple) else None
+    if not isinstance(sharding, Sharding):
+        raise InternalError(f"{role} of a manual computation is {asked!r}")
+    build = Builder((shapes[0],), (shapes[1],))
+    factors: list[tuple[str, ...]] = []
+    for dim, extent in enumerate(shapes[1 - outer]):
+        axes = tuple(ref.name for ref in sharding.dims[dim].axes)
+        if axes:
+            build.factor(shapes[outer][dim] // max(extent, 1), {outer: dim}, kind="blocked")
+            factors.append(axes)
+        build.factor(extent, {0: dim, 1: dim})
+        factors.append(())
+    params = (
+        *(("axes", op.param("manual_axes")), ("manual", tuple(factors)), ("of", op.kind)),
+        *(("role", role), ("stacked", "")),
+    )
+    made = Op(PORT, (operand,), (result,), params, rule=build.rule(), line=op.line)
+    return Port(made, (*takes, *gives))
 
 
 def _cond(op: Op, values: Sequence[Value]) -> Iterator[Port]:

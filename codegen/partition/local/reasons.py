@@ -11,6 +11,7 @@ from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.ports import Port
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LayoutChange
+from shardwright.codegen.propagate.collectives import COLLECTIVES
 
 WHOLES = {"sum": "a sum", "max": "a maximum", "min": "a minimum"}
 REDUCING = {"reduce_max": "takes the maximum over", "reduce_min": "takes the minimum over"}
@@ -61,6 +62,8 @@ class OpReasons:
 
     def inside(self, move: FormMove) -> str:
         """Return why devices send each other something inside the op."""
+        if self.kind in COLLECTIVES:
+            return f"{self.kind} of {self.names[move.place]} in a shard_map, {move.what}"
         split = f"dimension {move.dim} split over {_said(move.axes)}"
         return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
 
@@ -160,6 +163,8 @@ class Remedy:
 def remedy(change: LayoutChange, value: str) -> Remedy:
     """Return the remedy of a communication of a value."""
     over = _said(change.axes)
+    if change.own:
+        return Remedy("nothing of ours: it stays as you wrote it", 0)
     if not change.layout.dims:
         return Remedy("nothing: it is one number", 0)
     whole = f"leave dimension {change.dims[0]} of {value} whole over {over}" if change.dims else ""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
-from shardwright.codegen.partition.local.control import is_control, refuse_manual
+from shardwright.codegen.partition.local.control import check_manual, is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.lower import lower
 from shardwright.codegen.partition.local.moves import Tensor, way
@@ -35,7 +35,7 @@ def propagated_choices(
     """Yield the split of every op, and of every port of those with bodies, by its first result."""
     for op in ops_of(program.body):
         if is_control(op):
-            refuse_manual(op)
+            check_manual(op, axes.mesh)
             yield from _of_ports(op, program, axes, layouts)
             continue
         splits = Splits(op, program.values, axes)

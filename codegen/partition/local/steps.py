@@ -58,6 +58,7 @@ class LayoutChange:
     layout: LocalLayout  # after it
     received: int  # bytes, by each device
     inside: bool = False
+    own: bool = False  # the user wrote it, in a manual computation
 
 
 @dataclass(frozen=True)
