@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,13 @@ from dataclasses import dataclass, field
 from shardwright.codegen.backends.jax_spmd.changes import change_call
 from shardwright.codegen.backends.jax_spmd.control import control
 from shardwright.codegen.backends.jax_spmd.exchange import exchange_statements
-from shardwright.codegen.backends.jax_spmd.expressions import WEAK, Expression, OpText, expanded
+from shardwright.codegen.backends.jax_spmd.expressions import (
+    IMPORTED,
+    WEAK,
+    Expression,
+    OpText,
+    expanded,
+)
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormText
 from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS, IMPORTS
 from shardwright.codegen.backends.jax_spmd.functions import Functions
@@ -109,7 +116,9 @@ class Writer:
         target = ", ".join(names)
         if len(names) == 1 and step.op.kind == "split":  # which gives a list
             target += ","
-        return self._statement(target, made, step.results[0], indent)
+        comments = (self._comment(move.result, indent) for move in step.moves)
+        lines = self._statement(target, made, step.results[0], indent)
+        return [*itertools.chain.from_iterable(comments), *lines]
 
     def _named(self, step: Compute) -> list[str]:
         """Give the results of an op names; return these."""
@@ -140,6 +149,8 @@ class Writer:
     def _made(self, step: Compute) -> Expression:
         if step.op.kind == "constant":
             return self.arrays[step.op.integers("array")[0]]
+        if step.op.kind in IMPORTED:
+            self.imports[IMPORTED[step.op.kind]] = None
         return expression(self.op_text(step))
 
     def _statement(
