@@ -28,6 +28,7 @@ import more_models
 import numpy as np
 import program_patterns
 import random_functions
+import record_trees
 
 import shardwright as sw
 from shardwright.codegen.partition.local.steps import moves_of
@@ -190,6 +191,20 @@ def of_reshards(first: str, last: str) -> dict[str, str]:
     return found
 
 
+def of_records(mode: str, *layers: str) -> dict[str, str]:
+    """Steps on trees of a NamedTuple, a dataclass and a class of its own."""
+    mesh = sw.Mesh({"d": 4, "t": 2})
+    found = {}
+    for count in map(int, layers):
+        avals, given = record_trees.arguments(count), record_trees.shardings(count)
+        sides = {"in_shardings": given, "out_shardings": given}
+        program = sw.partition(record_trees.step, *avals, mesh=mesh, mode=mode, **sides)
+        said = emitted.fault(record_trees.step, avals, program, models.jax_mesh(**mesh.sizes))
+        folded = bool(program.local.functions)
+        found[f"{count} {'folded' if folded else 'plain'}"] = said
+    return found
+
+
 def of_bytes(mode: str, *names: str) -> dict[str, str]:
     """Models at their full size: whether the HLO receives what is reported, or a thousandth less:
     XLA gathers but once what a function computes twice, such as a mask."""
@@ -224,6 +239,7 @@ RUNS: dict[str, Any] = {
     "random": of_random,
     "sweep": of_sweep,
     "product": of_product,
+    "records": of_records,
     "reshards": of_reshards,
     "bytes": of_bytes,
     "faults": of_faults,

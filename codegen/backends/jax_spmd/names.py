@@ -8,7 +8,10 @@ import re
 from shardwright.codegen.partition.local.steps import LocalProgram
 
 RESERVED = frozenset(
-    {"jax", "jnp", "np", "lax", "P", "Mesh", "program", "MESH", "PIECES", "threefry_2x32"}
+    {
+        *("jax", "jnp", "np", "lax", "P", "Mesh", "AxisType", "NamedSharding"),
+        *("program", "MESH", "PIECES", "threefry_2x32"),
+    }
 )
 CHANGED = {
     "slice": "part",
