@@ -18,11 +18,16 @@ if "bytes" not in sys.argv[1:2]:  # XLA's code need not be fast, but compiled so
 
 import emitted
 import flow_cases
+import flow_faults
 import jax
 import jax.numpy as jnp
 import models
+import random_flow
 
 import shardwright as sw
+
+SWEPT = ("2x2", "2x4", "1x1", "4x2")
+"""Meshes of the sweep over random functions."""
 
 
 def mesh_of(sizes: str) -> Any:
@@ -58,7 +63,40 @@ def of_cases(sizes: str, mode: str, what: str, *names: str) -> dict[str, str]:
     return found
 
 
-RUNS: dict[str, Any] = {"cases": of_cases}
+def of_random(first: str, last: str) -> dict[str, str]:
+    """Random functions, each in one mode on one mesh, most with gradients."""
+    found = {}
+    for seed in range(int(first), int(last)):
+        mode = ("cheapest", "as_shardy")[seed % 3 == 2]
+        sizes = SWEPT[seed // 2 % len(SWEPT)]
+        mesh = mesh_of(sizes)
+        made = random_flow.flow_program(seed, mesh)
+        fn = gradient_of(made) if made.differentiable and seed % 4 else made
+        given = dict(zip("dt", map(int, sizes.split("x")), strict=True))
+        sides = {"mesh": sw.Mesh(given), "in_shardings": made.inputs}
+        program = sw.partition(fn, *random_flow.AVALS, mode=mode, **sides)
+        name = f"{seed} {mode} {sizes} {', '.join(made.kinds)}"
+        one = jax.jit(fn)  # jax cannot run all of them op by op
+        found[name] = emitted.fault(one, random_flow.AVALS, program, mesh)
+    return found
+
+
+def of_faults() -> dict[str, str]:
+    """What is found where a fault is planted in an emitted module."""
+    mesh = mesh_of("2x2")
+    cases = flow_cases.flow_cases() | flow_cases.manual_cases(mesh)
+    found = {}
+    for name, (case_name, plant) in flow_faults.FAULTS.items():
+        case = cases[case_name]
+        program = sw.partition(
+            case.fn, *case.avals, mesh=mesh, in_shardings=case.inputs, mode="cheapest"
+        )
+        assert emitted.fault(case.fn, case.avals, program, mesh) == ""
+        found[name] = emitted.fault(case.fn, case.avals, program, mesh, plant)
+    return found
+
+
+RUNS: dict[str, Any] = {"cases": of_cases, "random": of_random, "faults": of_faults}
 
 if __name__ == "__main__":
     print(json.dumps(RUNS[sys.argv[1]](*sys.argv[2:])))

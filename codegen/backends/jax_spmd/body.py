@@ -37,6 +37,7 @@ from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
+    LayoutChange,
     LocalBody,
     LocalProgram,
     MoveValue,
@@ -96,10 +97,11 @@ class Writer:
             if isinstance(step, Compute) and self._implied(step, uses):
                 continue
             line = _line(step)
-            if line is not None and line != at:
+            made = self._step(step, indent)
+            if made and line is not None and line != at:
                 lines.append(f"# {line}")
                 at = line
-            lines += self._step(step, indent)
+            lines += made
         return lines
 
     def _step(self, step: Step, indent: int) -> list[str]:
@@ -231,6 +233,10 @@ class Writer:
 
     def _move(self, step: MoveValue, indent: int) -> list[str]:
         change = step.change
+        one_number = self.filled.get(step.operand)
+        if one_number is not None and _stays(change, one_number):
+            self.filled[step.result] = one_number
+            return []
         source = self.program.values[step.operand].layout
         pairs = ""
         if change.kind == "permute":
@@ -268,6 +274,12 @@ class Writer:
             break_long_words=False,
             break_on_hyphens=False,
         )
+
+
+def _stays(change: LayoutChange, filled: Filled) -> bool:
+    """Return whether a value that is one number everywhere is this number after a change too: a
+    part of it, and the terms of zero."""
+    return change.kind == "slice" or (change.kind == "mask" and filled.value == 0)
 
 
 def _line(step: Step) -> Line | None:
