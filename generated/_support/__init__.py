@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "4fc656d1bc8aaf65",
-    "pallas_tpu": "eab02ed20888ea53",
+    "pallas_tpu": "20567da8e0b84396",
     "triton_gpu": "b6f74db8cfc11558",
 }
 
