@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "4fc656d1bc8aaf65",
-    "pallas_tpu": "fd1f08a3eb66437a",
+    "pallas_tpu": "7cdc7da10b697a44",
     "triton_gpu": "20a007ff3888f17d",
 }
 
