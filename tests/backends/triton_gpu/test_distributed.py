@@ -24,8 +24,11 @@ from shardwright.ir import Reshard
 RANK = TESTS / "gloo_rank.py"
 
 
-def check_exchange(reshards: list[Reshard], folder: Path, topology: str | None = None) -> None:
-    """Every reshard in one group of processes; results and bytes on the wire as planned."""
+def check_exchange(
+    reshards: list[Reshard], folder: Path, topology: str | None = None
+) -> list[set[str]]:
+    """Every reshard in one group of processes; results and bytes on the wire as planned. Returns
+    the ways in which tiles of each went."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     cases, expected = [], []
@@ -45,6 +48,7 @@ def check_exchange(reshards: list[Reshard], folder: Path, topology: str | None =
         cases.append({"module": str(path), "world": devices(reshard), "shards": shards})
         expected.append((wanted, made.traffic))
     results = run_group(max(map(devices, reshards)), cases, folder)
+    ways: list[set[str]] = []
     for number, reshard in enumerate(reshards):
         wanted, traffic = expected[number]
         ranks = [lines[number] for lines in results if "outside" not in lines[number]]
@@ -52,6 +56,8 @@ def check_exchange(reshards: list[Reshard], folder: Path, topology: str | None =
         assert got == wanted, describe(reshard)
         assert sum(rank["sent"] for rank in ranks) == traffic.received_total
         assert max(rank["sent"] for rank in ranks) == traffic.sent_max
+        ways.append({way for rank in ranks for way in rank["ways"]})
+    return ways
 
 
 def as_bits(numbers: np.ndarray, dtype: str) -> Bits:
