@@ -237,7 +237,9 @@ class Reshard:
             "symmetric"  all GPUs on one host: peers read each other's shards, in one launch a
                          device. The shard is copied to symmetric memory first, unless it is there
                          already: see `symmetric_source`.
-            "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked.
+            "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; where
+                         the bytes of each are together in both shards, on all ranks, they go by
+                         `batch_isend_irecv` from where they are to where they belong.
             None         the first of these that every rank can take.
 
         The first call with a group compares the ranks' plans, shards and hosts: what is wrong on

@@ -53,9 +53,14 @@ def rounded(case: Case) -> Run:
     return Run(as_bits(sums, case.dtype), 0, 0, 0, terms)
 
 
-def check_exchange(reshards: list[Reshard], folder: Path, topology: str | None = None) -> None:
-    """Every reshard in one group of processes; results and bytes on the wire as planned."""
-    check_exchanges([plan(reshard, "direct", topology=topology) for reshard in reshards], folder)
+def check_exchange(
+    reshards: list[Reshard], folder: Path, topology: str | None = None
+) -> list[set[str]]:
+    """Every reshard in one group of processes; results and bytes on the wire as planned. Returns
+    the ways in which tiles of each went."""
+    return check_exchanges(
+        [plan(reshard, "direct", topology=topology) for reshard in reshards], folder
+    )
 
 
 def as_it_is(text: str) -> str:
@@ -67,9 +72,9 @@ def check_exchanges(
     folder: Path,
     plant: Callable[[str], str] = as_it_is,
     given: Callable[[Case], Run] = exact,
-) -> None:
+) -> list[set[str]]:
     """Every plan in one group of processes; `plant`: a fault, in the text of a module; `given`:
-    what a module is run on."""
+    what a module is run on. Returns the ways in which tiles of each went."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     cases, expected, reshards = [], [], [made.reshard for made in plans]
@@ -89,6 +94,7 @@ def check_exchanges(
         cases.append({"module": str(path), "world": devices(reshard), "shards": shards})
         expected.append((wanted, made.traffic))
     results = run_group(max(map(devices, reshards)), cases, folder)
+    ways: list[set[str]] = []
     for number, reshard in enumerate(reshards):
         wanted, traffic = expected[number]
         ranks = [lines[number] for lines in results if "outside" not in lines[number]]
@@ -96,6 +102,8 @@ def check_exchanges(
         assert got == wanted, describe(reshard)
         assert sum(rank["sent"] for rank in ranks) == traffic.received_total
         assert max(rank["sent"] for rank in ranks) == traffic.sent_max
+        ways.append({way for rank in ranks for way in rank["ways"]})
+    return ways
 
 
 def run_group(world: int, cases: list[dict], folder: Path, **environment: str) -> list[list[dict]]:
