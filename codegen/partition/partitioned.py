@@ -15,6 +15,7 @@ from shardwright.codegen.partition.local.communications import (
 )
 from shardwright.codegen.partition.local.even import check_even
 from shardwright.codegen.partition.local.fold import folded
+from shardwright.codegen.partition.local.forms.padded import with_padding
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.owners import owners
@@ -62,9 +63,8 @@ class Partitioned:
         and where every plan holds more than the memory limit.
         """
         check_even(self.given, self.program)
-        local = planned(
-            with_shifts(self.program), self.mesh, self.mode, self.gather, self.memory_limit
-        )
+        program = with_shifts(with_padding(self.program))
+        local = planned(program, self.mesh, self.mode, self.gather, self.memory_limit)
         arguments = owners(self.inputs, len(local.body.arguments), "arguments")
         results = owners(self.outputs, len(local.body.results), "results")
         return folded(local, arguments, results)

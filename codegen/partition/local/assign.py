@@ -128,9 +128,8 @@ class Splits:
                 out[factor] = ()
 
     def _allowed(self, factor: int, names: Names) -> Names:
-        """Return the pieces along a factor up to the most parts that a form takes."""
-        most = None if self.form is None else self.form.most.get(factor)
-        while most is not None and self.axes.parts_of(names) > most:
+        """Return the pieces along a factor up to as many parts as a form takes."""
+        while names and self.form and not self.form.takes(factor, self.axes.parts_of(names)):
             names = names[:-1]
         return names
 
@@ -198,8 +197,11 @@ class Splits:
         parts = self.axes.parts_of(name for names in split.factors for name in names)
         touched = 0.0 if self.op.kind in FUSED else sum(map(math.prod, self.shapes)) * 4 / 5
         flops = 0.0
-        if self.op.kind in ("dot_general", "conv_general_dilated"):
+        if self.op.kind == "dot_general":
             flops = 2 * math.prod(self.rule.sizes) / 1000
+        elif self.op.kind == "conv_general_dilated":
+            each = math.prod(self.shapes[1]) // self.shapes[1][self.op.integers("rhs_spec")[0]]
+            flops = 2 * math.prod(self.shapes[2]) * each / 1000
         return max(flops, touched) / parts
 
 

@@ -7,7 +7,7 @@ made on the way is kept: a value is gathered once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
@@ -116,6 +116,7 @@ class _Steps:
         self.steps: list[Step] = []
         self.versions: dict[int, dict[LocalLayout, int]] = {}
         self.lost: set[tuple[int, LocalLayout]] = set()  # what is to be made again
+        self.brought: set[Hashable] = set()  # by communications inside ops
         self.moved: int | None = None  # of the arguments that are not kept the one moved last
 
     def define(self, value: int, layout: LocalLayout) -> int:
@@ -194,8 +195,13 @@ class _Steps:
             operand = operands[move.place]
             layout = known[operand].layout
             number = self.lowering.new(known[result].value, layout)
-            change = LayoutChange(move.kind, move.axes, (move.dim,), layout, move.received, True)
-            yield MoveValue(change, operand, number, reasons.inside(move), line)
+            same = (operand, move.kind, move.axes, move.dim, move.rows)
+            is_known = move.rows is not None and same in self.brought
+            self.brought.add(same)
+            received = 0 if is_known else move.received
+            change = LayoutChange(move.kind, move.axes, (move.dim,), layout, received, True)
+            reason = reasons.inside(move)
+            yield MoveValue(change, operand, number, reason, line, known=is_known)
 
     def _of(self, value: int) -> str:
         return self.lowering.program.values[value].name

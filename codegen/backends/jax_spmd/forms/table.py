@@ -15,7 +15,12 @@ from shardwright.codegen.backends.jax_spmd.forms.rows import (
 from shardwright.codegen.backends.jax_spmd.forms.scans import cumulative
 from shardwright.codegen.backends.jax_spmd.forms.shifts import shift
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormLines, FormText
-from shardwright.codegen.propagate.kinds import CUMULATIVE
+from shardwright.codegen.backends.jax_spmd.forms.windows import (
+    convolution,
+    select_and_scatter,
+    window,
+)
+from shardwright.codegen.propagate.kinds import CUMULATIVE, WINDOWS
 
 FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     **dict.fromkeys(CUMULATIVE, cumulative),
@@ -27,6 +32,9 @@ FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,
     "shift": shift,
+    "conv_general_dilated": convolution,
+    **dict.fromkeys(WINDOWS - {"reduce_window"}, window),
+    "select_and_scatter_add": select_and_scatter,
 }
 IMPORTS = {"random_bits": "from jax.extend.random import threefry_2x32"}
 """What a form takes from elsewhere than `jax`, `jnp` and `lax`."""

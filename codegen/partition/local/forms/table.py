@@ -10,7 +10,12 @@ from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
 from shardwright.codegen.partition.local.forms.rows import gather, read_slice, scatter, write_slice
 from shardwright.codegen.partition.local.forms.scans import cumulative
 from shardwright.codegen.partition.local.forms.shifts import shift
-from shardwright.codegen.propagate.kinds import CUMULATIVE
+from shardwright.codegen.partition.local.forms.windows import (
+    convolution,
+    select_and_scatter,
+    window,
+)
+from shardwright.codegen.propagate.kinds import CUMULATIVE, WINDOWS
 
 FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
     **dict.fromkeys(CUMULATIVE, cumulative),
@@ -22,6 +27,9 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,
     "shift": shift,
+    "conv_general_dilated": convolution,
+    **dict.fromkeys(WINDOWS - {"reduce_window"}, window),
+    "select_and_scatter_add": select_and_scatter,
 }
 
 
