@@ -98,7 +98,8 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
     of_jax = models.jax_mesh(**own.sizes)
     found = {}
     for seed in range(int(first), int(last)):
-        made = random_functions.case(seed, "rich" in kind, meshes=(own,))
+        formed = 6 if "formed" in kind else 0
+        made = random_functions.case(seed, "rich" in kind, meshes=(own,), formed=formed)
         fn, outputs = made, made.outputs
         if "gradient" in kind:
             fn, outputs = gradient_of(made), (None, made.inputs)
@@ -123,6 +124,16 @@ def of_sweep(first: str, last: str) -> dict[str, str]:
         kind = ("rich gradient", "rich")[seed // 8 % 4 == 3]
         made = of_random(mode, kind, str(seed), str(seed + 1), mesh)
         found |= {f"{mode} {kind} {seed} {mesh}": said for said in made.values()}
+    return found
+
+
+def of_formed(first: str, last: str) -> dict[str, str]:
+    """Gradients of random functions with local forms, each in one mode on one mesh."""
+    found = {}
+    for seed in range(int(first), int(last)):
+        mode, mesh = ("cheapest", "as_shardy")[seed % 2], ("2x4", "4", "2x2x2")[seed // 2 % 3]
+        made = of_random(mode, "formed gradient", str(seed), str(seed + 1), mesh)
+        found |= {f"{mode} formed {seed} {mesh}": said for said in made.values()}
     return found
 
 
@@ -171,6 +182,7 @@ RUNS: dict[str, Any] = {
     "more": of_more,
     "random": of_random,
     "sweep": of_sweep,
+    "formed": of_formed,
     "bytes": of_bytes,
     "faults": of_faults,
 }

@@ -15,6 +15,7 @@ from typing import Any
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+import box_cases
 import emitted
 import form_cases
 import models
@@ -75,7 +76,7 @@ FAULTS = {
 
 
 def every_case() -> Iterator[Any]:
-    for module in (form_cases, window_cases):
+    for module in (form_cases, window_cases, box_cases):
         yield from module.cases()
 
 
@@ -83,7 +84,7 @@ def of_faults() -> dict[str, str]:
     """What is found where a fault is planted in a form."""
     known = {case.name: case for case in every_case()}
     found = {}
-    for name, (which, pattern, to) in {**FAULTS, **window_cases.FAULTS}.items():
+    for name, (which, pattern, to) in {**FAULTS, **window_cases.FAULTS, **box_cases.FAULTS}.items():
         case = known[which]
         program = partitioned(case, "as_shardy")
         mesh = models.jax_mesh(**form_cases.MESHES[case.mesh].sizes)

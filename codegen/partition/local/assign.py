@@ -60,7 +60,7 @@ class Splits:
         self.shapes = tuple(value.shape for value in tensors)
         self.items = tuple(item_bytes(value.dtype) for value in tensors)
         rule = rule_of(op, values) or _of_results(op, values)
-        self.tensors = OpTensors(op, rule, tensors)
+        self.tensors = OpTensors(op, rule, tensors, tuple(self.sizes.values()))
         self.form = form_of(self.tensors)
         self.rule = rule if self.form is None else self.form.rule
         self.free = frozenset((*_free(op, self.rule, self.shapes), *self._of_form()))

@@ -86,7 +86,8 @@ def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
     yield from _gathers(layout, tensor)
     yield from _exchanges(layout, tensor)
     here, there = (each.local(tensor.shape, dict(tensor.sizes)) for each in (layout, target))
-    if here == there and layout.partial == target.partial and layout.dims != target.dims:
+    alike = here == there and layout.partial == target.partial and layout.dims != target.dims
+    if alike and all(tensor.shape):
         axes = tuple(name for name, _ in tensor.sizes if name in {*layout.used, *target.used})
         yield LayoutChange("permute", axes, (), target, tensor.bytes(layout))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardwright.codegen.backends.jax_spmd.forms.bits import random_bits
+from shardwright.codegen.backends.jax_spmd.forms.boxes import boxes
 from shardwright.codegen.backends.jax_spmd.forms.choices import arg, top_k
 from shardwright.codegen.backends.jax_spmd.forms.rows import (
     gather,
+    is_read_whole,
     read_slice,
     scatter,
     write_slice,
@@ -28,7 +30,9 @@ FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     "top_k": top_k,
     "gather": gather,
     **dict.fromkeys(("scatter", "scatter-add"), scatter),
-    **dict.fromkeys(("slice", "dynamic_slice"), read_slice),
+    "slice": lambda form: (read_slice if is_read_whole(form) else boxes)(form),
+    **dict.fromkeys(("split", "concatenate", "pad"), boxes),
+    "dynamic_slice": read_slice,
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,
     "shift": shift,

@@ -16,11 +16,12 @@ NUMBERS = ("f", "i", "u", "c", "b")
 
 @dataclass(frozen=True)
 class OpTensors:
-    """An op with its rule and its tensors, operands first."""
+    """An op with its rule, its tensors, operands first, and the sizes of the pieces of axes."""
 
     op: Op
     rule: Rule
     values: tuple[Value, ...]
+    pieces: tuple[int, ...]
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

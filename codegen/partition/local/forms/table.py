@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardwright.codegen.partition.local.forms.bits import random_bits
+from shardwright.codegen.partition.local.forms.boxes import boxes, is_split_as_boxes
 from shardwright.codegen.partition.local.forms.choices import arg, top_k
 from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
 from shardwright.codegen.partition.local.forms.rows import gather, read_slice, scatter, write_slice
@@ -23,7 +24,9 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
     "top_k": top_k,
     "gather": gather,
     **dict.fromkeys(("scatter", "scatter-add"), scatter),
-    **dict.fromkeys(("slice", "dynamic_slice"), read_slice),
+    "slice": lambda tensors: (boxes if is_split_as_boxes(tensors) else read_slice)(tensors),
+    **dict.fromkeys(("split", "concatenate", "pad"), boxes),
+    "dynamic_slice": read_slice,
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,
     "shift": shift,
