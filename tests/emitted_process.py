@@ -103,7 +103,8 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
     of_jax = models.jax_mesh(**own.sizes)
     found = {}
     for seed in range(int(first), int(last)):
-        made = random_functions.case(seed, "rich" in kind, meshes=(own,))
+        formed = 6 if "formed" in kind else 0
+        made = random_functions.case(seed, "rich" in kind, meshes=(own,), formed=formed)
         fn, outputs = made, made.outputs
         if "gradient" in kind:
             fn, outputs = gradient_of(made), ((None, None), made.inputs)
@@ -140,6 +141,16 @@ def of_product(first: str, last: str) -> dict[str, str]:
     for mode, mesh in itertools.product(("cheapest", "as_shardy"), SWEPT):
         made = of_random(mode, "rich both", first, last, mesh)
         found |= {f"{mode} {seed} {mesh}": said for seed, said in made.items()}
+    return found
+
+
+def of_formed(first: str, last: str) -> dict[str, str]:
+    """Gradients of random functions with local forms, each in one mode on one mesh."""
+    found = {}
+    for seed in range(int(first), int(last)):
+        mode, mesh = ("cheapest", "as_shardy")[seed % 2], ("2x4", "4", "2x2x2")[seed // 2 % 3]
+        made = of_random(mode, "formed gradient", str(seed), str(seed + 1), mesh)
+        found |= {f"{mode} formed {seed} {mesh}": said for said in made.values()}
     return found
 
 
@@ -241,6 +252,7 @@ RUNS: dict[str, Any] = {
     "product": of_product,
     "records": of_records,
     "reshards": of_reshards,
+    "formed": of_formed,
     "bytes": of_bytes,
     "faults": of_faults,
 }

@@ -86,10 +86,7 @@ def test_more_random_functions(kind: str, mode: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_other_models_and_loops(mode: str) -> None:
-    found = wrong(run("more", mode))
-    refused = found.pop("step of convolutions")
-    assert "select_and_scatter_add" in refused
-    assert found == {}
+    assert wrong(run("more", mode)) == {}
 
 
 def test_planted_faults_are_found() -> None:
