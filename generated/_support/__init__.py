@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "4fc656d1bc8aaf65",
     "pallas_tpu": "eab02ed20888ea53",
-    "triton_gpu": "9f6b97ed8d556952",
+    "triton_gpu": "88752dff67fee1e2",
 }
 
 

@@ -50,19 +50,6 @@ class Member:
     def on_gpu(self):
         return self.home.type == "cuda"
 
-    @property
-    def kernels(self):
-        """The kernels that a call launches, by name: each with what is compiled in, and how."""
-        tiling, size = {"TILE": self.tiling}, {"SIZE": SIZE}
-        found: dict = {"offer": (offer, size, {}), "announce": (announce, {}, {})}
-        if self.incoming:
-            found["pull"] = pull, {"BLOCK": self.block}, {}
-        if self.tile_count:
-            found["multiply"] = multiply, tiling, self.of.options
-        if self.parts.pushes:
-            found["add"] = add, size, {}
-        return found
-
     def _table(self, numbers):
         return torch.tensor(list(numbers), dtype=torch.int64).to(self.home)
 

@@ -19,12 +19,13 @@ from .boxes import extents
 from .matmul_parts import Parts
 from .torch_member import Member
 from .torch_shared import shared_memory
-from .torch_tensors import LINE, check, has_kernels, join_streams, let_read, requires_grad
+from .torch_tensors import check, has_kernels, join_streams, let_read, requires_grad
 from .triton_matmul import multiply
 
 NO_COTANGENTS = (
     "an operand requires a gradient: emit with --gradient, or call it in torch.no_grad()"
 )
+ALIGNED = 128  # bytes at whose multiples slots begin
 MOST_FLOPS = 2**24  # more are not done in a self-check
 
 
@@ -36,7 +37,6 @@ class TritonMatmul:
     kernel looks for what it waits for."""
 
     polls = 100_000_000
-    TABLES = "names", "places", "peers", "jobs", "tiles", "stretches", "owners"
 
     def __init__(
         self, name, said, shapes, dtypes, ids, boxes, *, blocks, warps, stages, overlap=True,
@@ -68,13 +68,13 @@ class TritonMatmul:
         ]
         item, out_item = self.dtype.itemsize, self.out_dtype.itemsize
         lhs, rhs = (
-            _up(size * (name in self.parts.moved), LINE // item)
+            _up(size * (name in self.parts.moved), ALIGNED // item)
             for size, name in zip(sizes, "ab", strict=False)
         )
         terms = len(self.parts.terms) * self.parts.pushes
-        sums = _up(sizes[2] * terms, LINE // out_item)
-        offered = _up(12 * len(self.ids), 128)
-        summed = offered + _up(2 * (lhs + rhs) * item, 128)
+        sums = _up(sizes[2] * terms, ALIGNED // out_item)
+        offered = _up(12 * len(self.ids), ALIGNED)
+        summed = offered + _up(2 * (lhs + rhs) * item, ALIGNED)
         return offered, lhs + rhs, lhs, summed, sums, summed + 2 * sums * out_item
 
     def matmul_local(self, lhs, rhs):
@@ -114,12 +114,6 @@ class TritonMatmul:
             member.ended()
         join_streams({*homes})
         return results
-
-    def described(self, position):
-        """Return the device at a position as if it had memory, which it has only on paper."""
-        home = torch.device("meta")
-        held = torch.empty(self.layout[-1], dtype=torch.uint8, device=home)
-        return Member(self, position, held, [0] * len(self.ids))
 
     @functools.cached_property
     def order(self):

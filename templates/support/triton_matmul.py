@@ -26,7 +26,6 @@ HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
 TILE_FIELDS = tl.constexpr(9)
 JOB_FIELDS = tl.constexpr(8)
 # Numbers that differ from device to device, of which none gets a kernel of its own.
-OFFERED = "lhs_size", "rhs_size", "slot", "rhs_at", "partners", "devices", "polls"
 MULTIPLIED = "number", "stretched", "a_row", "b_row", "slot", "pullers", "polls", "code"
 POLL_NS = tl.constexpr(1000)  # of one poll
 
@@ -73,7 +72,7 @@ def count(flag):
     tl.atomic_add(flag, 1, sem="release", scope="sys")
 
 
-@triton.jit(do_not_specialize=OFFERED)
+@triton.jit(do_not_specialize=["partners", "devices", "polls"])
 def offer(
     lhs, rhs, offered, flags, names, state, lhs_size, rhs_size, rhs_at, slot, partners, devices,
     polls, SIZE: tl.constexpr,
@@ -198,21 +197,20 @@ def multiply(
         for _ in range(tl.load(tile + 6)):
             place, name = c, tl.load(owner)
             if TILE.pushes:
-                place = tl.load(places + 2 * name).to(c.dtype)
-                place += (epoch & 1) * tl.cast(slot, tl.int64)
+                place = tl.multiple_of(tl.load(places + 2 * name).to(c.dtype), 16)
+                place += tl.multiple_of((epoch & 1) * tl.cast(slot, tl.int64), c_unit)
             apart = tl.multiple_of(tl.load(owner + 2), c_unit)
             first = tl.multiple_of(tl.load(owner + 1), c_unit) + tl.load(tile + 7) * apart
             first += tl.multiple_of(tl.load(tile + 8), c_unit)
             # Within a tile 32 bits are enough, and take half as many registers.
             at = row * tl.multiple_of(apart.to(tl.int32), c_unit) + column
-            place = tl.multiple_of(place, 16) + first
-            tl.store(place + at, total.to(c.dtype.element_ty), mask=inside)
+            tl.store(place + first + at, total.to(c.dtype.element_ty), mask=inside)
             if TILE.pushes:
                 count(tl.load(places + 2 * name + 1).to(tl.pointer_type(tl.int32)))
             owner += 3
 
 
-@triton.jit(do_not_specialize=["size", "slot", "terms", "devices", "polls", "code"])
+@triton.jit(do_not_specialize=["terms", "devices", "polls", "code"])
 def add(
     sums, out, told, tiles, state, size, slot, terms, devices, polls, code, SIZE: tl.constexpr
 ):  # fmt: skip

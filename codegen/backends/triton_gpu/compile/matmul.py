@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -28,8 +31,11 @@ _NUMBERS = {
 _WORDS = {"flags", "told", "come", "state"}
 """Arguments that are flags, counters, and the number of the call."""
 
-KERNELS = "offer", "announce", "pull", "multiply", "add"
-"""In the order of their launches."""
+_TABLES = {"names", "places", "peers", "jobs", "tiles", "stretches", "owners"}
+"""Those that are tables of integers."""
+
+_WHOLE_SLOTS = {"offer", "add"}
+"""Kernels that Triton compiles anew where 16 divides a number."""
 
 
 def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
@@ -54,34 +60,62 @@ def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
     return found
 
 
-def compiled_kernels(module: ModuleType, target: str) -> Any:
+def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any, float]]:
     """Yield the kernels of a call: name, what Triton makes of it, seconds."""
-    host = module._HOST
-    member = host.described(0)
-    for name in KERNELS:
-        if name not in member.kernels:
-            continue
-        kernel, constants, options = member.kernels[name]
+    for name, (source, options) in _sources(module._HOST).items():
         start = time.perf_counter()
-        made = triton.compile(_source(host, kernel, constants), target=gpu(target), options=options)
+        made = triton.compile(source, target=gpu(target), options=options)
         yield name, made, time.perf_counter() - start
 
 
+def described(host: Any) -> tuple[Any, ModuleType]:
+    """Return the first device of a matmul, with memory on paper only, and the module of such."""
+    support = sys.modules[type(host).__module__]
+    held = torch.empty(host.layout[-1], dtype=torch.uint8, device="meta")
+    kind = support.Member
+    return kind(host, 0, held, [0] * len(host.ids)), sys.modules[kind.__module__]
+
+
+def _sources(host: Any) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
+    """Return the kernels that a device launches, with options."""
+    member, support = described(host)
+    size = {"SIZE": support.SIZE}
+    constants = {"offer": size, "announce": {}, "pull": {"BLOCK": member.block}}
+    constants |= {"multiply": {"TILE": member.tiling}, "add": size}
+    launched = {"pull": member.incoming, "multiply": member.tile_count, "add": host.parts.pushes}
+    return {
+        name: (
+            _source(host, getattr(support, name), given),
+            host.options if name == "multiply" else {},
+        )
+        for name, given in constants.items()
+        if launched.get(name, True)
+    }
+
+
 def _source(host: Any, kernel: Any, constants: dict[str, Any]) -> ASTSource:
-    """Return a kernel as a device launches it: addresses begin at multiples of 16 bytes, and no
-    number is known but those that are compiled in."""
+    """Return a kernel as a device launches it: addresses begin at multiples of 16 bytes, slots at
+    multiples of more; of other numbers only the sizes of shards may be multiples of 16."""
     names = kernel.arg_names
-    signature = {name: _type(host, name, kernel, constants) for name in names}
-    pointers = [k for k, name in enumerate(names) if signature[name].startswith("*")]
+    signature = {name: _type(host, name, constants) for name in names}
+    sizes = [math.prod(host.shape(side, 0)) for side in range(3)]
+    known = dict(zip(("lhs_size", "rhs_size", "size"), sizes, strict=True))
+    if kernel.__name__ in _WHOLE_SLOTS:
+        known |= dict.fromkeys(("slot", "rhs_at"), 0)
+    divided = [
+        k
+        for k, name in enumerate(names)
+        if signature[name].startswith("*") or known.get(name, 1) % ALIGNMENT == 0
+    ]
     return ASTSource(
         fn=kernel,
         signature=signature,
         constexprs={(names.index(name),): value for name, value in constants.items()},
-        attrs={(k,): [["tt.divisibility", ALIGNMENT]] for k in pointers},
+        attrs={(k,): [["tt.divisibility", ALIGNMENT]] for k in divided},
     )
 
 
-def _type(host: Any, name: str, kernel: Any, constants: dict[str, Any]) -> str:
+def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
     """Return Triton's type of an argument."""
     if name in constants:
         return "constexpr"
@@ -94,7 +128,7 @@ def _type(host: Any, name: str, kernel: Any, constants: dict[str, Any]) -> str:
         return "*u8" if bits == 8 else f"*i{bits}"
     if name in _WORDS:
         return "*i32"
-    return "*i64" if name in host.TABLES else "i32"
+    return "*i64" if name in _TABLES else "i32"
 
 
 def _together(one: GpuCode, other: GpuCode) -> GpuCode:
@@ -114,7 +148,7 @@ _UNITS = {
     "v_mfma": r"\bv_mfma",
     "fma": r"\bfma\.rn\.f32|\bv_(?:pk_)?fma",
     "cp.async": r"\bcp\.async\.c[ag]",
-    "acquire": r"\batom\S*\.acquire|\bbuffer_inv\b",
+    "acquire": r"\bld\S*\.acquire|\bbuffer_inv\b",
     "release": r"\batom\S*\.release|\bbuffer_wbl2\b",
 }
 """Instructions that say how a kernel multiplies, loads and synchronizes."""
