@@ -120,7 +120,8 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
 def _random_function(seed: int, kind: str, mesh: sw.Mesh) -> tuple[Any, Any, dict[str, Any]]:
     """A random function, its avals, and its shardings; jitted, so that one device compiles it
     once."""
-    made = random_functions.case(seed, "rich" in kind, meshes=(mesh,))
+    formed = 6 if "formed" in kind else 0
+    made = random_functions.case(seed, "rich" in kind, meshes=(mesh,), formed=formed)
     fn, outputs = made, made.outputs
     if "gradient" in kind:
         fn, outputs = gradient_of(made), ((None, None), made.inputs)
@@ -150,6 +151,16 @@ def of_product(first: str, last: str) -> dict[str, str]:
         jax.config.update("jax_disable_most_optimizations", seed % 4 > 0)
         made = of_random(mode, "rich both", str(seed), str(seed + 1), mesh)
         found |= {f"{mode} {seed} {mesh}": said for said in made.values()}
+    return found
+
+
+def of_formed(first: str, last: str) -> dict[str, str]:
+    """Gradients of random functions with local forms, each in one mode on one mesh."""
+    found = {}
+    for seed in range(int(first), int(last)):
+        mode, mesh = ("cheapest", "as_shardy")[seed % 2], ("2x4", "4", "2x2x2")[seed // 2 % 3]
+        made = of_random(mode, "formed gradient", str(seed), str(seed + 1), mesh)
+        found |= {f"{mode} formed {seed} {mesh}": said for said in made.values()}
     return found
 
 
@@ -251,6 +262,7 @@ RUNS: dict[str, Any] = {
     "product": of_product,
     "records": of_records,
     "reshards": of_reshards,
+    "formed": of_formed,
     "bytes": of_bytes,
     "faults": of_faults,
 }

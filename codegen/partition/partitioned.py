@@ -15,6 +15,7 @@ from shardwright.codegen.partition.local.communications import (
 )
 from shardwright.codegen.partition.local.even import check_even
 from shardwright.codegen.partition.local.fold import folded
+from shardwright.codegen.partition.local.forms.padded import with_padding
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.steps import LocalProgram
@@ -66,7 +67,7 @@ class Partitioned:
         """
         check_even(self.given, self.program)
         ratings = Ratings(regather=self.gather == "regather", topology=self.topology)
-        program = with_shifts(self.program)
+        program = with_shifts(with_padding(self.program))
         local = planned(program, self.mesh, self.mode, ratings, self.memory_limit)
         arguments = owners(self.inputs, len(local.body.arguments), "arguments")
         results = owners(self.outputs, len(local.body.results), "results")

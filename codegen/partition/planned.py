@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shardwright.codegen.partition.local.cheapest import cheapest
-from shardwright.codegen.partition.local.communications import size_text
 from shardwright.codegen.partition.local.memory import Held, most_held, size_of
 from shardwright.codegen.partition.local.prices import THRIFT, Ratings
 from shardwright.codegen.partition.local.shardy import as_shardy
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh

@@ -76,13 +76,22 @@ class ProgramPrices:
         return price(digits, shard)
 
     def _in_form(self, change: LayoutChange) -> float:
-        """Return the seconds of what a local form gathers, or has of its neighbours."""
+        """Return the seconds of what a local form gathers, or has of its neighbours, and of what
+        the user wrote."""
         count = math.prod(self.program.axes.sizes[name] for name in change.axes)
         if change.kind == "permute":
             pairs = [(place, place + 1) for place in range(count - 1)]
             return self._permuted(change.axes, pairs, change.received)
         digits = tuple(self.digits[name] for name in change.axes)
-        return self.prices.all_gather(digits, change.received // (count - 1))
+        others = change.received // (count - 1)  # of what each of the others has
+        match change.kind:
+            case "all_reduce":
+                return self.prices.all_reduce(digits, others * count // 2)
+            case "reduce_scatter":
+                return self.prices.reduce_scatter(digits, others * count)
+            case "all_to_all":
+                return self.prices.all_to_all(digits, others * count)
+        return self.prices.all_gather(digits, others)
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
         """Return the seconds in which devices send their shards; `pairs`: by place along the

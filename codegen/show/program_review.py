@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
-from shardwright.codegen.partition.local.communications import Communication, size_text
+from shardwright.codegen.partition.local.communications import Communication
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
 
 HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")

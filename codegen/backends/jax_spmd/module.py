@@ -21,10 +21,10 @@ from shardwright.codegen.emit.templates import render
 from shardwright.codegen.partition.local.communications import (
     Communication,
     communications,
-    size_text,
 )
 from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError

@@ -14,7 +14,7 @@ from shardwright.codegen.partition.local.rates import DEFAULT, Rates, rates_of
 from shardwright.codegen.propagate.parts import AxisPart, part_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Program
+from shardwright.ir.program import Param, Program
 from shardwright.ir.sharding import Sharding
 
 
@@ -55,6 +55,21 @@ class CutAxes:
             for dim, extent in zip(sharding.dims, shape, strict=True)
         )
         return LocalLayout(dims)
+
+    def whole_axes(self, names: Param) -> tuple[str, ...]:
+        """Return the pieces of whole axes, given by name, without those of size 1."""
+        listed = names if isinstance(names, tuple) else (names,)
+        sizes = self.mesh.sizes
+        return self.names(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
+
+    def spelled(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return axes as code names them: each by its pieces, major to minor."""
+        return tuple(
+            name
+            for axis in names
+            for (name, _), own in zip(self.pieces, self.parts, strict=True)
+            if own.axis == axis
+        )
 
     def parts_of(self, names: Iterable[str]) -> int:
         """Return into how many shards pieces cut together."""
