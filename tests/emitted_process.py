@@ -36,6 +36,8 @@ from shardwright.codegen.partition.local.steps import moves_of
 
 SWEPT = ("2x2", "2x4", "2x2x2", "1")
 """Meshes of the sweep over random functions."""
+CHIPS = "v5e:4x4"
+"""What one in three random functions is planned for."""
 
 
 def of_models(mode: str, *names: str) -> dict[str, str]:
@@ -105,7 +107,8 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
     found = {}
     for seed in range(int(first), int(last)):
         fn, avals, sides = _random_function(seed, kind, own)
-        program = sw.partition(fn, *avals, mesh=own, mode=mode, **sides)
+        topology = CHIPS if seed % 3 == 2 else None
+        program = sw.partition(fn, *avals, mesh=own, mode=mode, topology=topology, **sides)
         try:
             sw.emit(program).files("emitted")
         except sw.InputError as error:  # of arguments or results that do not divide
