@@ -11,7 +11,7 @@ from shardwright.codegen.backends.pallas_tpu.contract import CONTRACT
 from shardwright.codegen.backends.pallas_tpu.matmul.context import refuse_matmul, render_matmul
 from shardwright.codegen.backends.pallas_tpu.review import review
 from shardwright.codegen.backends.pallas_tpu.runtime import RUNTIME
-from shardwright.codegen.backends.pallas_tpu.timeline import timeline
+from shardwright.codegen.backends.pallas_tpu.timeline import rings, timeline
 from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.hardware.chips import TOPOLOGIES
 
@@ -90,6 +90,7 @@ class PallasTpu(Backend):
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
     review = staticmethod(review)
+    rings = staticmethod(rings)
     refuse_matmul = staticmethod(refuse_matmul)
     render_matmul = staticmethod(render_matmul)
 
