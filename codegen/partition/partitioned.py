@@ -22,6 +22,7 @@ from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.work import computed
 from shardwright.codegen.partition.owners import owners
 from shardwright.codegen.partition.planned import planned
+from shardwright.codegen.partition.remedied import remedied
 from shardwright.codegen.partition.seconds import seconds_of
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
@@ -88,6 +89,15 @@ class Partitioned:
         """What a device computes, in bytes that it could receive in that time, as plans are
         rated."""
         return computed(self.local)
+
+    def with_remedy(self, number: int) -> Partitioned:
+        """Return the program in which the argument that a communication gathers, by its number, is
+        not split there: what its remedy does in all.
+
+        Raises InputError where the communication gathers no argument.
+        """
+        check_type(number, int, "the number of a communication: 3 of C3", "number")
+        return replace(self, given=remedied(self.given, self.local, number))
 
     def seconds(self, topology: str) -> tuple[float, ...]:
         """Return how long each communication takes on a topology, by the model of its network: one
