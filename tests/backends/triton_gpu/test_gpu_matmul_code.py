@@ -39,7 +39,8 @@ def check_code(module: ModuleType, target: str, unit: str) -> None:
         code, assembly = code_of(kernel, seconds), kernel.asm[kinds(kernel)[1]]
         assert code.stack_bytes == 0, name
         found[name] = assembly
-        if name in ("offer", "pull", "add"):
+        # A program of 256 threads copies 2,048 elements: of int8 they have 8 bytes each.
+        if name in ("offer", "pull", "add") and module.DTYPE != "int8":
             assert code.wide_stores == code.stores, name
     assert units_of(found["multiply"]).get(unit, 0) > 0
     if target.startswith("sm_"):

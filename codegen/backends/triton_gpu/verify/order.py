@@ -34,7 +34,7 @@ POLLS = 3
 
 
 @dataclass
-class _Program:
+class _Clocked:
     """One program of a launch, or the host (number 0): how far it is, and up to where its threads
     have met."""
 
@@ -77,7 +77,7 @@ class Order:
     """The calls of some devices, watched while `watching`."""
 
     def __init__(self, members: list[Any]) -> None:
-        self._programs = [_Program(0, "the host", {})]
+        self._programs = [_Clocked(0, "the host", {})]
         self._flags: dict[int, Clock] = {}
         self._streams = [_Timed() for _ in members]
         self._stream, self._device = _Timed(), ""
@@ -170,7 +170,7 @@ class Order:
             original(x, y, z)
             said = f"{self._kernel} {self._device}"
             clock = dict(self._stream.clock)
-            self._programs.append(_Program(len(self._programs), said, clock))
+            self._programs.append(_Clocked(len(self._programs), said, clock))
 
         return begin
 
