@@ -78,6 +78,7 @@ class TritonGpu(Backend):
         "torch_reduce",
         "torch_shared",
         "torch_tensors",
+        "torch_wire",
         "triton_listed",
         "triton_matmul",
         "triton_rows",
