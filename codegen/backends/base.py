@@ -38,6 +38,14 @@ class Request:
 
 
 @dataclass(frozen=True)
+class RingText:
+    """A kernel as a constant of a module, `lines`, with the import that these take."""
+
+    lines: tuple[str, ...]
+    imported: str
+
+
+@dataclass(frozen=True)
 class Grouping:
     """What the module of a group has of a backend: `host`, the support module of its class `Group`;
     `exports`, the names of functions; `environment` of a self-check, in which {devices} stands for
@@ -116,3 +124,14 @@ class Backend(Protocol):
         """Return the text of the module of a matmul that is not refused; `backward`: the modules
         beside it that make the cotangents of lhs and of rhs; `collective_id`: of its kernel."""
         raise InternalError(f"{self.name} has no modules of matmuls")
+
+    def ring_of(self, plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
+        """Return a kernel that multiplies while parts travel, for a program in which it has a name;
+        `axes`: the expression of those over which devices are ranked. Raises InputError for what it
+        does not multiply."""
+        raise InputError(
+            f"{self.name} has no kernels for programs",
+            argument="kernels",
+            got=self.name,
+            expected="a backend with kernels that multiply",
+        )

@@ -8,7 +8,11 @@ from pathlib import Path
 from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.pallas_tpu import context
 from shardwright.codegen.backends.pallas_tpu.contract import CONTRACT
-from shardwright.codegen.backends.pallas_tpu.matmul.context import refuse_matmul, render_matmul
+from shardwright.codegen.backends.pallas_tpu.matmul.context import (
+    refuse_matmul,
+    render_matmul,
+    ring_of,
+)
 from shardwright.codegen.backends.pallas_tpu.review import review
 from shardwright.codegen.backends.pallas_tpu.runtime import RUNTIME
 from shardwright.codegen.backends.pallas_tpu.timeline import rings, timeline
@@ -93,6 +97,7 @@ class PallasTpu(Backend):
     rings = staticmethod(rings)
     refuse_matmul = staticmethod(refuse_matmul)
     render_matmul = staticmethod(render_matmul)
+    ring_of = staticmethod(ring_of)
 
 
 BACKEND: Backend = PallasTpu()
