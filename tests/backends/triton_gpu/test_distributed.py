@@ -58,9 +58,14 @@ Given = Callable[[Case], Run]
 """What a module is run on."""
 
 
-def check_exchange(reshards: list[Reshard], folder: Path, topology: str | None = None) -> None:
-    """Every reshard in one group of processes; results and bytes on the wire as planned."""
-    check_exchanges([plan(reshard, "direct", topology=topology) for reshard in reshards], folder)
+def check_exchange(
+    reshards: list[Reshard], folder: Path, topology: str | None = None
+) -> list[set[str]]:
+    """Every reshard in one group of processes; results and bytes on the wire as planned. Returns
+    the ways in which tiles of each went."""
+    return check_exchanges(
+        [plan(reshard, "direct", topology=topology) for reshard in reshards], folder
+    )
 
 
 def as_it_is(text: str) -> str:
@@ -72,9 +77,9 @@ def check_exchanges(
     folder: Path,
     plant: Callable[[str], str] = as_it_is,
     given: Given = exact,
-) -> None:
+) -> list[set[str]]:
     """Every plan in one group of processes; `plant`: a fault, in the text of a module; `given`:
-    what a module is run on."""
+    what a module is run on. Returns the ways in which tiles of each went."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     cases, expected, reshards = [], [], [made.reshard for made in plans]
@@ -83,6 +88,7 @@ def check_exchanges(
         cases.append(case)
         expected.append((wanted, made.traffic))
     results = run_group(max(map(devices, reshards)), cases, folder)
+    ways: list[set[str]] = []
     for number, reshard in enumerate(reshards):
         wanted, traffic = expected[number]
         ranks = [lines[number] for lines in results if "outside" not in lines[number]]
@@ -90,6 +96,8 @@ def check_exchanges(
         assert got == wanted, describe(reshard)
         assert sum(rank["sent"] for rank in ranks) == traffic.received_total
         assert max(rank["sent"] for rank in ranks) == traffic.sent_max
+        ways.append({way for rank in ranks for way in rank["ways"]})
+    return ways
 
 
 def asked(
