@@ -361,7 +361,8 @@ class Mapped:
 
 
 def symmetric(rank: int, case: dict) -> dict:
-    """Three calls in a row, with other values between, while each rank is slow in its turn."""
+    """Three calls in a row, with other values between, while each rank is slow in its turn: `slow`
+    seconds before it reads, `late` before it calls; `idle` ones after it wrote other values."""
     module = load(case["module"])
     device = module._HOST.exchange.ranks[rank]
     events: list[str] = []
@@ -378,7 +379,7 @@ def symmetric(rank: int, case: dict) -> dict:
 
         def run(outs: list) -> None:
             events.append("pull_kernel")
-            time.sleep(0.05 * rank)
+            time.sleep(case.get("slow", 0.05) * rank)
             pull(outs)
 
         return run
@@ -395,12 +396,14 @@ def symmetric(rank: int, case: dict) -> dict:
         refused = said(lambda: module.reshard(shard, out=out))
     results, copied = [], []
     for mine in (shard, shard, inside):
+        time.sleep(case.get("late", 0) * rank)
         before = buffer[:size].clone()
         results.append(bits(module.reshard(mine)))
         copied.append(not before.equal(buffer[:size]))
         if mine is shard and len(results) == 1:
             # Only now may this rank's memory change: all have read it.
             buffer.zero_()
+            time.sleep(case.get("idle", 0))
     return {
         "device": device,
         "results": results,
