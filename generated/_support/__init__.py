@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "4fc656d1bc8aaf65",
-    "pallas_tpu": "20567da8e0b84396",
+    "jax_xla": "76add741b2db2ae9",
+    "pallas_tpu": "50a1fb3ba8f145ca",
     "triton_gpu": "b6f74db8cfc11558",
 }
 
