@@ -6,8 +6,8 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "76add741b2db2ae9",
-    "pallas_tpu": "50a1fb3ba8f145ca",
-    "triton_gpu": "b6f74db8cfc11558",
+    "pallas_tpu": "f2e0553a5aa820e7",
+    "triton_gpu": "79797366bc6d8693",
 }
 
 

@@ -15,7 +15,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .jax_matmul import ArrayMatmul
 from .pallas_products import DIM_J, DIMS, STRETCH, Memory, RingKernel
-from .pallas_program import HBM, Call, are_near, is_v5e, warn_of_far
+from .pallas_program import HBM, Call, are_near, is_v5e, refuse_far
 from .xla_program import at
 from .xla_steps import groups_along
 
@@ -147,8 +147,7 @@ class RingMatmul:
         after = self.rings()[:, 1]
         if is_v5e(devices):
             near = are_near(devices, np.arange(len(devices)), after)
-            if not near.all():
-                warn_of_far(near, "emit the module with the topology of its devices")
+            refuse_far(near, "emit the module with the topology of its devices")
 
     def result(self):
         """Return shape and dtype of the result; sums that are added to there are wide."""
