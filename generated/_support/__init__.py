@@ -5,8 +5,8 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "76add741b2db2ae9",
-    "pallas_tpu": "f2e0553a5aa820e7",
+    "jax_xla": "803848ef4ba218ff",
+    "pallas_tpu": "fd88417703946dba",
     "triton_gpu": "79797366bc6d8693",
 }
 

@@ -127,8 +127,8 @@ class ArrayMatmul:
         y_bar = self._terms(2, meshes, y_bar, given=False)
         how = meshes[0], interpret
         found = lhs.multiplied(y_bar, b, *how), rhs.multiplied(a, y_bar, *how)
-        found = (self._terms(n, meshes, x, given=True) for n, x in enumerate(found))
-        a_bar, b_bar = map(_typed, (self.lhs, self.rhs), meshes, found)
+        bars = (self._terms(n, meshes, x, given=True) for n, x in enumerate(found))
+        a_bar, b_bar = map(_typed, (self.lhs, self.rhs), meshes, bars)
         return a_bar.astype(self.dtypes[0]), b_bar.astype(self.dtypes[0])
 
     def _terms(self, number, meshes, x, given):
