@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "4fc656d1bc8aaf65",
     "pallas_tpu": "fd1f08a3eb66437a",
-    "triton_gpu": "5d06ab8cdfec3693",
+    "triton_gpu": "e0317771185f7353",
 }
 
 

@@ -67,21 +67,28 @@ def test_bytes_on_the_wire(count: int, tmp_path: Path) -> None:
 
 
 ROWS = {
-    "rows to rows": make({"x": 2, "y": 2}, (13, 6), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]'),
+    "rows to the next": make(
+        {"x": 4}, (13, 6), '[{"x"}, {}]', '[{"t"}, {}]', Mesh({"t": 4}, [1, 2, 3, 0])
+    ),
+    "rows to more devices": make(
+        {"x": 2}, (13, 6), '[{"x"}, {}]', '[{"t"}, {}]', Mesh({"t": 3}, [2, 1, 3])
+    ),
     "a gather of rows": make({"x": 4}, (10, 3, 2), '[{"x"}, {}, {}]', "[{}, {}, {}]"),
-    "from replicas": make({"x": 2, "y": 2}, (9,), '[{"y"}]', '[{"y", "x"}]', dtype="int8"),
     "one row": make({"x": 4}, (1, 9), '[{}, {"x"}]', "[{}, {}]", dtype="float64"),
-    "other devices": make({"x": 2}, (7,), '[{"x"}]', '[{"t"}]', Mesh({"t": 2}, [3, 1])),
+    "a vector, int8": make(
+        {"x": 2}, (7,), '[{"x"}]', '[{"t"}]', Mesh({"t": 2}, [1, 0]), dtype="int8"
+    ),
 }
 COLUMNS = {
     "columns of rows, from replicas": SHARED,
+    "nothing on two ranks": FOUR,
     "rows to columns": make({"x": 4}, (8, 12), '[{"x"}, {}]', '[{}, {"x"}]'),
     "a gather of columns": make({"x": 4}, (2, 9), '[{}, {"x"}]', "[{}, {}]"),
 }
 
 
 def test_tiles_whose_bytes_are_together_are_sent_in_place(tmp_path: Path) -> None:
-    """On all ranks in both shards; the others are packed."""
+    """On all ranks in both shards; the others are packed, and where a rank takes no part."""
     ways = check_exchange([*ROWS.values(), *COLUMNS.values()], tmp_path)
     assert ways == [{"in place"}] * len(ROWS) + [{"exchange"}] * len(COLUMNS)
 
