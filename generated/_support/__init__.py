@@ -6,8 +6,8 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "4fc656d1bc8aaf65",
-    "pallas_tpu": "fd1f08a3eb66437a",
-    "triton_gpu": "e0317771185f7353",
+    "pallas_tpu": "7cdc7da10b697a44",
+    "triton_gpu": "bc59e72c1865cb22",
 }
 
 

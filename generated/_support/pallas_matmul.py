@@ -14,7 +14,7 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_matmul import ArrayMatmul
-from .pallas_products import DIM_J, DIMS, Memory, RingKernel
+from .pallas_products import DIM_J, DIMS, STRETCH, Memory, RingKernel
 from .pallas_program import HBM, Call, are_near, is_v5e, refuse_far
 from .xla_program import at
 from .xla_steps import groups_along
@@ -79,6 +79,8 @@ class RingMatmul:
         self.keeps_sums = self.factor == DIM_J and keeps
         self.sums_in_hbm = self.factor == DIM_J and not keeps
         self.adds = self.sums_in_hbm or not self.gathers
+        # One product makes all of a block's sums, which then need not begin as zero.
+        self.is_whole = not self.keeps_sums and self.exact[DIM_J] <= blocks[DIM_J] <= STRETCH
 
     def pieces(self, side):
         """Return how many halves of parts an array has along the factor."""

@@ -70,6 +70,9 @@ INFIX = {
 WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
 """Ops beside whose operands a Python number may stand."""
 
+IMPORTED = {"name": "from jax.ad_checkpoint import checkpoint_name"}
+"""What ops take from elsewhere than `jax`, `jnp` and `lax`."""
+
 FUNCTIONS = {
     **{name: f"jnp.{name}" for name in ("exp", "log", "sin", "cos", "tan", "tanh", "sqrt", "sign")},
     **{name: f"jnp.{name}" for name in ("log1p", "expm1", "floor", "ceil", "real", "imag")},
@@ -258,6 +261,11 @@ def _power(text: OpText) -> Expression:
     return f"{text.given[0]} ** {number(text.op.param('y'))}"
 
 
+def _named(text: OpText) -> Expression:
+    """Return a value that policies of `jax.checkpoint` know by a name."""
+    return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
+
+
 def _bits(text: OpText) -> Expression:
     return "jax.random.bits", [text.given[0], integers(text.shape), dtype_text(text.dtype)]
 
@@ -266,13 +274,31 @@ def _bitcast(text: OpText) -> Expression:
     return _call("lax.bitcast_convert_type", text, dtype_text(text.dtype))
 
 
-def _window(function: str, start: str) -> Callable[[OpText], Expression]:
+def window_fill(text: OpText) -> str:
+    """Return what is no part of the result of windows: as Python's number where jax takes it so."""
+    dtype, kind = text.dtype, text.op.kind
+    if kind == "reduce_window_sum":
+        return "0.0" if dtype[0] in "fb" else f"{dtype_text(dtype)}(0)"
+    least = kind == "reduce_window_max" or text.has("select_prim") == "ge"
+    if dtype[0] in "iu":
+        return f"jnp.iinfo({dtype_text(dtype)}).{'min' if least else 'max'}"
+    return "-jnp.inf" if least else "jnp.inf"
+
+
+def _window(function: str) -> Callable[[OpText], Expression]:
     def window(text: OpText) -> Expression:
         names = ("window_dimensions", "window_strides", "padding", "base_dilation")
         ends = [f"{name}={integers(text.op.param(name))}" for name in (*names, "window_dilation")]
-        return "lax.reduce_window", [text.given[0], start, function, *ends]
+        return "lax.reduce_window", [text.given[0], window_fill(text), function, *ends]
 
     return window
+
+
+def _select_and_scatter(text: OpText) -> Expression:
+    names = ("window_dimensions", "window_strides", "padding")
+    ends = [f"{name}={integers(text.op.param(name))}" for name in names]
+    choose = f"select_prim=lax.{text.has('select_prim')}_p"
+    return "lax.select_and_scatter_add_p.bind", [*text.given, choose, *ends]
 
 
 TABLE: dict[str, Callable[[OpText], Expression]] = {
@@ -302,9 +328,10 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
         name: _cumulative(name)
         for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
     },
-    "reduce_window_max": _window("lax.max", "-jnp.inf"),
-    "reduce_window_min": _window("lax.min", "jnp.inf"),
-    "reduce_window_sum": _window("lax.add", "0.0"),
+    "reduce_window_max": _window("lax.max"),
+    "reduce_window_min": _window("lax.min"),
+    "reduce_window_sum": _window("lax.add"),
+    "select_and_scatter_add": _select_and_scatter,
     "iota": _iota,
     "slice": _slice,
     "pad": _pad,
@@ -315,6 +342,7 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
     "top_k": _top_k,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
+    "name": _named,
     "random_bits": _bits,
     "random_seed": lambda text: ("jax.random.key", list(text.given)),
     "random_wrap": lambda text: ("jax.random.wrap_key_data", list(text.given)),
