@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "4fc656d1bc8aaf65",
     "pallas_tpu": "7cdc7da10b697a44",
-    "triton_gpu": "bc59e72c1865cb22",
+    "triton_gpu": "ec578222e16b800c",
 }
 
 

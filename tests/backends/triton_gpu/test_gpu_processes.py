@@ -227,6 +227,22 @@ def test_threads_with_groups_of_their_own(tmp_path: Path) -> None:
         assert lines[0]["wrong"] == [0, 0]
 
 
+def test_where_memory_cannot_be_shared_tiles_are_exchanged(tmp_path: Path) -> None:
+    """All ranks do so, and say why; who asks for symmetric memory gets an error."""
+    case = {"task": "unshared", "module": written(FOUR, tmp_path), "folder": str(tmp_path)}
+    named = f"plan {plan_hash(plan(FOUR))} ({FOUR.source} -> {FOUR.target})"
+    reasons = ["rank 1: no handle", "symmetric memory is NVSHMEM's, expected CUDA's"]
+    for lines in run_group(4, [case], tmp_path):
+        assert lines[0]["found"] == [
+            [
+                "in place",
+                f"{named}: takes transport 'exchange', since {why}",
+                f"RuntimeError: transport 'symmetric': {why}",
+            ]
+            for why in reasons
+        ]
+
+
 def test_symmetric_memory(tmp_path: Path) -> None:
     """On stand-ins, files that all processes map: barrier, one launch, barrier; nobody is ahead."""
     reshards = [FOUR, ELSEWHERE]
