@@ -67,9 +67,10 @@ class Prediction:
 
     `least_seconds`: no sequence of basis steps takes less, whatever memory it takes; a hair below
     `seconds` where there is none (None for a direct plan). `peak_bytes`: the most that a device
-    holds of the tensor at once, before and after a step. `memory_bytes`: the most it may hold
-    (None: no shard in between is larger than the larger one of source and target, or a megabyte).
-    `why`: where that could not be met.
+    holds of the tensor at once, before and after a step, and of the terms that an exchange brings
+    before it reduces them. `memory_bytes`: the most it may hold (None: no shard in between is
+    larger than the larger one of source and target, or a megabyte). `why`: where that could not be
+    met.
     """
 
     topology: str

@@ -13,7 +13,8 @@ Control flow has the shape of jaxprs. `scan` has one body and the param `lengths
 xs)`: its operands are the constants, the first carries and the stacked inputs, its results the last
 carries and the stacked outputs. `while` has a `cond` body and a `body` body and the param
 `lengths = (cond consts, body consts)`. `cond` has one body a branch, its first operand is the
-index. `manual` (a `shard_map`) has one body whose values are local to the shardings of its params.
+index. `remat` has one body, whose ops a backward pass computes again. `manual` (a `shard_map`) has
+one body whose values are local to the shardings of its params.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ from shardwright.ir.sharding import Sharding
 Dims = tuple[tuple[int, ...], ...]  # of a tensor: for each dimension its factors, major to minor
 Literal = int | float | str | bool | None | Sharding
 Param = Literal | tuple["Param", ...]
-CONTROL = {"scan": 1, "while": 2, "manual": 1}  # kinds that have bodies, and how many; cond has any
+CONTROL = {
+    "scan": 1,
+    "while": 2,
+    "remat": 1,
+    "manual": 1,
+}  # kinds that have bodies, and how many; cond has any
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,10 @@ def check_control(op: Op, values: Sequence[Value]) -> None:
                     "a branch of cond takes its operands", values, op.operands[1:], body.arguments
                 )
                 _same("a branch of cond gives its results", values, body.results, op.results)
+        case "remat":
+            (body,) = op.bodies
+            _same("what is computed again takes its operands", values, op.operands, body.arguments)
+            _same("what is computed again gives its results", values, body.results, op.results)
         case "manual":
             _manual(op, values)
 

@@ -39,13 +39,31 @@ def received(avals: Any, program: Any, mesh: Any) -> int:
 
 
 def once(pattern: str, to: str) -> Plant:
-    """Replace the first match of a pattern, where jax does not check by itself."""
+    """Replace the first match of a pattern."""
 
     def plant(text: str) -> str:
         assert re.search(pattern, text), pattern
-        return re.sub(pattern, to, text, count=1).replace("check_vma=True", "check_vma=False")
+        return re.sub(pattern, to, text, count=1)
 
     return plant
+
+
+def caught(fn: Any, avals: Any, program: Any, mesh: Any, plant: Plant) -> str:
+    """Which checks see a fault: JAX's own of what varies over devices; where that is off, the
+    values and the bytes."""
+
+    def unchecked(text: str) -> str:
+        return plant(text).replace("check_vma=True", "check_vma=False")
+
+    seen = []
+    if "Error" in fault(fn, avals, program, mesh, plant):
+        seen.append("jax")
+    if "off by" in fault(fn, avals, program, mesh, unchecked):
+        seen.append("values")
+    lowered = module_of(program, unchecked)["program"](mesh)
+    if program_values.received(avals, lowered, mesh.size) != program.bytes_received:
+        seen.append("bytes")
+    return " ".join(seen)
 
 
 FAULTS: dict[str, Plant] = {

@@ -6,14 +6,16 @@ python tests/emitted_process.py random plain 0 10 2,2,4
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import sys
 from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=16"
 os.environ["JAX_PLATFORMS"] = "cpu"
-if "bytes" not in sys.argv[1:2]:  # XLA's code need not be fast, but compiled soon
+if sys.argv[1:2] not in (["bytes"], ["product"]):  # code need not be fast, but compiled soon
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 import control_cases
@@ -23,10 +25,13 @@ import jax
 import jax.numpy as jnp
 import models
 import more_models
+import numpy as np
 import program_patterns
 import random_functions
+import record_trees
 
 import shardwright as sw
+from shardwright.codegen.partition.local.steps import moves_of
 
 SWEPT = ("2x2", "2x4", "2x2x2", "1")
 """Meshes of the sweep over random functions."""
@@ -102,7 +107,9 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
         made = random_functions.case(seed, "rich" in kind, meshes=(own,), formed=formed)
         fn, outputs = made, made.outputs
         if "gradient" in kind:
-            fn, outputs = gradient_of(made), (None, made.inputs)
+            fn, outputs = gradient_of(made), ((None, None), made.inputs)
+        if "both" in kind:
+            fn, outputs = gradient_of(made), ((None, made.outputs), made.inputs)
         sides = {"in_shardings": made.inputs, "out_shardings": outputs}
         program = sw.partition(fn, *made.avals, mesh=own, mode=mode, **sides)
         try:
@@ -111,7 +118,7 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
             if "must be equal, as JAX wants them" not in str(error):
                 raise
             continue
-        found[str(seed)] = emitted.fault(fn, made.avals, program, of_jax)
+        found[str(seed)] = emitted.fault(jax.jit(fn), made.avals, program, of_jax)
     return found
 
 
@@ -127,6 +134,16 @@ def of_sweep(first: str, last: str) -> dict[str, str]:
     return found
 
 
+def of_product(first: str, last: str) -> dict[str, str]:
+    """Random functions, what they give and their gradients, on every mesh of the sweep in both
+    modes."""
+    found = {}
+    for mode, mesh in itertools.product(("cheapest", "as_shardy"), SWEPT):
+        made = of_random(mode, "rich both", first, last, mesh)
+        found |= {f"{mode} {seed} {mesh}": said for seed, said in made.items()}
+    return found
+
+
 def of_formed(first: str, last: str) -> dict[str, str]:
     """Gradients of random functions with local forms, each in one mode on one mesh."""
     found = {}
@@ -138,15 +155,65 @@ def of_formed(first: str, last: str) -> dict[str, str]:
 
 
 def gradient_of(fn: Any) -> Any:
-    """A step: the mean of what a function gives, and its gradient by every argument."""
+    """A step: the mean of what a function gives, what it gives, and the gradient by every
+    argument."""
 
     def step(*arguments: Any) -> Any:
         def mean(arguments: Any) -> Any:
-            return sum(jnp.tanh(result).mean() for result in fn(*arguments))
+            results = fn(*arguments)
+            return sum(jnp.tanh(result).mean() for result in results), results
 
-        return jax.value_and_grad(mean)(arguments)
+        return jax.value_and_grad(mean, has_aux=True)(arguments)
 
     return step
+
+
+def _with_every_axis(rng: random.Random, mesh: sw.Mesh, rank: int) -> sw.Sharding:
+    """A sharding that uses every axis, in a random order."""
+    dims: list[list[str]] = [[] for _ in range(rank)]
+    for name in rng.sample(mesh.names, len(mesh.names)):
+        rng.choice(dims).append(f'"{name}"')
+    return mesh.sharding(f"[{', '.join('{' + ', '.join(dim) + '}' for dim in dims)}]")
+
+
+def of_reshards(first: str, last: str) -> dict[str, str]:
+    """Tensors of different integers from one random sharding to another: what each device holds,
+    bitwise, and what it receives."""
+    own = sw.Mesh({"a": 2, "b": 2, "c": 4})
+    of_jax = models.jax_mesh(**own.sizes)
+    found = {}
+    for seed in range(int(first), int(last)):
+        rng = random.Random(seed)
+        shape = tuple(rng.choice((16, 32)) for _ in range(rng.randint(2, 3)))
+        source, target = (_with_every_axis(rng, own, len(shape)) for _ in range(2))
+        if seed % 2:
+            target = random_functions.random_sharding(rng, shape, False)
+        aval = jax.ShapeDtypeStruct(shape, jnp.int32)
+        sides = {"in_shardings": (source,), "out_shardings": target}
+        program = sw.partition(lambda x: x, aval, mesh=own, **sides)
+        numbers = jnp.arange(aval.size, dtype=jnp.int32).reshape(shape)
+        made = emitted.module_of(program)["program"](of_jax)
+        shards = made(numbers).addressable_shards
+        right = all((np.asarray(each.data) == numbers[each.index]).all() for each in shards)
+        said, read = program.bytes_received, emitted.received((aval,), program, of_jax)
+        kinds = {step.change.kind for step, _ in moves_of(program.local)}
+        name = f"{seed} {' '.join(sorted(kinds))}"
+        found[name] = "" if right and said == read else f"{right} {said} {read}"
+    return found
+
+
+def of_records(mode: str, *layers: str) -> dict[str, str]:
+    """Steps on trees of a NamedTuple, a dataclass and a class of its own."""
+    mesh = sw.Mesh({"d": 4, "t": 2})
+    found = {}
+    for count in map(int, layers):
+        avals, given = record_trees.arguments(count), record_trees.shardings(count)
+        sides = {"in_shardings": given, "out_shardings": given}
+        program = sw.partition(record_trees.step, *avals, mesh=mesh, mode=mode, **sides)
+        said = emitted.fault(record_trees.step, avals, program, models.jax_mesh(**mesh.sizes))
+        folded = bool(program.local.functions)
+        found[f"{count} {'folded' if folded else 'plain'}"] = said
+    return found
 
 
 def of_bytes(mode: str, *names: str) -> dict[str, str]:
@@ -166,12 +233,12 @@ def of_bytes(mode: str, *names: str) -> dict[str, str]:
 
 
 def of_faults() -> dict[str, str]:
-    """What is found where a fault is planted in an emitted module."""
+    """Which checks see a fault that is planted in an emitted module."""
     models.B, models.S, models.D, models.H, models.F = 8, 16, 32, 8, 64
     fn, avals, inputs, outputs, mesh = models.case("mlp_step", "fsdp+tp")
     program = sw.partition(fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs)
     return {
-        name: emitted.fault(fn, avals, program, mesh, plant)
+        name: emitted.caught(fn, avals, program, mesh, plant)
         for name, plant in emitted.FAULTS.items()
     }
 
@@ -182,6 +249,9 @@ RUNS: dict[str, Any] = {
     "more": of_more,
     "random": of_random,
     "sweep": of_sweep,
+    "product": of_product,
+    "records": of_records,
+    "reshards": of_reshards,
     "formed": of_formed,
     "bytes": of_bytes,
     "faults": of_faults,

@@ -60,6 +60,11 @@ def a_token_later(x: Any) -> Any:
     return jnp.pad(x[:, :-1], ((0, 0), (1, 0), (0, 0)))
 
 
+def resharded(a: Any, b: Any, c: Any) -> Any:
+    """jax-ml/jax#21562: a constraint that moves two axes from two dimensions to a third."""
+    return c + sw.constrain(a + b, '[{}, {"x", "y"}, {}]')
+
+
 def tokens_of(table: Any, tokens: Any) -> Any:
     return table[tokens]
 
@@ -101,4 +106,9 @@ def patterns() -> Iterator[Pattern]:
     yield Pattern(
         *("an embedding split by rows", tokens_of, (shaped(131072, 64), tokens), t),
         *(('[{"t"}, {}]', "[{}, {}]"), by_token, 0.89 * MIB),
+    )
+    before, after = '[{"y"}, {}, {"x"}]', '[{}, {"x", "y"}, {}]'
+    yield Pattern(
+        *("two axes change their dimension", resharded, (shaped(64, 64, 64),) * 3),
+        *(sw.Mesh({"x": 4, "y": 2}), (before, before, after), after, 0.1094 * MIB),
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from typing import Any
+
+from places import TESTS
 
 
 def started(
@@ -30,3 +34,29 @@ def output(process: subprocess.Popen[str]) -> str:
     out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors[-3000:]
     return out
+
+
+SELF_CHECKS = """
+import importlib.util, sys
+
+for path in sys.argv[1:]:
+    spec = importlib.util.spec_from_file_location("emitted", path)
+    m = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(m)
+    print(m._HOST.self_check())
+"""
+"""Loads emitted modules by their paths and prints what each says of itself."""
+
+
+def findings(script: str, *words: str) -> Any:
+    """What a script of the tests finds, which is the JSON on the last line that it prints."""
+    done = subprocess.run(
+        [sys.executable, str(TESTS / script), *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found
+    return found

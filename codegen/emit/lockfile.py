@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardwright.codegen.partition.local.communications import size_text
+from shardwright.codegen.partition.local.sizes import size_text
 
 Row = Mapping[str, Any]
 KEYS = ("op", "axes", "shape", "received", "times")

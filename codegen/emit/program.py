@@ -104,6 +104,7 @@ def traced_described(description: ProgramDescription) -> Partitioned:
             mode=description.mode,
             gather=description.gather,
             memory_limit=description.memory_limit,
+            topology=description.topology,
         )
 
 

@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.ir.errors import InputError, install, one_of, wrong_type
-
-MODES = ("as_shardy", "cheapest")
-EDGES = ("allow", "gather")
-GATHERS = ("keep", "regather")
+from shardwright.codegen.spec.description import read_topology
+from shardwright.codegen.spec.program import check_choice
+from shardwright.ir.errors import InputError, install, wrong_type
 
 
 def partition(
@@ -26,6 +24,7 @@ def partition(
     sub_axes_at_edges: str = "allow",
     gather: str = "keep",
     memory_limit: int | None = None,
+    topology: str | None = None,
 ) -> Partitioned:
     """Trace `fn` for `avals` and propagate the shardings that are given to all its values.
 
@@ -42,34 +41,15 @@ def partition(
 
     `gather`: what is gathered of an argument is kept for its later uses, as in the backward pass,
     or, with `regather`, gathered again. `memory_limit`: the bytes that a device may hold at once;
-    plans that hold less are tried, and if none is within it, that is an error.
+    plans that hold less are tried, and if none is within it, that is an error. `topology`: what
+    bytes are weighed by against each other, over slow axes and fast ones, and against what devices
+    compute, as `v5e:2x4`; without one a byte counts as a thousand operations of a matmul.
     """
-    if mode not in MODES:
-        raise InputError(
-            "the mode must be known", argument="mode", got=mode, expected=one_of(MODES)
-        )
-    if sub_axes_at_edges not in EDGES:
-        raise InputError(
-            "sub-axes of arguments and results can be allowed or gathered",
-            argument="sub_axes_at_edges",
-            got=sub_axes_at_edges,
-            expected=one_of(EDGES),
-        )
-    if gather not in GATHERS:
-        raise InputError(
-            "what is gathered can be kept or gathered again",
-            argument="gather",
-            got=gather,
-            expected=one_of(GATHERS),
-        )
-    if memory_limit is not None and (type(memory_limit) is not int or memory_limit <= 0):
-        raise wrong_type(memory_limit, int, "bytes, as 16 * 2**30", "memory_limit")
-    if importlib.util.find_spec("jax") is None:
-        raise InputError(
-            "a function is partitioned with jax, which is not installed",
-            got="no module named jax",
-            expected=install("jax"),
-        )
+    check_choice("mode", mode)
+    check_choice("sub_axes_at_edges", sub_axes_at_edges)
+    check_choice("gather", gather)
+    _check_limit(memory_limit)
+    _check_jax()
     from shardwright.codegen.partition.tracing import traced
 
     program = traced(fn, avals, mesh, in_shardings, out_shardings, strict)
@@ -79,4 +59,21 @@ def partition(
         gather_sub_axes=sub_axes_at_edges == "gather",
         gather=gather,
         memory_limit=memory_limit,
+        topology=read_topology(topology),
     )
+
+
+def _check_limit(memory_limit: object) -> None:
+    """Raise InputError for a limit that is no number of bytes."""
+    if memory_limit is not None and (type(memory_limit) is not int or memory_limit <= 0):
+        raise wrong_type(memory_limit, int, "bytes, as 16 * 2**30", "memory_limit")
+
+
+def _check_jax() -> None:
+    """Raise InputError where jax is not installed."""
+    if importlib.util.find_spec("jax") is None:
+        raise InputError(
+            "a function is partitioned with jax, which is not installed",
+            got="no module named jax",
+            expected=install("jax"),
+        )

@@ -25,3 +25,6 @@ def _leaves(tree: Any, place: Place) -> Iterator[tuple[int, Place]]:
     elif isinstance(tree, list | tuple):
         for number, inner in enumerate(tree):
             yield from _leaves(inner, (*place, number))
+    else:
+        for name, inner in getattr(tree, "__dict__", {}).items():
+            yield from _leaves(inner, (*place, name))

@@ -17,7 +17,9 @@ from shardwright.codegen.partition.local.even import check_even
 from shardwright.codegen.partition.local.fold import folded
 from shardwright.codegen.partition.local.forms.padded import with_padding
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
+from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.work import computed
 from shardwright.codegen.partition.owners import owners
 from shardwright.codegen.partition.planned import planned
 from shardwright.codegen.partition.seconds import seconds_of
@@ -44,6 +46,7 @@ class Partitioned:
     gather_sub_axes: bool = False  # of arguments and results
     gather: str = "keep"  # or "regather": what is gathered of arguments
     memory_limit: int | None = None  # bytes that a device may hold at once
+    topology: str | None = None  # what plans are rated on
 
     @functools.cached_property
     def _propagated(self) -> Propagated:
@@ -63,8 +66,9 @@ class Partitioned:
         and where every plan holds more than the memory limit.
         """
         check_even(self.given, self.program)
+        ratings = Ratings(regather=self.gather == "regather", topology=self.topology)
         program = with_shifts(with_padding(self.program))
-        local = planned(program, self.mesh, self.mode, self.gather, self.memory_limit)
+        local = planned(program, self.mesh, self.mode, ratings, self.memory_limit)
         arguments = owners(self.inputs, len(local.body.arguments), "arguments")
         results = owners(self.outputs, len(local.body.results), "results")
         return folded(local, arguments, results)
@@ -78,6 +82,12 @@ class Partitioned:
     def bytes_received(self) -> int:
         """What the busiest device receives, in bytes."""
         return sum(each.bytes for each in self.communications)
+
+    @functools.cached_property
+    def computed(self) -> float:
+        """What a device computes, in bytes that it could receive in that time, as plans are
+        rated."""
+        return computed(self.local)
 
     def seconds(self, topology: str) -> tuple[float, ...]:
         """Return how long each communication takes on a topology, by the model of its network: one

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from shardwright.codegen.partition.local.cheapest import cheapest
-from shardwright.codegen.partition.local.communications import size_text
 from shardwright.codegen.partition.local.memory import Held, most_held, size_of
 from shardwright.codegen.partition.local.prices import THRIFT, Ratings
 from shardwright.codegen.partition.local.shardy import as_shardy
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
@@ -16,15 +17,15 @@ from shardwright.ir.program import Program
 
 
 def planned(
-    program: Program, mesh: Mesh, mode: str, gather: str, memory_limit: int | None
+    program: Program, mesh: Mesh, mode: str, asked: Ratings, memory_limit: int | None
 ) -> LocalProgram:
-    """Return what each device runs of a propagated program.
+    """Return what each device runs of a propagated program; `asked` says how plans are rated.
 
     Raises InputError where every plan holds more than the limit.
     """
     plan = cheapest if mode == "cheapest" else as_shardy
     tried: list[tuple[Held, LocalProgram]] = []
-    for ratings in _tries(mode, gather == "regather"):
+    for ratings in _tries(mode, asked):
         local = plan(program, mesh, ratings)
         if memory_limit is None:
             return local
@@ -35,13 +36,13 @@ def planned(
     raise _too_large(*min(tried, key=lambda each: each[0].bytes), memory_limit or 0)
 
 
-def _tries(mode: str, regather: bool) -> Iterator[Ratings]:
+def _tries(mode: str, asked: Ratings) -> Iterator[Ratings]:
     """Yield how plans are rated, first as asked, then those that hold less."""
-    yield Ratings(regather=regather)
-    if not regather:
-        yield Ratings(regather=True)
+    yield asked
+    if not asked.regather:
+        yield replace(asked, regather=True)
     if mode == "cheapest":
-        yield from (Ratings(held, True) for held in THRIFT)
+        yield from (replace(asked, held=held, regather=True) for held in THRIFT)
 
 
 def _too_large(held: Held, local: LocalProgram, limit: int) -> InputError:

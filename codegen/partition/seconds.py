@@ -5,20 +5,18 @@ One after another, and nothing computed meanwhile: what XLA overlaps takes less.
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
 from collections.abc import Iterator
 
 import numpy as np
 
 from shardwright.codegen.hardware.presets import check_devices, topology_of
-from shardwright.codegen.partition.local.moves import Tensor
+from shardwright.codegen.partition.local.moves import tensor_of
 from shardwright.codegen.partition.local.permutation import permutation
+from shardwright.codegen.partition.local.rates import digits_of
 from shardwright.codegen.partition.local.steps import (
     LayoutChange,
     LocalProgram,
-    item_bytes,
     moves_of,
 )
 from shardwright.codegen.planner.network.collectives import (
@@ -50,11 +48,7 @@ class ProgramPrices:
 
     def __init__(self, program: LocalProgram, prices: Prices) -> None:
         self.program, self.prices = program, prices
-        pieces = program.axes.pieces
-        sizes = [size for _, size in reversed(pieces)]
-        strides = itertools.accumulate(sizes, operator.mul, initial=1)
-        named = zip(reversed(pieces), strides, strict=False)
-        self.digits = {name: (stride, size) for (name, size), stride in named}
+        self.digits = digits_of(program.axes.pieces)
 
     def seconds(self) -> Iterator[float]:
         """Yield the seconds of each communication."""
@@ -67,7 +61,7 @@ class ProgramPrices:
             return self._in_form(change)
         value = self.program.of(operand)
         source = self.program.values[operand].layout
-        tensor = Tensor(value.shape, item_bytes(value.dtype), self.program.axes.pieces)
+        tensor = tensor_of(value, self.program.axes)
         shard = tensor.bytes(source)
         if change.kind == "permute":
             pairs = permutation(change.axes, self.program.axes.sizes, source, change.layout)
@@ -78,17 +72,26 @@ class ProgramPrices:
             "all_to_all": self.prices.all_to_all,
             "reduce_scatter": self.prices.reduce_scatter,
             "all_reduce": self.prices.all_reduce,
-        }[change.kind]
+        }[change.collective]
         return price(digits, shard)
 
     def _in_form(self, change: LayoutChange) -> float:
-        """Return the seconds of what a local form gathers, or has of its neighbours."""
+        """Return the seconds of what a local form gathers, or has of its neighbours, and of what
+        the user wrote."""
         count = math.prod(self.program.axes.sizes[name] for name in change.axes)
         if change.kind == "permute":
             pairs = [(place, place + 1) for place in range(count - 1)]
             return self._permuted(change.axes, pairs, change.received)
         digits = tuple(self.digits[name] for name in change.axes)
-        return self.prices.all_gather(digits, change.received // (count - 1))
+        others = change.received // (count - 1)  # of what each of the others has
+        match change.kind:
+            case "all_reduce":
+                return self.prices.all_reduce(digits, others * count // 2)
+            case "reduce_scatter":
+                return self.prices.reduce_scatter(digits, others * count)
+            case "all_to_all":
+                return self.prices.all_to_all(digits, others * count)
+        return self.prices.all_gather(digits, others)
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
         """Return the seconds in which devices send their shards; `pairs`: by place along the

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shardwright.codegen.planner.basis.traffic import traffic_of
 from shardwright.codegen.planner.holders import Loads, choose_rule
-from shardwright.codegen.planner.memory import check_limit, held_at_once
+from shardwright.codegen.planner.memory import check_limit, held_in_exchange
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.dtypes import DTYPES
@@ -41,7 +41,7 @@ def plan_direct(
     prediction = None
     if network is not None:
         seconds = network.seconds(network.total(flows(exchange, DTYPES[reshard.dtype])))
-        peak = held_at_once(reshard)
+        peak = held_in_exchange(reshard)
         prediction = Prediction(
             str(network.topology), seconds, (seconds,), None, peak, memory_limit
         )

@@ -18,10 +18,36 @@ def shard_bytes(reshard: Reshard) -> tuple[int, int]:
     return source, target
 
 
-def held_at_once(reshard: Reshard) -> int:
-    """Return bytes that a device holds at least: both shards, where any device has one of each."""
+def terms_bytes(reshard: Reshard) -> int:
+    """Return bytes of the terms of a target shard that an exchange brings before they are reduced;
+    0 where none are."""
+    if not reshard.adds:
+        return 0
+    mesh = reshard.source.mesh
+    return shard_bytes(reshard)[1] * math.prod(map(mesh.full_size, reshard.fate.reduced))
+
+
+def held_at_once(reshard: Reshard, terms: int = 0) -> int:
+    """Return bytes that a device holds at least: both shards, where any device has one of each.
+    `terms`: bytes of those that arrive beside the target shard."""
+    source, target = shard_bytes(reshard)
     shared = set(reshard.source.mesh.device_ids) & set(reshard.target.mesh.device_ids)
-    return sum(shard_bytes(reshard)) if shared else max(shard_bytes(reshard))
+    return source + terms + target if shared else max(source, terms + target)
+
+
+def held_in_exchange(reshard: Reshard) -> int:
+    """Return bytes that a device holds in one exchange: both shards, and terms as they arrive."""
+    return held_at_once(reshard, terms_bytes(reshard))
+
+
+def beyond_limit(memory_limit: int, least: int) -> InputError:
+    """Return the error of a limit that leaves no way to reduce terms; `least`: bytes that do."""
+    return InputError(
+        "an exchange that reduces terms holds those that arrive beside both shards",
+        argument="memory_limit",
+        got=f"{memory_limit} bytes",
+        expected=f"at least {least}, or --backends jax_xla, whose collectives reduce terms",
+    )
 
 
 def check_limit(reshard: Reshard, memory_limit: int) -> None:

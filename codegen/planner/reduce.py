@@ -14,7 +14,7 @@ from dataclasses import replace
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.planner.basis.traffic import traffic_of
 from shardwright.codegen.planner.direct import plan_direct
-from shardwright.codegen.planner.memory import check_limit, held_at_once
+from shardwright.codegen.planner.memory import beyond_limit, check_limit, held_in_exchange
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.plan import DirectPlan, Plan, Prediction, SteppedPlan
@@ -35,23 +35,31 @@ def plan_reduced(
     whether what it takes there is stated, and not only used for the choice. `in_two`: whether two
     exchanges may follow one another.
 
-    Raises InputError for a limit below what a device holds before and after.
+    Raises InputError for a limit below what a device holds before and after, and as terms arrive.
     """
     if memory_limit is not None:
         check_limit(reshard, memory_limit)
     once = plan_direct(reshard, network=network, memory_limit=memory_limit)
-    twice = min(
-        (_in_two(reshard, parts, network, memory_limit) for parts in parts_of(reshard) if in_two),
-        key=lambda made: made.traffic.received_total,
-        default=None,
-    )
+    twos = [_in_two(reshard, parts, network, memory_limit) for parts in parts_of(reshard) if in_two]
+    peak = held_in_exchange(reshard)
+    if memory_limit is not None:
+        least = min([peak, *(each.prediction.peak_bytes for each in twos)])
+        if least > memory_limit:
+            raise beyond_limit(memory_limit, least)
+        twos = [each for each in twos if each.prediction.peak_bytes <= memory_limit]
+        if peak > memory_limit:
+            return _least(twos)
     # Before and after an exchange all devices wait for each other, a message each time.
     waits = 2 * network.topology.least_latency
-    if twice is not None and once.prediction is not None:
-        saved = once.prediction.seconds - twice.prediction.seconds
-        if saved > waits:
+    if twos and once.prediction is not None:
+        twice = _least(twos)
+        if once.prediction.seconds - twice.prediction.seconds > waits:
             return twice
     return once if is_priced else replace(once, prediction=None)
+
+
+def _least(plans: list[SteppedPlan]) -> SteppedPlan:
+    return min(plans, key=lambda made: made.traffic.received_total)
 
 
 def reduced_like(plan: Plan, like: Plan) -> Plan:
@@ -63,7 +71,7 @@ def reduced_like(plan: Plan, like: Plan) -> Plan:
         return plan_direct(plan.reshard)
     network = _network_of(plan.reshard, "switch")
     made = [_in_two(plan.reshard, parts, network, None) for parts in parts_of(plan.reshard)]
-    return min(made, key=lambda made: made.traffic.received_total, default=plan)
+    return _least(made) if made else plan
 
 
 def halves_of(plan: SteppedPlan) -> tuple[DirectPlan, DirectPlan]:
@@ -132,7 +140,7 @@ def _in_two(
     costs = tuple(each.prediction.seconds for each in made if each.prediction)
     said = Prediction(
         str(network.topology), sum(costs), costs, None,
-        max(map(held_at_once, halves)), memory_limit,
+        max(map(held_in_exchange, halves)), memory_limit,
     )  # fmt: skip
     traffic = traffic_of(reshard, steps)
     return SteppedPlan(reshard=reshard, steps=steps, traffic=traffic, prediction=said, by="direct")

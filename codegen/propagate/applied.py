@@ -35,6 +35,7 @@ class _Applied:
         self.values = list(program.values)
         self.copies: list[ShardingCopy] = []
         self.edges: set[int] = set()  # values that an edge of a loop holds
+        self.outside: dict[int, int] = {}  # what arguments of what is computed again are
 
     def body(self, body: Body, arguments: tuple[int, ...]) -> Body:
         users, made = _users(body), {r: op for op in body.ops for r in op.results}
@@ -55,6 +56,8 @@ class _Applied:
     def _inner(self, op: Op, body: Body) -> Body:
         if op.kind in LOOPS and op.kind != "cond":
             self.edges.update(body.arguments)
+        if op.kind == "remat":
+            self.outside.update(zip(body.arguments, op.operands, strict=True))
         return self.body(body, body.arguments)
 
     def _copy(self, op: Op, users: Users, made: dict[int, Op]) -> None:
@@ -71,6 +74,9 @@ class _Applied:
         if any(self._asked(user, operand) != sharding for user in others):
             return
         self.values[operand] = replace(self.values[operand], sharding=sharding)
+        outside = self.outside.get(operand)
+        if outside is not None and self.values[outside].sharding is None:
+            self.values[outside] = replace(self.values[outside], sharding=sharding)
         self.copies.append(ShardingCopy(op.results[0], operand, op.kind, op.line))
 
     def _asked(self, user: Op, operand: int) -> Sharding | None:

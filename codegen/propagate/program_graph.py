@@ -71,17 +71,28 @@ class _Make:
         return self.values[value].shape
 
     def _count(self, body: Body) -> None:
-        """Count the uses of every value, where the arguments of a branch are its operands."""
+        """Count the uses of every value, where the arguments of a branch are its operands; so are
+        those of what is computed again, whose results are the op's."""
         for op in body.ops:
-            if op.kind == "cond":
-                for branch in op.bodies:
-                    self.alias.update(zip(branch.arguments, op.operands[1:], strict=True))
-            for operand in op.operands if op.kind != "cond" else op.operands[:1]:
-                self.uses[self.alias.get(operand, operand)] += 1
+            shared = {"cond": op.operands[1:], "remat": op.operands}.get(op.kind, ())
+            own = [self.alias.get(v, v) for v in op.operands]
+            for inner in op.bodies if shared else ():
+                self.alias.update(zip(inner.arguments, own[-len(shared) :], strict=True))
+            for operand in own[: len(own) - len(shared)]:
+                self.uses[operand] += 1
             for inner in op.bodies:
                 self._count(inner)
+            if op.kind == "remat":
+                self._share_results(op)
         for result in body.results:
             self.uses[self.alias.get(result, result)] += 1
+
+    def _share_results(self, op: Op) -> None:
+        """Let the results of what is computed again be those of its body, which this is no use
+        of."""
+        for result, inner in zip(op.results, op.bodies[0].results, strict=True):
+            self.alias[result] = self.alias.get(inner, inner)
+            self.uses[self.alias[result]] -= 1
 
     def _once(self, op: Op) -> bool:
         """Return whether nothing but this op is made of its operands. (Scalars do not count.)"""
@@ -97,6 +108,8 @@ class _Make:
                     self._while(op)
                 case "cond":
                     self._cond(op)
+                case "remat":
+                    self._body(op.bodies[0])
                 case "manual":
                     self._manual(op)
                 case _:

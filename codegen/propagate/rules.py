@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 from shardwright.codegen.propagate.build import Builder, Shape, aligned
+from shardwright.codegen.propagate.collectives import COLLECTIVES, collective_rule
 from shardwright.codegen.propagate.kinds import (
     CONSTANT,
     CONTROL,
@@ -308,4 +309,5 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "random_fold_in": _made_per_position,
     "random_split": _made_per_position,
     "threefry2x32": _elementwise,
+    **dict.fromkeys(COLLECTIVES, collective_rule),
 }

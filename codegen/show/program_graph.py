@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.partition.local.communications import communications, size_text
+from shardwright.codegen.partition.local.communications import communications
 from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
@@ -238,14 +239,14 @@ class GraphSteps:
     def _move(self, step: MoveValue, times: int) -> None:
         change = step.change
         line = "" if step.line is None else str(step.line)
-        target = self.add(step.result, change.kind.replace("_", "-"), line, times)
+        target = self.add(step.result, change.collective.replace("_", "-"), line, times)
         if step.operand in self.number:
             self.edges.append(GraphEdge(self.number[step.operand], target, *self._label(step)))
 
     def _label(self, move: MoveValue) -> tuple[str, int]:
         """Return what an edge says of a change of layout, and its number."""
         change, found = move.change, self.communications.get(move.result)
-        over = f"{change.kind.replace('_', '-')} {', '.join(change.axes)}"
+        over = f"{change.collective.replace('_', '-')} {', '.join(change.axes)}"
         if found is None:
             return over, 0
         often = f" x{found.times}" if found.times > 1 else ""

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
-from shardwright.codegen.partition.local.communications import Communication, size_text
+from shardwright.codegen.partition.local.communications import Communication
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
 
 HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")
@@ -26,9 +27,10 @@ def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[st
     size, count = size_text(program.bytes_received), len(found)
     counted = f"{count} communication{'' if count == 1 else 's'}"
     yield f"The busiest device receives {size} in {counted}{_in_all(seconds, topology)}."
+    yield f"It computes for the time of {_computed(program)}."
     yield "`jax_spmd.py` is the program, `plan.json` has these rows."
     if found:
-        headings = [*HEADINGS, "saving", *(["seconds"] if seconds else [])]
+        headings = [*HEADINGS, "saves of it alone", *(["seconds"] if seconds else [])]
         yield ""
         yield f"| {' | '.join(headings)} |".replace("|  |", "| |")
         yield f"|{'|'.join('---' for _ in headings)}|"
@@ -58,6 +60,11 @@ def _seconds(program: Partitioned, topology: str | None) -> tuple[float, ...]:
     return () if topology is None else program.seconds(topology)
 
 
+def _computed(program: Partitioned) -> str:
+    """Return what is computed as bytes, and how they were weighed."""
+    return f"{size_text(round(program.computed))} ({program.local.axes.rates})"
+
+
 def _in_all(seconds: tuple[float, ...], topology: str | None) -> str:
     """Return what they take together, one after another."""
     if topology is None:
@@ -70,12 +77,15 @@ def program_text(program: Partitioned, topology: str | None = None) -> str:
     found = program.communications
     seconds = _seconds(program, topology)
     total = size_text(program.bytes_received) + _in_all(seconds, topology)
-    lines = [f"{program.program.name} on {program.mesh}: the busiest device receives {total}"]
+    lines = [
+        f"{program.program.name} on {program.mesh}: the busiest device receives {total}",
+        f"it computes for the time of {_computed(program)}",
+    ]
     for number, each in enumerate(found):
         lines.append(str(each))
         where = f"{each.line}: " if each.line else ""
         lasts = f", in {seconds[number]:.3g} seconds" if seconds else ""
         lines.append(f"    {where}{each.value} becomes {each.shape}{lasts}")
-        saves = f" (saves {size_text(each.saving)})" if each.saving else ""
+        saves = f" (saves {size_text(each.saving)} of it alone)" if each.saving else ""
         lines.append(f"    to remove it, {each.remedy}{saves}")
     return "\n".join((*lines, *program.warnings)) + "\n"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from shardwright.codegen.partition.local.communications import size_text
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.show.graph_layout import GraphPlaces, place
 from shardwright.codegen.show.program_graph import GraphEdge, GraphValue, ProgramGraph, graph_of

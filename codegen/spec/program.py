@@ -26,8 +26,15 @@ FIELDS = (
 SHARED = ("mesh", "mode", "topology", "budget", "gather", "memory_limit")
 """What a program may have in common with other tables."""
 UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
-MODES = ("as_shardy", "cheapest")
-GATHERS = ("keep", "regather")
+CHOICES = {
+    "mode": (("as_shardy", "cheapest"), "the mode must be known"),
+    "gather": (("keep", "regather"), "what is gathered can be kept or gathered again"),
+    "sub_axes_at_edges": (
+        ("allow", "gather"),
+        "sub-axes of arguments and results can be allowed or gathered",
+    ),
+}
+"""What can be chosen of how a function is partitioned, each with its rule."""
 REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -101,18 +108,9 @@ def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDes
                 expected=f"module:name, as train:{'step' if key == 'function' else 'arguments'}",
             )
     mode = read_text("mode", given.get("mode", "as_shardy"))
-    if mode not in MODES:
-        raise InputError(
-            "the mode must be known", argument="mode", got=mode, expected=one_of(MODES)
-        )
     gather = read_text("gather", given.get("gather", "keep"))
-    if gather not in GATHERS:
-        raise InputError(
-            "what is gathered can be kept or gathered again",
-            argument="gather",
-            got=gather,
-            expected=one_of(GATHERS),
-        )
+    for key, choice in (("mode", mode), ("gather", gather)):
+        check_choice(key, choice)
     return ProgramDescription(
         check_name(read_text("name", given["name"])),
         str(read_mesh("mesh", given["mesh"])),
@@ -127,6 +125,13 @@ def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDes
         _bytes("memory_limit", given.get("memory_limit")),
         home,
     )
+
+
+def check_choice(key: str, given: object) -> None:
+    """Raise InputError unless what is given for a key is one of its choices."""
+    choices, rule = CHOICES[key]
+    if given not in choices:
+        raise InputError(rule, argument=key, got=given, expected=one_of(choices))
 
 
 def _bytes(key: str, given: object) -> int | None:

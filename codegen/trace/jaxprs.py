@@ -7,18 +7,23 @@ nothing of another's.
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend import core
 
+from shardwright.codegen.propagate.collectives import COLLECTIVES
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known
+from shardwright.codegen.trace.avals import dtype_of, plain
 from shardwright.codegen.trace.lines import Lines
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.params import Params, params_of
+from shardwright.codegen.trace.policies import policy_text
 from shardwright.codegen.trace.stacks import stack, unstack
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
@@ -32,7 +37,6 @@ CALLS = frozenset(
         *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
     }
 )
-SHORT = {"bool": "bool", "bfloat16": "bf16", "int": "i", "uint": "u", "float": "f", "complex": "c"}
 
 
 class Tracer:
@@ -48,13 +52,23 @@ class Tracer:
         self.strict, self.meshes = strict, meshes
         self.lines = Lines()
         self.counts: dict[str, int] = {}
+        self.named: dict[int, str] = {}  # arguments of bodies, as they were to be called
 
-    def body(self, jaxpr: Any, consts: Sequence[Any], names: Sequence[str]) -> Body:
-        """Return a jaxpr as a body of its own; constants become its first ops."""
+    def body(
+        self,
+        jaxpr: Any,
+        consts: Sequence[Any],
+        names: Sequence[str],
+        literals: Mapping[Any, Any] = MappingProxyType({}),
+    ) -> Body:
+        """Return a jaxpr as a body of its own; constants become its first ops, and `literals` the
+        variables that are numbers, which have no name."""
         block = _Block(self)
+        taken = [variable for variable in jaxpr.invars if variable not in literals]
         arguments = tuple(
-            block.bind(variable, name) for variable, name in zip(jaxpr.invars, names, strict=True)
+            block.bind(variable, name) for variable, name in zip(taken, names, strict=True)
         )
+        block.env.update((variable, block.read(atom)) for variable, atom in literals.items())
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
             block.env[variable] = block.array(const)
         block.equations(jaxpr.eqns)
@@ -75,6 +89,10 @@ class Tracer:
         full = f"{name}_{count}" if numbered or count else name
         self.values.append(Value(full, tuple(aval.shape), dtype_of(aval.dtype), sharding, line))
         return len(self.values) - 1
+
+    def names_of(self, operands: Sequence[int], other: str) -> list[str]:
+        """Return names for arguments of a body: those of the user's arguments, else `other`."""
+        return [self.named.get(operand, other) for operand in operands]
 
     def warn(self, primitive: str, line: Line | None) -> None:
         """Say that a primitive is not propagated through; with `strict` an InputError."""
@@ -99,6 +117,7 @@ class _Block:
 
     def bind(self, variable: Any, name: str) -> int:
         value = self.tracer.value(name, variable.aval, None, numbered=False)
+        self.tracer.named[value] = name
         self.env[variable] = value
         return value
 
@@ -106,7 +125,7 @@ class _Block:
         """Return a closed-over array; its number is that in the tracer's list."""
         self.tracer.constants.append(const)
         number = len(self.tracer.constants) - 1
-        return self.add("constant", (), core_aval(const), None, (("array", number),))
+        return self.add("constant", (), jax.typeof(const), None, (("array", number),))
 
     def read(self, atom: Any) -> int:
         if isinstance(atom, core.Literal):
@@ -130,9 +149,7 @@ class _Block:
     def equations(self, equations: Sequence[Any]) -> None:
         for equation in equations:
             name = equation.primitive.name
-            handler = _HANDLERS.get(name, _Block._plain)
-            if name in CALLS:
-                handler = _Block._call
+            handler = _HANDLERS.get(name, _Block._call if name in CALLS else _Block._plain)
             results = handler(self, equation)
             self.env.update(zip(equation.outvars, results, strict=True))
 
@@ -166,6 +183,10 @@ class _Block:
             operands = self._broadcasts(kind, operands, equation.outvars[0].aval, line)
         results = tuple(self.tracer.value(kind, v.aval, line) for v in equation.outvars)
         params = params_of(kind, equation.params)
+        if kind in COLLECTIVES and len(results) > 1:  # several at once, each by itself
+            pairs = zip(operands, results, strict=True)
+            self.ops += (Op(kind, (one,), (made,), params, line=line) for one, made in pairs)
+            return results
         self.ops.append(Op(kind, tuple(operands), results, params, line=line))
         return results
 
@@ -226,6 +247,40 @@ class _Block:
                 expected="the axes that are not manual, the others being local already",
             )
 
+    def _remat(self, equation: Any) -> Sequence[int]:
+        """Return what `jax.checkpoint` gives. Where it was differentiated, this is what is computed
+        again; nothing marks that where it may as well be taken from the forward pass."""
+        params = equation.params
+        prevented = params["prevent_cse"]
+        if params["differentiated"] and not np.any(prevented):
+            return self._call(equation)
+        policy = policy_text(params["policy"])
+        line = self.tracer.lines.of(equation)
+        if policy is None:
+            where = f"{line}: " if line else ""
+            self.tracer.warnings[f"{where}the policy of jax.checkpoint has no name, left out"] = (
+                None
+            )
+        pairs = zip(params["jaxpr"].invars, equation.invars, strict=True)
+        literals = {v: atom for v, atom in pairs if isinstance(atom, core.Literal)}
+        atoms = [atom for atom in equation.invars if not isinstance(atom, core.Literal)]
+        operands = tuple(map(self.read, atoms))
+        names = self.tracer.names_of(operands, "remat_arg")
+        body = self.tracer.body(params["jaxpr"], (), names, literals)
+        results = tuple(self.tracer.value("remat", v.aval, line) for v in equation.outvars)
+        own: Params = (
+            ("again", bool(params["differentiated"])),
+            ("policy", policy or ""),
+            ("prevent_cse", bool(np.any(prevented))),
+        )
+        self.ops.append(Op("remat", operands, results, own, (body,), line=line))
+        return results
+
+    def _empty(self, equation: Any) -> Sequence[int]:
+        """Return zero for what is never read, as where a branch gives nothing to its gradient."""
+        aval = equation.outvars[0].aval
+        return [self.add("constant", (), aval, None, (("value", plain(np.zeros((), aval.dtype))),))]
+
     def _group(self, equation: Any) -> Sequence[int]:
         operand = self.read(equation.invars[0])
         self.tracer.groups.setdefault(equation.params["group"], []).append(operand)
@@ -262,12 +317,26 @@ class _Block:
         line = self.tracer.lines.of(equation)
         operands = tuple(self.read(atom) for atom in equation.invars)
         bodies = tuple(
-            self.tracer.body(each.jaxpr, each.consts, [f"{kind}_arg"] * len(each.jaxpr.invars))
-            for each in jaxprs
+            self.tracer.body(each.jaxpr, each.consts, names)
+            for each, names in zip(
+                jaxprs, self._names(Op(kind, operands, (), params)), strict=False
+            )
         )
         results = tuple(self.tracer.value(kind, v.aval, line) for v in equation.outvars)
         self.ops.append(Op(kind, operands, results, params, bodies, line=line))
         return results
+
+    def _names(self, op: Op) -> Iterator[Sequence[str]]:
+        """Yield the names of the arguments of each body in turn."""
+        names = self.tracer.names_of(op.operands, f"{op.kind}_arg")
+        if op.kind == "cond":
+            yield from itertools.repeat(names[1:])
+        elif op.kind == "while":
+            first, second = op.integers("lengths")
+            yield [*names[:first], *names[first + second :]]
+            yield names[first:]
+        else:
+            yield names
 
     def _manual(self, equation: Any) -> Sequence[int]:
         params, line = equation.params, self.tracer.lines.of(equation)
@@ -287,13 +356,15 @@ class _Block:
             raise error.named(f"shard_map, {line}" if line else "shard_map") from None
         outer = self.tracer.manual, self.tracer.manual_mesh
         self.tracer.manual, self.tracer.manual_mesh = outer[0] | params["newly_manual_axes"], mesh
-        body = self.tracer.body(inner, (), ["manual_arg"] * len(inner.invars))
+        body = self.tracer.body(inner, (), self.tracer.names_of(operands, "manual_arg"))
         self.tracer.manual, self.tracer.manual_mesh = outer
         results = tuple(self.tracer.value("manual", v.aval, line) for v in equation.outvars)
         axes = tuple(
             name for name in params["mesh"].axis_names if name in params["newly_manual_axes"]
         )
-        own = tuple(sorted((("manual_axes", axes), *shardings)))
+        name = inner.debug_info.func_name
+        name = name if name.isidentifier() else "manual"
+        own: Params = tuple(sorted((("manual_axes", axes), ("name", name), *shardings)))
         self.ops.append(Op("manual", operands, results, own, (body,), line=line))
         return results
 
@@ -307,6 +378,9 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "reshard": _Block._constraint,
     "shardwright_constrain": _Block._constraint,
     "shardwright_alike": _Block._group,
+    "checkpoint": _Block._remat,
+    "remat2": _Block._remat,
+    "empty2": _Block._empty,
     "pvary": _Block._same,
     "pcast": _Block._same,
     "scan": _Block._scan,
@@ -324,25 +398,3 @@ def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
         DimSharding(dim.axes, True) if i in free else dim for i, dim in enumerate(sharding.dims)
     )
     return Sharding(sharding.mesh, dims, sharding.replicated, sharding.unreduced)
-
-
-def core_aval(value: Any) -> Any:
-    """Return the shape and dtype of a closed-over array."""
-    return jax.typeof(value)
-
-
-@functools.cache
-def dtype_of(dtype: Any) -> str:
-    """Return a dtype as jaxprs print it: f32, bf16, i32, bool, key<fry>."""
-    name = str(dtype)
-    match = re.fullmatch(r"(uint|int|float|complex)(\d+)", name)
-    return SHORT.get(name) or (f"{SHORT[match[1]]}{match[2]}" if match else name)
-
-
-def plain(value: Any) -> bool | int | float | str:
-    """Return a scalar as Python's own; what is neither boolean nor a real number as text."""
-    item = getattr(value, "item", lambda: value)()
-    for kind in (bool, int, float):
-        if isinstance(item, kind):
-            return kind(item)
-    return str(item)

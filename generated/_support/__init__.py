@@ -6,8 +6,8 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "4fc656d1bc8aaf65",
-    "pallas_tpu": "eab02ed20888ea53",
-    "triton_gpu": "b6f74db8cfc11558",
+    "pallas_tpu": "7cdc7da10b697a44",
+    "triton_gpu": "79797366bc6d8693",
 }
 
 

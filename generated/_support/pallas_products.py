@@ -247,7 +247,8 @@ class RingKernel(NamedTuple):
             begins = begins & (block.step == 0) & (block.way == 0)
             ends = ends & (block.step == of.size - 1) & (block.way == of.ways - 1)
         total = memory.sums.at[number if of.keeps_sums else np.int32(0)]
-        pl.when(begins)(lambda: clear(total))
+        if not of.is_whole:
+            pl.when(begins)(lambda: clear(total))
         if not of.gathers:  # not before the blocks that others wait for have been sent
             self.arrive(block)
         self.added(block, j == 0, lambda copy: copy.start())
@@ -255,7 +256,7 @@ class RingKernel(NamedTuple):
             places.at[self.slot(side, block)]
             for side, places in (("a", memory.a_blocks), ("b", memory.b_blocks))
         )
-        add_product(total, *operands)
+        (put_product if of.is_whole else add_product)(total, *operands)
         pl.when(ends)(lambda: self.finish(block, total, number))
 
     def finish(self, block, total, number):
@@ -297,6 +298,11 @@ class RingKernel(NamedTuple):
 def clear(total):
     """Let a block of sums be zero."""
     total[...] = jnp.zeros(total.shape, total.dtype)
+
+
+def put_product(total, a, b):
+    """Write the product of two blocks as sums, where it is all that they are of."""
+    total[...] = jnp.dot(a[...], b[...], preferred_element_type=total.dtype)
 
 
 def add_product(total, a, b):

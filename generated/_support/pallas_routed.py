@@ -2,9 +2,11 @@
 
 A v5e sends over a power of two of hops along one axis of its torus only, so that what is wanted
 farther away goes on. The number of a device is taken as digits (stride, extent), and at a hop one
-digit changes: on a torus of power-of-two extents, filled axis by axis, that is such a distance.
+digit changes: on a torus of power-of-two extents, filled axis by axis, that is such a distance. In
+a round devices send over several hops, both ways and along all axes at once.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -26,8 +28,9 @@ def hop(device, stride, extent, by):
 class Schedule(NamedTuple):
     """Who sends which slots on to whom, round by round.
 
-    `digits`: those of devices; `rounds`: of each (stride, extent, by, number of moves); `moves`:
-    (slot it leaves, slot it comes to, extents of what is sent of it); `offsets`: how much farther
+    `digits`: those of devices; `rounds`: of each the hops (stride, extent, by, number of moves);
+    `moves`: (slot it leaves, slot it comes to, where what is sent of it begins if that may be a
+    half, its extents); `offsets`: how much farther
     on, digit by digit, the devices are that slots are for, or have wanted of; `arrives`: the slots
     in which, in the end, what comes from the devices as much farther back is; `partners`: the hops
     to those that a device sends to or gets of; `slots`: how many there are."""
@@ -35,7 +38,7 @@ class Schedule(NamedTuple):
     digits: tuple[tuple[int, int], ...]
     offsets: tuple[int, ...]
     arrives: tuple[int, ...]
-    rounds: tuple[tuple[int, int, int, int], ...]
+    rounds: tuple[tuple[tuple[int, int, int, int], ...], ...]
     moves: tuple[tuple[int, ...], ...]
     partners: tuple[tuple[int, int, int], ...]
     slots: int
@@ -63,26 +66,31 @@ class Routed(Packed):
 
     def fault(self):
         """Return what is wrong with where slots come, on all devices alike; "" if nothing is."""
-        # What is in each slot: how much farther back it comes from, and the slot it left there.
-        schedule, begin = self.schedule, 0
-        held = {slot: (0, slot) for slot in range(schedule.slots)}
-        for stride, extent, by, count in schedule.rounds:
+        # What is in each half of a slot: how much farther back it comes from, and the slot it left
+        # there. Of a slot that is left twice in a round a half goes each way.
+        schedule, moves = self.schedule, iter(self.schedule.moves)
+        held = {(slot, half): (0, slot) for slot in range(schedule.slots) for half in (0, 1)}
+        for hops in schedule.rounds:
             before = dict(held)
-            for here, there, *_ in schedule.moves[begin : begin + count]:
-                offset, slot = before[here]
-                held[there] = hop(offset, stride, extent, by), slot
-            begin += count
+            made = [(way, next(moves)) for *way, count in hops for _ in range(count)]
+            left = [here for _, (here, *_) in made]
+            for way, (here, there, *part) in made:
+                halved = self.slot.halves and left.count(here) > 1
+                for half in (int(part[0] > 0),) if halved else (0, 1):
+                    offset, slot = before[here, half]
+                    held[there, half] = hop(offset, *way), slot
         ends = zip(schedule.offsets, schedule.arrives, strict=True)
         for number, (offset, slot) in enumerate(ends):
             wanted = offset, 0 if self.spreads else number
-            if held[slot] != wanted:
-                return f"slot {slot} holds what left {held[slot]}, expected {wanted}"
+            for half in (0, 1):
+                if held[slot, half] != wanted:
+                    return f"slot {slot} holds what left {held[slot, half]}, expected {wanted}"
         return ""
 
     def pairs(self):
         """Return the ranks of senders and of receivers, of every hop, as arrays."""
         me = np.arange(len(self.moves.ranks))
-        hops = [hop(me, *way) for *way, _ in self.schedule.rounds]
+        hops = [hop(me, *way) for hops in self.schedule.rounds for *way, _ in hops]
         return np.tile(me, len(hops)), np.concatenate(hops)
 
     def kernel(self, moves, x, slots, ready, sent, received):
@@ -101,28 +109,33 @@ class Routed(Packed):
             device = hop(me, *partner)
             pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
         pl.semaphore_wait(barrier, len(self.schedule.partners))
-        for number, (stride, extent, by, count) in enumerate(self.schedule.rounds):
-            receiver, sender = hop(me, stride, extent, by), hop(me, stride, extent, extent - by)
+
+        def push(move, receiver):
+            """Return the copy of a move."""
+            first = (2 + self.slot.halves + len(self.slot.sized)) * move
+            part = self.slot.part(moves, first)
+            read, write = (slots.at[(moves[first + end], *part)] for end in range(2))
+            return pltpu.make_async_remote_copy(
+                read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
+            )
+
+        def start(receiver, move):
+            push(move, receiver).start()
+
+        for number, hops in enumerate(self.schedule.rounds):
             # All that this device has sent has left and all that was to come has come: what comes
             # now finds its slots free.
-            free = ready.at[np.int32(number)]
-            pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)
-            pl.semaphore_wait(free, 1)
-
-            def push(move, receiver=receiver):
-                """Return the copy of a move."""
-                first = (2 + len(self.slot.sized)) * move
-                part = self.slot.part(moves, first)
-                read, write = (slots.at[(moves[first + end], *part)] for end in range(2))
-                return pltpu.make_async_remote_copy(
-                    read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
-                )
-
-            end = begin + count
-            each(end, lambda move, push=push: push(move).start(), begin)
+            free, end = ready.at[np.int32(number)], begin
+            for stride, extent, by, _ in hops:
+                sender = hop(me, stride, extent, extent - by)
+                pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)
+            pl.semaphore_wait(free, len(hops))
+            for *way, count in hops:
+                each(end + count, functools.partial(start, hop(me, *way)), end)
+                end += count
             # All devices make the same moves: what comes is as much as what goes.
-            each(end, lambda move, push=push: push(move).wait_send(), begin)
-            each(end, lambda move, push=push: push(move).wait_recv(), begin)
+            each(end, lambda move: push(move, me).wait_send(), begin)
+            each(end, lambda move: push(move, me).wait_recv(), begin)
             begin = end
 
     def _start(self, x, device, order):

@@ -20,20 +20,22 @@ class Slot(NamedTuple):
     """How a slot holds a box. `shape`: its own; `held`: the extents of the box; `dense`: whether
     rows lie one after another in granules of 512 bytes; `order`: that of the dimensions in the
     slot, None for the tensor's; `sized`: (dimension, what divides sizes) of which moves say how
-    much is sent."""
+    much is sent; `halves`: whether they say where, along the first, that begins."""
 
     shape: tuple[int, ...]
     held: tuple[int, ...]
     dense: bool = False
     order: tuple[int, ...] | None = None
     sized: tuple[tuple[int, int], ...] = ()
+    halves: bool = False
 
     def part(self, moves, first):
         """Return the part of a slot that a move takes, whose numbers begin at `first`."""
         part: list[object] = [slice(None)] * len(self.shape)
-        for column, (axis, unit) in enumerate(self.sized, 2):
-            size = moves[first + column]
-            part[axis] = pl.ds(0, size if unit == 1 else multiple(size, unit))
+        begin = moves[first + 2] if self.halves else 0
+        for column, (axis, unit) in enumerate(self.sized, 2 + self.halves):
+            ends = begin if axis == 0 else 0, moves[first + column]
+            part[axis] = pl.ds(*(end if unit == 1 else multiple(end, unit) for end in ends))
         return tuple(part)
 
     def packed(self, values):

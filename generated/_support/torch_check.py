@@ -7,8 +7,8 @@ from collections import Counter
 import torch
 
 from .boxes import ranges, volume
-from .torch_processes import Wire
 from .torch_tensors import has_kernels
+from .torch_wire import Wire
 
 # More elements than these are not moved.
 FEW = 2**18

@@ -15,7 +15,17 @@ import torch.distributed as dist
 from .boxes import extents, ranges, volume
 from .torch_check import self_check
 from .torch_processes import Processes
-from .torch_tensors import LINE, UNITS, check, has_kernels, on, overlap, requires_grad, table
+from .torch_tensors import (
+    LINE,
+    UNITS,
+    Launch,
+    check,
+    has_kernels,
+    on,
+    overlap,
+    requires_grad,
+    table,
+)
 from .triton_rows import Block
 
 NO_GRADIENT = (
@@ -194,13 +204,14 @@ class Reshard:
             return lambda outs: outs[0].fill_(self.empty_value)
         start = math.gcd(LINE, *addresses[0], out.data_ptr()) // self.itemsize or 1
         block, places = self.tiles.block(start), self.places(device_id)
-        launch = self.kernel[(self.tiles.programs(start),)]
+        launch = Launch(self.kernel, self.tiles.programs(start))
         with on(out.device):
             peers = table(addresses[0], out.device)
 
         def run(outs):
-            with on(outs[0].device):
-                launch(peers, self.units(outs[0], block), *places, block)
+            (out,) = outs
+            with on(out.device):
+                launch(peers, out if launch.is_known else self.units(out, block), *places, block)
 
         return run
 
@@ -226,7 +237,9 @@ class Reshard:
             "symmetric"  all GPUs on one host: peers read each other's shards, in one launch a
                          device. The shard is copied to symmetric memory first, unless it is there
                          already: see `symmetric_source`.
-            "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked.
+            "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; where
+                         the bytes of each are together in both shards, on all ranks, they go by
+                         `batch_isend_irecv` from where they are to where they belong.
             None         the first of these that every rank can take.
 
         The first call with a group compares the ranks' plans, shards and hosts: what is wrong on

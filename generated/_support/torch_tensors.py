@@ -54,6 +54,28 @@ def has_kernels(tensor, kernel):
     return tensor.device.type != "cpu" or not isinstance(kernel, triton.JITFunction)
 
 
+class Launch:
+    """Launches of a kernel with arguments that are compiled alike. Only the first looks the program
+    up; those after it take tensors for pointers of any type."""
+
+    def __init__(self, kernel, programs):
+        self._first, self._programs, self._again = kernel[(programs,)], programs, None
+
+    @property
+    def is_known(self):
+        """Whether the program has been looked up."""
+        return self._again is not None
+
+    def __call__(self, *arguments):
+        """Launch the kernel, on the current stream of the current device."""
+        if self._again is not None:
+            self._again(*arguments)
+            return
+        compiled = self._first(*arguments)
+        if isinstance(compiled, triton.compiler.CompiledKernel):  # the interpreter has none
+            self._again = compiled[self._programs, 1, 1]
+
+
 def on(device):
     """Return a context whose launches go to a device."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

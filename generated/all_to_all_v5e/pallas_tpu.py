@@ -53,7 +53,7 @@ from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_routed import Routed, Schedule
 from .._support.pallas_slots import Slot
 
-require("pallas_tpu", "eab02ed20888ea53", __name__)
+require("pallas_tpu", "7cdc7da10b697a44", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -133,7 +133,7 @@ PEERS = Peers(
 DIGITS = ((1, 2), (2, 2), (4, 2))
 OFFSETS = (1, 2, 3, 4, 5, 6, 7)
 ARRIVES = (7, 0, 2, 1, 5, 8, 10)
-ROUNDS = ((1, 2, 1, 4), (2, 2, 1, 4), (4, 2, 1, 4))
+ROUNDS = (((1, 2, 1, 4),), ((2, 2, 1, 4),), ((4, 2, 1, 4),))
 # fmt: off
 MOVES = (
     (0, 7), (2, 8), (4, 9), (6, 10), (1, 0), (8, 2), (5, 4), (10, 6), (3, 1), (9, 5), (4, 8),

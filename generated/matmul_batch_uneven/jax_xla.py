@@ -102,7 +102,9 @@ def _multiply(a, b):
     c = jnp.matmul(a, b, preferred_element_type=jnp.float32)
     c = c.astype(OUT_DTYPE)
     # 2. out, reduce_scatter over "y": [{"x"}, {}, {}], unreduced={"y"} -> [{"x"}, {}, {"y"}]
-    c = lax.psum_scatter(c, "y", scatter_dimension=2, tiled=True)
+    c = c.reshape(2, 8, 3, 2)
+    c = jnp.moveaxis(c, 2, 0)
+    c = lax.psum_scatter(c, "y", scatter_dimension=0)
     return c
 
 

@@ -10,7 +10,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .jax_group import Group as ArrayGroup
 from .pallas_peers import LOGICAL, meet_all
-from .pallas_program import Call, are_near, is_v5e, warn_of_far
+from .pallas_program import Call, are_near, is_v5e, refuse_far
 
 LANES = 128
 
@@ -26,8 +26,7 @@ class Group(ArrayGroup):
         pairs = [pair for lines in self.lines.values() for line in lines for pair in line.pairs]
         if pairs and not interpret and is_v5e(devices):
             near = are_near(devices, *np.transpose(pairs))
-            if not near.all():
-                warn_of_far(near, "a group of jax_xla goes by XLA's own routes")
+            refuse_far(near, "a group of jax_xla goes by XLA's own routes")
         return super().exchange(stacks, union, called)
 
     def sent(self, lines, packed, number, called):

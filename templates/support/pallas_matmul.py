@@ -14,8 +14,8 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_matmul import ArrayMatmul
-from .pallas_products import DIM_J, DIMS, Memory, RingKernel
-from .pallas_program import HBM, Call, are_near, is_v5e, warn_of_far
+from .pallas_products import DIM_J, DIMS, STRETCH, Memory, RingKernel
+from .pallas_program import HBM, Call, are_near, is_v5e, refuse_far
 from .xla_program import at
 from .xla_steps import groups_along
 
@@ -79,6 +79,8 @@ class RingMatmul:
         self.keeps_sums = self.factor == DIM_J and keeps
         self.sums_in_hbm = self.factor == DIM_J and not keeps
         self.adds = self.sums_in_hbm or not self.gathers
+        # One product makes all of a block's sums, which then need not begin as zero.
+        self.is_whole = not self.keeps_sums and self.exact[DIM_J] <= blocks[DIM_J] <= STRETCH
 
     def pieces(self, side):
         """Return how many halves of parts an array has along the factor."""
@@ -145,8 +147,7 @@ class RingMatmul:
         after = self.rings()[:, 1]
         if is_v5e(devices):
             near = are_near(devices, np.arange(len(devices)), after)
-            if not near.all():
-                warn_of_far(near, "emit the module with the topology of its devices")
+            refuse_far(near, "emit the module with the topology of its devices")
 
     def result(self):
         """Return shape and dtype of the result; sums that are added to there are wide."""

@@ -3,6 +3,7 @@ that moves tiles from shard to shard, which stands in the module.
 """
 
 import functools
+import os
 import warnings
 from typing import Any, NamedTuple
 
@@ -16,6 +17,9 @@ from .boxes import Exchange, extents, spread, volume
 from .jax_program import Program
 from .pallas_peers import LOGICAL, each, meet_all
 
+# Where this variable of the environment is set, what a v5e does not send directly is sent all the
+# same, with a warning.
+FAR = "SHARDWRIGHT_FAR_SENDS"
 # Floats with which XLA on CPU computes as float32, which changes NaNs.
 WIDENED = ("bfloat16", "float8_e5m2")
 HBM = pl.BlockSpec(memory_space=pltpu.HBM)
@@ -165,7 +169,7 @@ class PallasProgram(Program):
 
     def check_routes(self, devices):
         """Raise ValueError where devices send farther than a v5e does directly: over a power of two
-        of hops along one axis. A module that is for no such topology warns of it.
+        of hops along one axis.
 
         `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
         """
@@ -177,11 +181,10 @@ class PallasProgram(Program):
             return
         sender, receiver = self.pairs()
         direct = are_near(devices, sender, receiver)
-        if direct.all():
-            return
         if not self._powers_of_two:
             topology = "emit the module with --topology, as v5e:2x4"
-            warn_of_far(direct, f"{topology}, and tiles go from device to device")
+            refuse_far(direct, f"{topology}, and tiles go from device to device")
+        if not self._powers_of_two or direct.all():
             return
         wrong = int(np.argmin(direct))
         a, b = devices[int(sender[wrong])], devices[int(receiver[wrong])]
@@ -208,13 +211,18 @@ def are_near(devices, sender, receiver):
     return ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
 
 
-def warn_of_far(near, advice):
-    """Warn of pairs of devices between which a v5e does not send directly."""
-    warnings.warn(
+def refuse_far(near, advice):
+    """Raise ValueError where a v5e does not send directly between some pairs of devices; only warn
+    of them where `FAR` is set."""
+    if near.all():
+        return
+    far = (
         f"{(~near).sum()} of {near.size} pairs of devices are at offsets that a v5e does not send "
-        f"over directly: {advice}",
-        stacklevel=3,
+        f"over directly: {advice}"
     )
+    if not os.environ.get(FAR):
+        raise ValueError(f"mesh: {far}; with {FAR}=1 in the environment this is a warning")
+    warnings.warn(far, stacklevel=3)
 
 
 class Permuted:

@@ -1,11 +1,10 @@
-"""Reshards in one address space, and among the processes of a group: what these agree on, and two
+"""Reshards in one address space, and among the processes of a group: what these agree on, and the
 ways for tiles to go.
 
 One tensor or many, all on the same devices, move at once. Rank r is the r-th id of the sorted union
 of both meshes.
 """
 
-import contextlib
 import functools
 import itertools
 import socket
@@ -15,8 +14,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
-from .boxes import volume
 from .torch_tensors import LINE, capturing, facts, join_streams, let_read, overlap, stream
+from .torch_wire import Wire, unpacked
 from .triton_listed import Listed, entries_of
 
 # How long ranks wait for each other at a barrier of symmetric memory.
@@ -132,16 +131,19 @@ class Processes:
             home = self._check_call(shards, group, outs, transport, wants_gradient, fault)
         except ValueError as error:
             fault, home = str(error), None
+        rank = dist.get_rank(group)
         kind, by = self._of(group).get(transport, (None, None))
         if check or kind is None or (home is not None and home.type != kind):
-            by = self._agree(group, fault, home, transport, wants_gradient)
+            whole = home is not None and self._wire(self.exchange.ranks[rank], home).whole
+            by = self._agree(group, fault, home, transport, wants_gradient, whole)
             self._of(group)[transport] = home.type, by
         elif fault:
             raise ValueError(f"{fault}; {WAIT}")
-        device_id = self.exchange.ranks[dist.get_rank(group)]
+        device_id = self.exchange.ranks[rank]
         if outs is None:
             outs = [move.empty(device_id, home) for move in self.moves]
-        by = self.by_symmetric_memory if by == "symmetric" else self.by_exchange
+        ways = {"symmetric": self.by_symmetric_memory, "in place": self.in_place}
+        by = ways.get(by, self.by_exchange)
         return by(shards, outs, device_id, home, group), outs
 
     def _check_call(self, shards, group, outs, transport, wants_gradient, fault):
@@ -169,16 +171,16 @@ class Processes:
             raise ValueError("out shares memory with `symmetric_source`, which others still read")
         return home
 
-    def _agree(self, group, fault, home, transport, wants_gradient):
-        """Return the transport to take. Raises ValueError on every rank if anything is wrong on
-        any."""
+    def _agree(self, group, fault, home, transport, wants_gradient, whole):
+        """Return the transport to take, "in place" of an exchange that packs nothing. Raises
+        ValueError on every rank if anything is wrong on any; `whole`: see `Wire`."""
         host = socket.gethostname() if home is not None and home.type == "cuda" else ""
         kind = "" if home is None else f"tensors on {home.type}"
         kind += " that require a gradient" if wants_gradient else ""
-        mine = (self.plan, fault, f"transport {transport!r}", kind, host)
+        mine = (self.plan, fault, f"transport {transport!r}", kind, host, whole)
         said = [None] * dist.get_world_size(group)
         dist.all_gather_object(said, mine, group=group)
-        plans, faults, transports, kinds, hosts = zip(*said, strict=True)
+        plans, faults, transports, kinds, hosts, wholes = zip(*said, strict=True)
         for rank, problem in enumerate(faults):
             if problem and len(set(plans)) == 1:
                 raise ValueError(f"rank {rank}: {problem}")
@@ -190,7 +192,9 @@ class Processes:
         one_host = bool(host) and len(set(hosts)) == 1
         if transport == "symmetric" and not one_host:
             raise ValueError(f"transport 'symmetric': GPUs of hosts {hosts}, expected those of one")
-        return transport or ("symmetric" if one_host else "exchange")
+        if transport == "symmetric" or (transport is None and one_host):
+            return "symmetric"
+        return "in place" if all(wholes) else "exchange"
 
     def by_symmetric_memory(self, shards, outs, device_id, home, group):
         """Return a function that lets all ranks offer their shards, and then pull tiles from where
@@ -248,6 +252,26 @@ class Processes:
 
         return run
 
+    def in_place(self, shards, outs, device_id, home, group):
+        """Return a function that sends every tile from where it is to where it belongs."""
+        wire, ranks = self._wire(device_id, home), dist.get_process_group_ranks(group)
+
+        def run(shards, outs):
+            asked = [
+                dist.P2POp(does, part, ranks[rank], group, tag)
+                for does, parts in (
+                    (dist.irecv, wire.parts(outs, 1)),
+                    (dist.isend, wire.parts(shards, 0)),
+                )
+                for rank, part, tag in parts
+            ]
+            works = dist.batch_isend_irecv(asked) if asked else []
+            wire.keep(shards, outs)
+            for work in works:
+                work.wait()
+
+        return run
+
 
 def _facts(transport, shards, outs):
     """Return all that is checked of the tensors of a call, None where they are to be checked."""
@@ -256,100 +280,3 @@ def _facts(transport, shards, outs):
     if False in found or home is None or capturing(home.device):
         return None
     return transport, stream(home.device), found
-
-
-@contextlib.contextmanager
-def unpacked(moves, outs, receiver):
-    """Give the memory that pieces are copied into; then fill the results from it, those of terms
-    without a value as such."""
-    empty = [move.exchange.is_empty(receiver) for move in moves]
-    results = [*zip(moves, outs, empty, strict=True)]
-    held = [out if is_empty else move.before(out) for move, out, is_empty in results]
-    yield held
-    for (move, out, is_empty), each in zip(results, held, strict=True):
-        if is_empty:
-            out.fill_(move.empty_value)
-        else:
-            move.after(each, out)
-
-
-class Wire:
-    """What a device exchanges: pieces by rank, tensor and box, an order that both ends know."""
-
-    def __init__(self, moves, device_id, home):
-        self.moves, self.home, exchange = moves, home, moves[0].exchange
-        self.me = exchange.source_position(device_id)
-        self.receiver = exchange.target_position(device_id)
-        arriving, leaving = [], []
-        for number, move in enumerate(moves):
-            for piece in move.exchange.incoming(self.receiver) if self.receiver >= 0 else ():
-                arriving.append((exchange.source.ids[piece.sender], number, piece.box))
-            for piece in move.exchange.outgoing(self.me) if self.me >= 0 else ():
-                leaving.append((exchange.target.ids[piece.receiver], number, piece.box))
-        arriving, self.received = self._placed(arriving, device_id)
-        leaving, self.sent = self._placed(leaving, device_id)
-        self._packing = Listed(self._packed(leaving), home)
-        self._keeping = Listed(self._own(arriving), home)
-        self._unpacking = Listed(self._unpacked(arriving), home)
-
-    def _placed(self, pieces, device_id):
-        """Return (first byte in the buffer, tensor, box) of each piece, by rank, -1 for the first
-        byte of one that stays on the device; bytes a rank."""
-        sizes, listed, start = dict.fromkeys(self.moves[0].exchange.ranks, 0), [], 0
-        for peer, number, box in sorted(pieces):
-            listed.append((-1 if peer == device_id else start, number, box))
-            if peer != device_id:
-                size = volume(box) * self.moves[number].itemsize
-                sizes[peer] += size
-                start += size
-        return listed, [*sizes.values()]
-
-    def _packed(self, pieces):
-        """Yield the entries that pack: the memories of the shards, to that of the buffer."""
-        for start, number, box in pieces:
-            if start >= 0:
-                move = self.moves[number]
-                held = move.exchange.source.box(self.me)
-                yield from entries_of(box, held, box, move.itemsize, number, 0, 0, start)
-
-    def _own(self, pieces):
-        """Yield the entries of what is here already: the memories of the shards, to those of the
-        results."""
-        for start, number, box in pieces:
-            if start < 0:
-                move = self.moves[number]
-                held, into = move.exchange.source.box(self.me), move.exchange.target.box
-                into = into(self.receiver)
-                yield from entries_of(box, held, into, move.itemsize, number, number)
-
-    def _unpacked(self, pieces):
-        """Yield the entries that unpack: the memory of the buffer, to those of the results."""
-        for start, number, box in pieces:
-            if start >= 0:
-                move = self.moves[number]
-                into = move.exchange.target.box(self.receiver)
-                yield from entries_of(box, box, into, move.itemsize, 0, number, start)
-
-    def buffers(self):
-        """Return memory for the pieces that leave, and for those that arrive."""
-        sizes = sum(self.sent), sum(self.received)
-        return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
-
-    def pack(self, shards, packed):
-        """Copy what leaves out of the shards: one launch."""
-        self._packing.copy(map(_address, shards), [packed.data_ptr()])
-
-    def unpack(self, shards, arrived, outs, wait=lambda: None):
-        """Copy what was here already to its place, one launch; `wait` for what comes, and copy
-        that: one launch more."""
-        if self.receiver < 0:
-            wait()
-            return
-        with unpacked(self.moves, outs, self.receiver) as held:
-            self._keeping.copy(map(_address, shards), map(_address, held))
-            wait()
-            self._unpacking.copy([arrived.data_ptr()], map(_address, held))
-
-
-def _address(tensor):
-    return 0 if tensor is None else tensor.data_ptr()

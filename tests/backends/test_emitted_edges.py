@@ -301,14 +301,18 @@ def test_the_kernel_has_its_arrays_in_hbm(
     path = written(Reshard(shape, "float32", *places), "pallas_tpu", tmp_path)
     chip = {"TPU_ACCELERATOR_TYPE": "v5litepod-8", "TPU_WORKER_HOSTNAMES": "localhost"}
     chip |= {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    chip["SHARDWRIGHT_FAR_SENDS"] = "1"
     assert output(started(COMPILED, 1, path, **chip)) == said + "\n"
 
 
 @pytest.mark.parametrize(
     "reshard", [SAME_AXES, REVERSED, IN_PIECES], ids=["same order", "reversed", "in pieces"]
 )
-def test_a_warning_where_v5e_does_not_send_directly(reshard: Reshard, tmp_path: Path) -> None:
-    """The pairs of devices that are neither 1, 2 nor 4 apart along one axis of a 2x4 grid."""
+def test_an_error_where_v5e_does_not_send_directly(
+    reshard: Reshard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pairs of devices that are neither 1, 2 nor 4 apart along one axis of a 2x4 grid; a
+    warning for those who ask for one."""
     pytest.importorskip("jax")
     module = loaded(reshard, "pallas_tpu", tmp_path)
     transfers = plan(reshard).transfers()
@@ -321,8 +325,13 @@ def test_a_warning_where_v5e_does_not_send_directly(reshard: Reshard, tmp_path: 
     devices = [
         SimpleNamespace(platform="tpu", device_kind="TPU v5 lite", coords=at) for at in coords
     ]
-    with pytest.warns(UserWarning, match=f"^{far} of {len(pairs)} pairs of devices are at offsets"):
+    said = f"{far} of {len(pairs)} pairs of devices are at offsets that a v5e does not send over"
+    with pytest.raises(ValueError, match=f"^mesh: {said} .* with SHARDWRIGHT_FAR_SENDS=1 in the"):
         module._HOST.program.check_routes(devices)
+    monkeypatch.setenv("SHARDWRIGHT_FAR_SENDS", "1")
+    with pytest.warns(UserWarning, match=f"^{said}"):
+        module._HOST.program.check_routes(devices)
+    monkeypatch.delenv("SHARDWRIGHT_FAR_SENDS")
     for device in devices:
         device.device_kind = "TPU v6 lite"
     with warnings.catch_warnings():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpu_cases import make
-from programs import output, started
+from programs import SELF_CHECKS, output, started
 from running import check, runner
 from sums import OPERATORS, pairs_with_terms, placed
 from sweeps import swept
@@ -110,17 +110,6 @@ def test_modules_say_which_term_has_the_value(backend: str) -> None:
     assert said in " ".join(text.split())
     assert "new=1" in text
     assert 'empty=float("-inf")' in text
-
-
-SELF_CHECKS = """
-import importlib.util, sys
-
-for path in sys.argv[1:]:
-    spec = importlib.util.spec_from_file_location("emitted", path)
-    m = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(m)
-    print(m._HOST.self_check())
-"""
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 from sweeps import swept
 
 from bench import matmul_bytes, matmul_time
-from bench.matmul_bytes import MESHES, Moved, first, measured, read_line, rows, triples
+from bench.matmul_bytes import MESHES, Moved, Triple, first, measured, read_line, rows, triples
 from bench.matmuls import shardings
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 
@@ -32,6 +35,24 @@ def test_never_more_than_the_least_of_xlas_programs(mesh: dict[str, int], part: 
     more = [each for each in zip(given, found, strict=True) if each[1].planned > each[1].least]
     assert more == []
     assert sum(each.planned < each.least for each in found) > PART // 2
+
+
+def test_what_was_measured_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was cut goes on; what is of another mesh is another matmul."""
+    asked = []
+
+    def counted(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
+        asked.append(len(given))
+        return [Moved(sum(axes.values()), len("".join(each)), 3) for each in given]
+
+    monkeypatch.setattr(matmul_bytes, "measured", counted)
+    monkeypatch.setenv(matmul_bytes.KEPT_IN, str(tmp_path / "kept"))
+    for mesh, count, new in ((0, 5, [5]), (0, 120, [100, 15]), (0, 120, []), (1, 3, [3])):
+        axes, given = MESHES[mesh], triples(MESHES[mesh])[:count]
+        asked.clear()
+        found = matmul_bytes.kept(axes, given)
+        assert asked == new
+        assert found == [Moved(sum(axes.values()), len("".join(each)), 3) for each in given]
 
 
 @pytest.mark.parametrize(

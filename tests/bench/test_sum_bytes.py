@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import pytest
+from sweeps import swept
 
-from bench.sum_bytes import drawn, measured, read
+from bench.sum_bytes import drawn, every, measured, read
 from shardwright.codegen.compile import targets
-from shardwright.ir import InputError
+from shardwright.ir import InputError, Reshard
+
+PARTS = 16
 
 
-def test_never_more_than_the_least_of_both() -> None:
+def check(reshards: list[Reshard]) -> None:
     try:
         targets.require(targets.parse_targets(["v5e:2x4"]), saving=False)
     except InputError as error:
         pytest.skip(" ".join(str(error).split()))
-    for each in measured(drawn(10, seed=1)):
+    for each in measured(reshards):
         assert each.least <= each.ours <= min(each.cpu, each.v5e)
+
+
+def test_never_more_than_the_least_of_both() -> None:
+    check(drawn(10, seed=1))
+
+
+@pytest.mark.parametrize("part", swept(range(PARTS), PARTS))
+def test_of_all_pairs(part: int) -> None:
+    """Every sharding of a matrix that leaves an axis unreduced, to every one."""
+    pairs = list(every())
+    assert len(pairs) == 1617
+    check(pairs[part::PARTS])
 
 
 GROUPS = "replica_groups={{0,1}}"

@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from a_program import MODULE, TABLE, forgotten, replaced, written
 from commands import run
-
-MODULE = """\
-import jax, jax.numpy as jnp
-
-
-def step(p, x):
-    return jnp.tanh(x @ p["w1"]) @ p["w2"]
-
-
-def arguments():
-    shape = lambda *n: jax.ShapeDtypeStruct(n, jnp.float32)
-    return {"w1": shape(16, 32), "w2": shape(32, 16)}, shape(8, 16)
-
-
-inputs = ({"w1": '[{}, {"t"}]', "w2": '[{"t"}, {}]'}, '[{"d"}, {}]')
-"""
-TABLE = """\
-[[program]]
-name = "mlp"
-mesh = "d=4,t=2"
-function = "a_step:step"
-arguments = "a_step:arguments"
-in_shardings = "a_step:inputs"
-budget = "1KiB"
-"""
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with a function and a config; the function is imported anew."""
-    (tmp_path / "a_step.py").write_text(MODULE)
-    (tmp_path / "shardwright.toml").write_text(TABLE)
+    written(tmp_path)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    sys.modules.pop("a_step", None)
+    forgotten()
 
 
 def edited(home: Path, old: str, new: str) -> None:
     """Change the user's function, which is imported anew."""
-    (home / "a_step.py").write_text(MODULE.replace(old, new))
-    sys.modules.pop("a_step", None)
+    written(home, replaced(MODULE, (old, new)))
 
 
 def test_a_program_is_emitted_and_checked(home: Path) -> None:

@@ -20,7 +20,7 @@ C1 = (
 )
 REMEDY = (
     '    to remove it, ask for dot_general_1 split over "t": a reduce-scatter takes half (saves 64 '
-    "B)\n"
+    "B of it alone)\n"
 )
 
 
@@ -35,8 +35,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_the_plan_of_a_program(home: Path) -> None:
     assert run("plan").out == (
-        'step on <["d"=4, "t"=2]>: the busiest device receives 128 B\n' + C1 + "    a_step.py:5: "
-        "dot_general_1 becomes f32[8@d,16]\n" + REMEDY
+        'step on <["d"=4, "t"=2]>: the busiest device receives 128 B\n'
+        "it computes for the time of 230 B (1,000 operations of a float32 matmul, or 5 bytes read "
+        "or written, to a byte; no topology is given)\n"
+        + C1
+        + "    a_step.py:5: dot_general_1 becomes f32[8@d,16]\n"
+        + REMEDY
     )
 
 
@@ -44,6 +48,8 @@ def test_the_plan_on_a_topology(home: Path) -> None:
     """Given by a flag, or by the table, which is then in what is emitted."""
     said = (
         'step on <["d"=4, "t"=2]>: the busiest device receives 128 B, 2e-06 seconds on v5e:2x4\n'
+        "it computes for the time of 70 B (on v5e:2x4 3,943 operations of a float32 matmul, or "
+        "16.4 bytes read or written, to a byte)\n"
         + C1
         + "    a_step.py:5: dot_general_1 becomes f32[8@d,16], in 2e-06 seconds\n"
         + REMEDY

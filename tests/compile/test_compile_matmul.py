@@ -75,7 +75,8 @@ def test_parts_of_one_collective_and_turns_of_a_loop() -> None:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CompileReport]:
     """Compiled for v5e, and saved: partial sums, an uneven matmul with a loop, a result left
     unreduced, integers of 64 bits, a module that is broken. The compiler makes all-reduces of small
-    reduce-scatters."""
+    reduce-scatters; of those along a last dimension, as in `narrow`, unless they are along one of
+    their own."""
     root = tmp_path_factory.mktemp("matmuls") / "generated"
     summed = sw.Matmul(
         "bf16", ((2048, 512), "P('x', 'y')"), ((512, 2048), "P('y')"), "P('x', 'y')", mesh="x=2,y=2"
@@ -90,7 +91,11 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CompileReport
         '[{}, {}], unreduced={"x"}',
         mesh="x=4",
     )
+    narrow = sw.Matmul(
+        "bf16", ((64, 512), "P(None, 'x')"), ((512, 128), "P('x')"), "P(None, 'x')", mesh="x=2,y=2"
+    )
     sw.emit(summed).write(root / "summed")
+    sw.emit(narrow).write(root / "narrow")
     sw.emit(uneven, loop="one").write(root / "uneven")
     sw.emit(kept).write(root / "kept")
     long = sw.Matmul("int64", ((8, 16), "P('x')"), ((16, 8), "P()"), "P('x')", mesh="x=4")
@@ -107,6 +112,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CompileReport
 def test_matmuls_are_compiled_for_tpu(reports: dict[str, CompileReport]) -> None:
     assert {name: report.verdict for name, report in reports.items()} == {
         "summed": "ok",
+        "narrow": "ok",
         "uneven": "ok",
         "kept": "ok",
         "long": "failed",
@@ -115,6 +121,9 @@ def test_matmuls_are_compiled_for_tpu(reports: dict[str, CompileReport]) -> None
     code = reports["summed"].code
     assert isinstance(code, TpuCode)
     assert code.wire_bytes == reports["summed"].bound_bytes == 1024 * 1024
+    narrow = reports["narrow"]
+    assert isinstance(narrow.code, TpuCode)
+    assert narrow.code.wire_bytes == narrow.bound_bytes == 2 * 64 * 64
     assert "positional argument" in reports["broken"].detail
 
 

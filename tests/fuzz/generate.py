@@ -45,8 +45,13 @@ TOPOLOGIES = (
 )
 """Topologies on which every device may send to every other, and how many devices they have."""
 
-FORWARDING = {2: ("v5e:1x2",), 4: ("v5e:2x2", "v5e:4x1"), 8: ("v5e:2x4", "v5e:4x2")}
-"""Those that forward, by the size of the meshes that fill them."""
+_RINGS = tuple(
+    f"torus:{axes},bandwidth=5e10,latency=1e-6,powers_of_two=1"
+    for axes in ("8,wrap=1", "4x2,wrap=1x0")
+)
+FORWARDING = {2: ("v5e:1x2",), 4: ("v5e:2x2", "v5e:4x1"), 8: ("v5e:2x4", "v5e:4x2", *_RINGS)}
+"""Those that forward, by the size of the meshes that fill them; some, as v5e:16x16, have axes that
+wrap around."""
 
 FATES = ("kept",) * 4 + ("kept in part",) * 3 + ("summed",) * 3 + ("new",) * 2
 """What becomes of unreduced axes."""

@@ -37,10 +37,10 @@ MOST = {
     "layer_step:tp": 56.0,
     "layer_step:fsdp+tp": 17.0,
     "layer_step:tp+sp": 56.0,
-    "layer_step:tp+sp+g": 65.6,
-    "layer_step:dp+tp+sp+g": 36.8,
+    "layer_step:tp+sp+g": 56.0,
+    "layer_step:dp+tp+sp+g": 27.0,
 }
-"""MiB in float32: the best that is known by hand; with `g`, half of what XLA moves for v5e."""
+"""MiB in float32: the best that is known by hand."""
 
 
 def sizes(*names: str) -> dict[str, float]:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
-from places import TESTS
+from programs import findings
 from sweeps import swept
 
 MODES = ("as_shardy", "cheapest")
@@ -19,12 +14,7 @@ QUICK = (
 
 
 def run(*words: str, script: str = "form_process.py") -> dict[str, str]:
-    command = [sys.executable, str(TESTS / script), *words]
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    assert found
+    found: dict[str, str] = findings(script, *words)
     return found
 
 

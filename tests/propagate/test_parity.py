@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
-from places import TESTS
+from programs import findings
 
-HERE = TESTS
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
 MODELS = ("mlp", "mlp_step", "attention", "layer", "layer_step")
 
@@ -25,11 +20,7 @@ SEVERAL_OPS = {"bessel_i0e", "split", "conj", "exp2", "logistic", "stop_gradient
 
 
 def run(*words: str) -> dict[str, tuple[list[str], int]]:
-    command = [sys.executable, str(HERE / "parity_process.py"), *words]
-    env = {**os.environ, "PYTHONPATH": str(HERE)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = findings("parity_process.py", *words)
     return {name: (differences, count) for name, (differences, count) in found.items()}
 
 

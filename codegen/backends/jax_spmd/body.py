@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,14 @@ from dataclasses import dataclass, field
 
 from shardwright.codegen.backends.jax_spmd.changes import change_call
 from shardwright.codegen.backends.jax_spmd.control import control
-from shardwright.codegen.backends.jax_spmd.expressions import WEAK, Expression, OpText, expanded
+from shardwright.codegen.backends.jax_spmd.exchange import exchange_statements
+from shardwright.codegen.backends.jax_spmd.expressions import (
+    IMPORTED,
+    WEAK,
+    Expression,
+    OpText,
+    expanded,
+)
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormText
 from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS, IMPORTS
 from shardwright.codegen.backends.jax_spmd.functions import Functions
@@ -29,6 +37,7 @@ from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
+    LayoutChange,
     LocalBody,
     LocalProgram,
     MoveValue,
@@ -89,10 +98,11 @@ class Writer:
             if isinstance(step, Compute) and self._implied(step, uses):
                 continue
             line = _line(step)
-            if line is not None and line != at:
+            made = self._step(step, indent)
+            if made and line is not None and line != at:
                 lines.append(f"# {line}")
                 at = line
-            lines += self._step(step, indent)
+            lines += made
         self.made = outside
         return lines
 
@@ -110,7 +120,9 @@ class Writer:
         target = ", ".join(names)
         if len(names) == 1 and step.op.kind == "split":  # which gives a list
             target += ","
-        return self._statement(target, made, step.results[0], indent)
+        comments = (self._comment(move.result, indent) for move in step.moves)
+        lines = self._statement(target, made, step.results[0], indent)
+        return [*itertools.chain.from_iterable(comments), *lines]
 
     def _named(self, step: Compute) -> list[str]:
         """Give the results of an op names; return these."""
@@ -143,6 +155,8 @@ class Writer:
     def _made(self, step: Compute) -> Expression:
         if step.op.kind == "constant":
             return self.arrays[step.op.integers("array")[0]]
+        if step.op.kind in IMPORTED:
+            self.imports[IMPORTED[step.op.kind]] = None
         return expression(self.op_text(step))
 
     def _statement(
@@ -223,6 +237,10 @@ class Writer:
 
     def _move(self, step: MoveValue, indent: int) -> list[str]:
         change = step.change
+        one_number = self.filled.get(step.operand)
+        if one_number is not None and _stays(change, one_number):
+            self.filled[step.result] = one_number
+            return []
         source = self.program.values[step.operand].layout
         pairs = ""
         if change.kind == "permute":
@@ -233,10 +251,18 @@ class Writer:
         given = self.read(step.operand)
         if step.again:  # or XLA would keep what was made before
             given = f"lax.optimization_barrier({given})"
-        made = change_call(change, source, given, shape, pairs)
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
-        lines = self._statement(name, made, step.result, indent)
-        return [*self._comment(step.result, indent), *lines]
+        lines = self._comment(step.result, indent)
+        if change.kind == "exchange":
+            shapes, ends = (self.program.shape(step.operand), shape), (given, name)
+            sizes = self.program.axes.sizes
+            for to, made in exchange_statements(
+                change, source, shapes, sizes, ends, self.names.fresh
+            ):
+                lines += self._statement(to, made, step.result if to == name else None, indent)
+            return lines
+        made = change_call(change, source, given, shape, pairs)
+        return [*lines, *self._statement(name, made, step.result, indent)]
 
     def _comment(self, local: int, indent: int) -> list[str]:
         """Return the comment at the communication that makes a local value, if one does."""
@@ -252,6 +278,12 @@ class Writer:
             break_long_words=False,
             break_on_hyphens=False,
         )
+
+
+def _stays(change: LayoutChange, filled: Filled) -> bool:
+    """Return whether a value that is one number everywhere is this number after a change too: a
+    part of it, and the terms of zero."""
+    return change.kind == "slice" or (change.kind == "mask" and filled.value == 0)
 
 
 def _line(step: Step) -> Line | None:

@@ -37,6 +37,14 @@ def control(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
             return _scan(writer, step, indent)
         case "while":
             return _while(writer, step, indent)
+        case "manual":
+            return _manual(writer, step, indent)
+        case "remat":
+            return (
+                _again(writer, step, indent)
+                if step.op.param("again")
+                else _remat(writer, step, indent)
+            )
     return _cond(writer, step, indent)
 
 
@@ -109,6 +117,48 @@ def _while(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
         names.append(name)
     target = listed(_named(writer, step.results))
     return [*lines, *called(f"{target} = lax.while_loop", [*names, listed(carried)], "", indent)]
+
+
+def _again(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
+    """Return the statements of what a backward pass computes again, as `jax.checkpoint` has it:
+    the compiler may not take it from the forward pass, whose arguments are other ones to it."""
+    (body,) = step.bodies
+    given = [writer.read(local) for local in step.operands]
+    target = listed(_named(writer, body.arguments))
+    lines = ["# What follows is computed again for the backward pass, it is not kept."]
+    lines += called(f"{target} = lax.optimization_barrier", [listed(given)], "", indent)
+    lines += writer.body(body, indent)
+    for result, inner in zip(step.results, body.results, strict=True):
+        writer.alias(result, inner)
+    return lines
+
+
+def _manual(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
+    """Return a function of the user's own, which they gave to `jax.shard_map`, and its call."""
+    (body,), op = step.bodies, step.op
+    given = [writer.read(local) for local in step.operands]
+    name = writer.names.fresh(str(op.param("name")))
+    arguments = _named(writer, body.arguments)
+    axes = op.param("manual_axes")
+    over = ", ".join(map(str, axes if isinstance(axes, tuple) else ()))
+    head = called(f"def {name}", arguments, ":", indent)
+    lines = _function(writer, [*head, f"# As in shard_map over {over}."], body, indent)
+    target = listed(_named(writer, step.results))
+    return [*lines, *called(f"{target} = {name}", given, "", indent)]
+
+
+def _remat(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
+    """Return a function under `jax.checkpoint`, and its call."""
+    (body,), op = step.bodies, step.op
+    given = [writer.read(local) for local in step.operands]
+    name = writer.names.fresh("checkpointed")
+    arguments = _named(writer, body.arguments)
+    lines = _function(writer, called(f"def {name}", arguments, ":", indent), body, indent)
+    ends = [f"policy={op.param('policy')}"] if op.param("policy") else []
+    ends += [] if op.param("prevent_cse") else ["prevent_cse=False"]
+    target = listed(_named(writer, step.results))
+    made = f"jax.checkpoint({', '.join([name, *ends])})"
+    return [*lines, *called(f"{target} = {made}", given, "", indent)]
 
 
 def _cond(writer: BodyWriter, step: Compute, indent: int) -> list[str]:

@@ -70,6 +70,9 @@ INFIX = {
 WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
 """Ops beside whose operands a Python number may stand."""
 
+IMPORTED = {"name": "from jax.ad_checkpoint import checkpoint_name"}
+"""What ops take from elsewhere than `jax`, `jnp` and `lax`."""
+
 FUNCTIONS = {
     **{name: f"jnp.{name}" for name in ("exp", "log", "sin", "cos", "tan", "tanh", "sqrt", "sign")},
     **{name: f"jnp.{name}" for name in ("log1p", "expm1", "floor", "ceil", "real", "imag")},
@@ -258,6 +261,11 @@ def _power(text: OpText) -> Expression:
     return f"{text.given[0]} ** {number(text.op.param('y'))}"
 
 
+def _named(text: OpText) -> Expression:
+    """Return a value that policies of `jax.checkpoint` know by a name."""
+    return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
+
+
 def _bits(text: OpText) -> Expression:
     return "jax.random.bits", [text.given[0], integers(text.shape), dtype_text(text.dtype)]
 
@@ -334,6 +342,7 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
     "top_k": _top_k,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
+    "name": _named,
     "random_bits": _bits,
     "random_seed": lambda text: ("jax.random.key", list(text.given)),
     "random_wrap": lambda text: ("jax.random.wrap_key_data", list(text.given)),

@@ -13,17 +13,18 @@ from shardwright.codegen.backends.jax_spmd.body import Writer
 from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name, integers, listed, number
 from shardwright.codegen.backends.jax_spmd.names import LocalNames, function_name
-from shardwright.codegen.backends.jax_spmd.trees import Path, check_tree, paths, tree_lines
+from shardwright.codegen.backends.jax_spmd.records import imports_of, records_of, with_records
+from shardwright.codegen.backends.jax_spmd.trees import Path, paths, tree_lines
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
 from shardwright.codegen.emit.python_text import INDENT, exploded
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.partition.local.communications import (
     Communication,
     communications,
-    size_text,
 )
 from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError
@@ -55,6 +56,19 @@ class SpmdModule:
     imports: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Sides:
+    """The trees of arguments and results, of texts."""
+
+    program: Partitioned
+
+    def inputs(self, leaves: Sequence[str]) -> Any:
+        return with_records(self.program.inputs(tuple(leaves)), "avals")
+
+    def outputs(self, leaves: Sequence[str]) -> Any:
+        return with_records(self.program.outputs(tuple(leaves)), "fn")
+
+
 def module_text(partitioned: Partitioned) -> str:
     """Return the module of a program."""
     return render("jax_spmd/program.py.jinja", _context(partitioned))
@@ -65,19 +79,21 @@ def _context(partitioned: Partitioned) -> SpmdModule:
     found = communications(local)
     parameters = partitioned.parameters
     name = function_name(local.program.name)
-    names = LocalNames(local, (*parameters, name))
+    sides = _Sides(partitioned)
+    types = sides.inputs([_type(local, v) for v in local.body.arguments])
+    outputs = sides.outputs([_spec(local, v) for v in local.body.results])
+    classes = {record.imported for record in records_of([types, outputs])}
+    names = LocalNames(local, (*parameters, name, *classes))
     arrays = tuple(map(array_text, partitioned.constants))
-    arguments = _places(partitioned.inputs, local.body.arguments, parameters)
-    results = _places(partitioned.outputs, local.body.results)
+    arguments = _places(sides.inputs, local.body.arguments, parameters)
+    results = _places(sides.outputs, local.body.results)
     functions = Functions(local, names, arguments, results)
     writer = Writer(local, names, found, functions, arrays)
     lines = [*_unpacked(writer, arguments), *writer.body(local.body, 1)]
-    given = partitioned.outputs(tuple(writer.read(result) for result in local.body.results))
-    check_tree(given, "fn")
+    given = sides.outputs([writer.read(result) for result in local.body.results])
     lines += tree_lines(functions.whole(given), "return ", "", 1)
-    types = partitioned.inputs(tuple(_type(local, v) for v in local.body.arguments))
-    inputs = partitioned.inputs(tuple(_spec(local, v) for v in local.body.arguments))
-    outputs = partitioned.outputs(tuple(_spec(local, v) for v in local.body.results))
+    inputs = sides.inputs([_spec(local, v) for v in local.body.arguments])
+    writer.imports.update(dict.fromkeys(imports_of([types, outputs])))
     pairs = (
         line
         for name, each in writer.permutations.items()
@@ -124,14 +140,10 @@ def array_text(array: Any) -> str:
 
 
 def _places(
-    tree_of: Callable[[tuple[Any, ...]], Any], locals_: tuple[int, ...], names: Sequence[str] = ()
+    tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...], names: Sequence[str] = ()
 ) -> dict[int, Path]:
-    """Return where local values are in a tree, or in one for each of several names.
-
-    Raises InputError for a tree that is not made of dicts, lists and tuples.
-    """
-    tree = tree_of(tuple(map(str, range(len(locals_)))))
-    check_tree(tree, "avals" if names else "fn")
+    """Return where local values are in a tree, or in one for each of several names."""
+    tree = tree_of([*map(str, range(len(locals_)))])
     bases = [(name,) for name in names] if names else [("",)]
     trees = tree if names else [tree]
     return {

@@ -8,13 +8,17 @@ import re
 from shardwright.codegen.partition.local.steps import LocalProgram
 
 RESERVED = frozenset(
-    {"jax", "jnp", "np", "lax", "P", "Mesh", "program", "MESH", "PIECES", "threefry_2x32"}
+    {
+        *("jax", "jnp", "np", "lax", "P", "Mesh", "AxisType", "NamedSharding"),
+        *("program", "MESH", "PIECES", "threefry_2x32"),
+    }
 )
 CHANGED = {
     "slice": "part",
     "mask": "term",
     "all_gather": "whole",
     "all_to_all": "turned",
+    "exchange": "turned",
     "all_reduce": "sum",
     "reduce_scatter": "sum",
     "permute": "moved",

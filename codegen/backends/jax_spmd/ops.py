@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardwright.codegen.backends.jax_spmd.collectives import OWN
 from shardwright.codegen.backends.jax_spmd.contractions import CONTRACTIONS
 from shardwright.codegen.backends.jax_spmd.expressions import (
     FUNCTIONS,
@@ -25,7 +26,7 @@ def expression(text: OpText) -> Expression:
     kind = text.op.kind
     if kind in INFIX:
         return f"{text.given[0]} {INFIX[kind]} {text.given[1]}"
-    make = TABLE.get(kind) or CONTRACTIONS.get(kind) or FORMED.get(kind)
+    make = TABLE.get(kind) or CONTRACTIONS.get(kind) or OWN.get(kind) or FORMED.get(kind)
     if make is not None:
         return make(text)
     if kind in FUNCTIONS:

@@ -1,4 +1,4 @@
-"""Trees of arguments and results as Python text: dicts, lists and tuples of leaves."""
+"""Trees of arguments and results as Python text: dicts, lists, tuples and records of leaves."""
 
 from __future__ import annotations
 
@@ -6,36 +6,20 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shardwright.codegen.backends.jax_spmd.records import Record
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
-from shardwright.ir.errors import InputError
 
 ENDS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 Path = tuple[str, ...]
-"""An expression and the subscripts that follow it: `p`, `["w1"]`, `[0]`."""
-
-
-def check_tree(tree: Any, argument: str) -> None:
-    """Raise InputError for a tree that is not made of dicts, lists and tuples."""
-    if isinstance(tree, str) or tree is None:
-        return
-    if type(tree) not in ENDS:
-        raise InputError(
-            "arguments and results of a program that is emitted must be trees that text can say",
-            argument=argument,
-            got=type(tree).__name__,
-            expected="dicts with string or integer keys, lists, tuples, arrays; a NamedTuple as "
-            "x._asdict(), a dataclass as vars(x), made again inside the function",
-        )
-    for inner in tree.values() if isinstance(tree, dict) else tree:
-        check_tree(inner, argument)
+"""An expression and what follows it: `p`, `["w1"]`, `[0]`, `.step`."""
 
 
 def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -> list[str]:
     """Return a tree whose leaves are texts, on one line where it fits, else an item a line."""
     line = f"{prefix}{flat(tree)}{suffix}"
-    if len(line) + indent * len(INDENT) <= WIDTH or type(tree) not in ENDS or not tree:
+    if len(line) + indent * len(INDENT) <= WIDTH or not _is_node(tree):
         return [line]
-    start, end = ENDS[type(tree)]
+    start, end = _ends(tree)
     out = [f"{prefix}{start}"]
     shown = list(_items(tree))
     if _is_one_often(tree):
@@ -47,25 +31,36 @@ def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -
 
 def _is_one_often(tree: Any) -> bool:
     """Return whether a list or tuple is one tree several times."""
-    several = isinstance(tree, list | tuple) and len(tree) > 2 and type(tree[0]) in ENDS
+    several = isinstance(tree, list | tuple) and len(tree) > 2 and _is_node(tree[0])
     return several and all(item == tree[0] for item in tree)
 
 
 def _items(tree: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(tree, dict):
         yield from ((f"{_key(key)}: ", item) for key, item in tree.items())
+    elif isinstance(tree, Record):
+        yield from tree.items
     else:
         yield from (("", item) for item in tree)
 
 
 def flat(tree: Any) -> str:
     """Return a tree whose leaves are texts on one line."""
-    if type(tree) not in ENDS:
+    if type(tree) not in (*ENDS, Record):
         return str(tree)
-    start, end = ENDS[type(tree)]
+    start, end = _ends(tree)
     inside = ", ".join(name + flat(item) for name, item in _items(tree))
     comma = "," if isinstance(tree, tuple) and len(tree) == 1 else ""
     return f"{start}{inside}{comma}{end}"
+
+
+def _is_node(tree: Any) -> bool:
+    """Return whether something is in a tree."""
+    return isinstance(tree, Record) or (type(tree) in ENDS and bool(tree))
+
+
+def _ends(tree: Any) -> tuple[str, str]:
+    return (tree.start, tree.end) if isinstance(tree, Record) else ENDS[type(tree)]
 
 
 def _key(key: object) -> str:
@@ -79,6 +74,9 @@ def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
     elif isinstance(tree, dict):
         for key, item in tree.items():
             yield from paths(item, (*base, f"[{_key(key)}]"))
+    elif isinstance(tree, Record):
+        for way, (_, item) in zip(tree.ways, tree.items, strict=True):
+            yield from paths(item, (*base, way)) if way else ()
     elif tree is not None:
         for place, item in enumerate(tree):
             yield from paths(item, (*base, f"[{place}]"))

@@ -348,8 +348,9 @@ def _routed(form: Routed, exchange: Exchange, ends: KernelEnds) -> Made:
     name, slot = "Spread" if form.spreads else "Routed", form.slot
     held = [repr(slot.shape), repr(slot.held), *(["dense=True"] if slot.dense else [])]
     held += [f"order={slot.order!r}"] if slot.turned else []
-    sized = tuple((axis, slot.units[axis]) for axis in slot.sized)
+    sized = tuple((axis, slot.units[axis]) for axis in form.sized)
     held += [f"sized={sized!r}"] if sized else []
+    held += ["halves=True"] if form.schedule.halves else []
     what = "the source shard as far as windows reach" if form.spreads else "the largest tile"
     if slot.dense:
         what = _granules(slot.held, slot.shape)

@@ -20,8 +20,9 @@ from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.memory import round_up
 from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered, cut
 from shardwright.codegen.backends.pallas_tpu.routed.grid import sent_tiles
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import fault, offsets_of
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import fault
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.ways import offsets_of
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import Form
 from shardwright.codegen.backends.pallas_tpu.windows import WindowDim, Windows

@@ -149,7 +149,7 @@ def _route_facts(form: Routed) -> list[str]:
     schedule = form.schedule
     lines = [
         f"Not all receivers are in reach of a sender: in {len(schedule.rounds)} rounds a device "
-        f"sends on {len(schedule.carried)} slots,",
+        f"sends on {len(schedule.moves)} slots,",
         f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
         f"{len(schedule.offsets)} devices what it wants.",
     ]
@@ -161,8 +161,8 @@ def _example(form: Routed) -> Iterator[str]:
     schedule = form.schedule
     far = max(range(schedule.starts), key=lambda number: len(schedule.path(number)))
     yield f"What goes to the device {schedule.offsets[far]} farther on, digit by digit:"
-    for hop, (here, there) in schedule.path(far):
+    for hop, move in schedule.path(far):
         yield (
-            f"    from slot {here} to slot {there} of the device whose digit of stride "
+            f"    from slot {move.here} to slot {move.there} of the device whose digit of stride "
             f"{hop.stride} is {hop.by} higher"
         )

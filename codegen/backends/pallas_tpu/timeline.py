@@ -137,17 +137,17 @@ def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
     moved = 2 * form.itemsize * form.sent
     rest = figures.hbm_bytes / devices - moved
     yield Copies("XLA packs slots and unpacks them", rest)
-    carried = iter(form.schedule.carried)
     for number, each in enumerate(form.schedule.rounds, 1):
-        sizes = [form.itemsize * slot.sent(n) for n in itertools.islice(carried, len(each.moves))]
+        sizes = [form.itemsize * slot.sent(move.number, move.halves) for move in each.moves]
         sends = partial(_hops, each, ids, tuple(sizes))
         what = f"round {number} of {len(form.schedule.rounds)}"
         yield Sends(what, sends, 2.0 * sum(sizes))
 
 
 def _hops(each: Round, ids: Integers, sizes: tuple[int, ...]) -> Iterator[Flows]:
-    """Yield what all devices send in a round, a slot a message."""
-    device = np.arange(ids.size)
-    sender, receiver = ids[device], ids[each.hop.to(device)]
-    for size in sizes:
-        yield Flows(sender, receiver, np.full(ids.size, float(size)))
+    """Yield what all devices send in a round, a slot, or half of one, a message."""
+    device, left = np.arange(ids.size), iter(sizes)
+    for hop, moves in each.sends:
+        sender, receiver = ids[device], ids[hop.to(device)]
+        for size in itertools.islice(left, len(moves)):
+            yield Flows(sender, receiver, np.full(ids.size, float(size)))

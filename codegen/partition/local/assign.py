@@ -6,17 +6,23 @@ by the same op. Where a factor is summed over and split, what they get are terms
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.collectives import own_moves
 from shardwright.codegen.partition.local.forms.form import FormMove, OpTensors, SplitOp
 from shardwright.codegen.partition.local.forms.table import form_of
 from shardwright.codegen.partition.local.layout import LocalLayout, Names, fitting
+from shardwright.codegen.partition.local.ports import PORT
+from shardwright.codegen.partition.local.rates import slowest
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.codegen.propagate.build import Builder
+from shardwright.codegen.propagate.collectives import COLLECTIVES
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Dims, Op, Rule, Value
 
@@ -63,6 +69,7 @@ class Splits:
         self.tensors = OpTensors(op, rule, tensors, tuple(self.sizes.values()))
         self.form = form_of(self.tensors)
         self.rule = rule if self.form is None else self.form.rule
+        self.fixed, self.barred = _manual(op, axes)
         self.free = frozenset((*_free(op, self.rule, self.shapes), *self._of_form()))
         self._split: dict[tuple[tuple[int, LocalLayout], ...], FactorAxes] = {}
         self._layouts: dict[FactorAxes, OpLayouts] = {}
@@ -75,8 +82,12 @@ class Splits:
 
     @property
     def whole(self) -> FactorAxes:
-        """Nothing is split."""
-        return FactorAxes(((),) * len(self.rule.sizes))
+        """Nothing is split but what must be."""
+        return FactorAxes(tuple(map(self._fixed, range(len(self.rule.sizes)))))
+
+    def _fixed(self, factor: int) -> Names:
+        """Return what splits a factor in any case."""
+        return self.fixed.get(factor, ())
 
     def along(self, tensors: Iterable[tuple[int, LocalLayout]]) -> FactorAxes:
         """Return the split that the layouts of tensors ask for, the first ones first."""
@@ -87,8 +98,8 @@ class Splits:
         return found
 
     def _along(self, tensors: tuple[tuple[int, LocalLayout], ...]) -> FactorAxes:
-        factors: list[Names] = [()] * len(self.rule.sizes)
-        taken: set[str] = set()
+        factors = list(map(self._fixed, range(len(self.rule.sizes))))
+        taken: set[str] = set(self.barred)
         for tensor, layout in tensors:
             for factor, names in self._projected(tensor, layout):
                 if not factors[factor] and taken.isdisjoint(names):
@@ -117,7 +128,9 @@ class Splits:
         """Return the factors without pieces that would make shards other than blocks: of a
         dimension, all factors before the last that is split must be split to the end."""
         out = [
-            self._allowed(factor, fitting(names, size, self.sizes)) if factor in self.free else ()
+            self._allowed(factor, fitting(names, size, self.sizes))
+            if factor in self.free
+            else self._fixed(factor)
             for factor, (names, size) in enumerate(zip(factors, self.rule.sizes, strict=True))
         ]
         while True:
@@ -174,11 +187,14 @@ class Splits:
 
     def moves(self, split: FactorAxes) -> tuple[FormMove, ...]:
         """Return what devices send each other inside the op."""
-        if self.form is None or not self.is_formed(split):
+        if self.op.kind not in COLLECTIVES and not self.is_formed(split):
             return ()
         layouts = self.layouts(split)
         given = (*layouts.operands, *layouts.results)
-        return tuple(self.form.moves(SplitOp(self.tensors, given, self.sizes, self.items)))
+        own = SplitOp(self.tensors, given, self.sizes, self.items)
+        if self.form is None:
+            return tuple(own_moves(own, self.axes))
+        return tuple(self.form.moves(own))
 
     def is_formed(self, split: FactorAxes) -> bool:
         """Return whether an op split like this runs in its local form."""
@@ -186,23 +202,40 @@ class Splits:
 
     def price(self, split: FactorAxes) -> float:
         """Return what a device computes and receives inside the op, in bytes."""
-        return self.work(split) + sum(move.received for move in self.moves(split))
+        slow = self.axes.rates.slow
+        moves = (move.received * slowest(slow, move.axes) for move in self.moves(split))
+        return self.work(split) + sum(moves)
 
     def work(self, split: FactorAxes) -> float:
-        """Return what a device computes, in bytes that it could receive in that time.
+        """Return what a device computes, in bytes that it could receive in that time."""
+        return self.whole_work / self.axes.parts_of(n for names in split.factors for n in names)
 
-        Of a matmul a thousand operations take as long as receiving a byte, of other ops five bytes
-        read or written: about what chips of all makers have.
-        """
-        parts = self.axes.parts_of(name for names in split.factors for name in names)
-        touched = 0.0 if self.op.kind in FUSED else sum(map(math.prod, self.shapes)) * 4 / 5
-        flops = 0.0
+    @functools.cached_property
+    def whole_work(self) -> float:
+        """What all devices compute together: of matmuls their operations, of other ops what they
+        read and write."""
+        rates = self.axes.rates
+        touched = sum(math.prod(shape) * item for shape, item in self._touched())
+        flops = 0
         if self.op.kind == "dot_general":
-            flops = 2 * math.prod(self.rule.sizes) / 1000
+            flops = 2 * math.prod(self.rule.sizes)
         elif self.op.kind == "conv_general_dilated":
             each = math.prod(self.shapes[1]) // self.shapes[1][self.op.integers("rhs_spec")[0]]
-            flops = 2 * math.prod(self.shapes[2]) * each / 1000
-        return max(flops, touched) / parts
+            flops = 2 * math.prod(self.shapes[2]) * each
+        kind = self.tensors.values[0].dtype if self.tensors.values else "f32"
+        return max(flops / rates.operations(kind), touched / rates.touched)
+
+    def _touched(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Yield the shapes of the tensors that are read or written and the bytes of an item (four
+        where there is no topology): of ports those that a loop slices or stacks."""
+        items = self.items if self.axes.rates.topology else repeat(4)
+        sized = [*zip(self.shapes, items, strict=False)]
+        count = len(self.op.operands)
+        if self.op.kind == PORT:
+            stacked = str(self.op.param("stacked"))
+            yield from {"takes": sized[:count], "gives": sized[count:]}.get(stacked, ())
+        elif self.op.kind not in FUSED:
+            yield from sized
 
 
 def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:
@@ -210,6 +243,17 @@ def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAx
     tensors = list(enumerate(layouts))
     found = [splits.along((first, *tensors)) for first in (*reversed(tensors),)]
     return tuple(dict.fromkeys((*found, splits.whole)))
+
+
+def _manual(op: Op, axes: CutAxes) -> tuple[dict[int, Names], frozenset[str]]:
+    """Return what splits factors of a port of a manual computation in any case, and what splits no
+    others: its axes."""
+    if op.kind != PORT or op.param("of") != "manual":
+        return {}, frozenset()
+    given = op.param("manual")
+    listed = given if isinstance(given, tuple) else ()
+    fixed = {factor: axes.whole_axes(names) for factor, names in enumerate(listed) if names}
+    return fixed, frozenset(axes.whole_axes(op.param("axes")))
 
 
 def _joined(dims: Dims, factors: Sequence[Names]) -> tuple[Names, ...]:

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout, fitting
+from shardwright.codegen.partition.local.rates import DEFAULT, Rates, rates_of
 from shardwright.codegen.propagate.parts import AxisPart, part_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Program
+from shardwright.ir.program import Param, Program
 from shardwright.ir.sharding import Sharding
 
 
@@ -24,6 +25,7 @@ class CutAxes:
     mesh: Mesh
     pieces: tuple[tuple[str, int], ...]
     parts: tuple[AxisPart, ...]  # what each piece is of the mesh
+    rates: Rates = DEFAULT
 
     @functools.cached_property
     def sizes(self) -> dict[str, int]:
@@ -54,6 +56,21 @@ class CutAxes:
         )
         return LocalLayout(dims)
 
+    def whole_axes(self, names: Param) -> tuple[str, ...]:
+        """Return the pieces of whole axes, given by name, without those of size 1."""
+        listed = names if isinstance(names, tuple) else (names,)
+        sizes = self.mesh.sizes
+        return self.names(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
+
+    def spelled(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return axes as code names them: each by its pieces, major to minor."""
+        return tuple(
+            name
+            for axis in names
+            for (name, _), own in zip(self.pieces, self.parts, strict=True)
+            if own.axis == axis
+        )
+
     def parts_of(self, names: Iterable[str]) -> int:
         """Return into how many shards pieces cut together."""
         sizes = self.sizes
@@ -65,10 +82,10 @@ class CutAxes:
         return tuple(name for name, _ in self.pieces if name in wanted)
 
 
-def cut_axes(program: Program, mesh: Mesh) -> CutAxes:
-    """Return a mesh cut at the borders of all shardings of a program.
+def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAxes:
+    """Return a mesh cut at the borders of all shardings of a program, with its rates on a topology.
 
-    Raises InputError for a program with values on several meshes.
+    Raises InputError for a program with values on several meshes, and for an unknown topology.
     """
     cuts: dict[str, set[int]] = {name: {1, size} for name, size in mesh.axes}
     shardings = (*(value.sharding for value in program.values), *program.results)
@@ -96,7 +113,8 @@ def cut_axes(program: Program, mesh: Mesh) -> CutAxes:
             own = name if len(stretches) == 1 else _fresh(f"{name}_{number}", mesh)
             pieces.append((own, high // low))
             parts.append(AxisPart(name, low, high))
-    return CutAxes(mesh, tuple(pieces), tuple(parts))
+    rates = rates_of(tuple(pieces), mesh.device_ids, topology)
+    return CutAxes(mesh, tuple(pieces), tuple(parts), rates)
 
 
 def _fresh(name: str, mesh: Mesh) -> str:

@@ -1,7 +1,7 @@
 """The mode `cheapest`: of each op the split is chosen that makes the whole program cheapest.
 
-What is said of arguments, results and constraints binds, and so does what was propagated for what
-runs around loops; everything else is free. The price of a program is what its busiest device
+What is said of arguments, results and constraints binds; everything else is free, what goes in and
+out of loops and branches too. The price of a program is what its busiest device
 receives, and what it computes in bytes that it could have received meanwhile. The search starts
 from what was propagated and from a greedy pass, changes one op at a time while that helps, then an
 op with all that follows from it.
@@ -10,16 +10,17 @@ op with all that follows from it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
-from shardwright.codegen.partition.local.carries import carryings
 from shardwright.codegen.partition.local.costs import Costs
+from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice, lower
+from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.shardy import propagated_choices
 from shardwright.codegen.partition.local.squares import Squares
@@ -34,7 +35,9 @@ REACH = 60
 """Most ops that change with one."""
 WIDE = 2000
 """Of programs with fewer ops, what follows from a change goes through matmuls too."""
-PASSING = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose", "reduce_sum"}
+PASSING = ELEMENTWISE | {
+    *("broadcast_in_dim", "reshape", "squeeze", "transpose", "reduce_sum", PORT)
+}
 """Ops that follow what they stand beside."""
 LEAST = 0.01
 """The least gain for which anything is changed, in bytes."""
@@ -42,23 +45,22 @@ LEAST = 0.01
 
 def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return what each device runs of a propagated program, at the least price that is found."""
-    axes = cut_axes(program, mesh)
+    program = without_idle_constraints(program)
+    axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     known = dict(propagated_choices(program, axes, layouts))
-    found = (_searched(program, axes, known, each, ratings) for each in carryings(program, axes))
-    _, choice, carried = min(found, key=lambda each: each[0])
-    return lower(program, axes, choice, [None] * len(program.values), carried, ratings.regather)
+    choice = _searched(program, axes, known, ratings)
+    return lower(program, axes, choice, [None] * len(program.values), ratings.regather)
 
 
 def _searched(
     program: Program,
     axes: CutAxes,
     known: dict[int, FactorAxes],
-    carried: Mapping[int, LocalLayout],
     ratings: Ratings,
-) -> tuple[float, Choice, Mapping[int, LocalLayout]]:
-    """Return the least price that is found where loops carry what they are said to, and how."""
-    costs = Costs(program, axes, carried, ratings)
+) -> Choice:
+    """Return the splits of the least price that is found."""
+    costs = Costs(program, axes, ratings)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
     search, squares = _PriceSearch(costs, bound), Squares(costs)
     starts = []
@@ -68,8 +70,7 @@ def _searched(
         while search.keep_whole(squares.found()):
             search.improve()
         starts.append((costs.total, costs.choice))
-    total, choice = min(starts, key=lambda each: each[0])
-    return total, choice, carried
+    return min(starts, key=lambda each: each[0])[1]
 
 
 class _PriceSearch:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.reasons import remedy
-from shardwright.codegen.partition.local.steps import LocalProgram, moves_of
+from shardwright.codegen.partition.local.sizes import size_text
+from shardwright.codegen.partition.local.steps import LocalProgram, moves_of, where_taken
 
 FIELDS = (
     *("number", "op", "axes", "value", "shape", "received", "times", "bytes", "line", "reason"),
@@ -33,6 +34,7 @@ class Communication:
     reason: str
     remedy: str  # what would remove it, or make it cheaper
     saving: int  # the bytes of it that this saves in all; what it moves instead is not counted
+    where: str = ""  # in a loop of unknown length or in a branch: "each turn", how often it is made
 
     @property
     def bytes(self) -> int:
@@ -42,11 +44,13 @@ class Communication:
     def to_dict(self) -> dict[str, object]:
         """Return the fields as `plan.json` has them."""
         fields = {**dataclasses.asdict(self), "axes": list(self.axes), "bytes": self.bytes}
-        return {name: fields[name] for name in FIELDS}
+        where = {"where": self.where} if self.where else {}
+        return {**{name: fields[name] for name in FIELDS}, **where}
 
     def __str__(self) -> str:
         op, over = self.op.replace("_", "-"), ", ".join(self.axes)
         times = f", {self.times} times" if self.times > 1 else ""
+        times += f", {self.where}" if self.where else ""
         return (
             f"[C{self.number}] {op} over {over}, {size_text(self.received)}{times}: {self.reason}"
         )
@@ -58,7 +62,7 @@ def communications(program: LocalProgram) -> dict[int, Communication]:
 
 
 def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
-    number = 0
+    number, where = 0, where_taken(program)
     for step, times in moves_of(program):
         change = step.change
         if step.known or (change.received == 0 and not change.inside):
@@ -70,7 +74,7 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
             step.result,
             Communication(
                 number,
-                change.kind,
+                change.collective,
                 change.axes,
                 value.name,
                 notation(value.dtype, value.shape, change.layout),
@@ -80,6 +84,7 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
                 step.reason,
                 mended.text,
                 mended.saved * times,
+                where.get(step.result, ""),
             ),
         )
 
@@ -94,14 +99,6 @@ def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
     if layout.partial:
         text += f" terms of a {layout.operator} over {', '.join(layout.partial)}"
     return text
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
-    for unit, power in (("MiB", 20), ("KiB", 10)):
-        if size >= 2**power:
-            return f"{size / 2**power:.3f}".rstrip("0").rstrip(".") + f" {unit}"
-    return f"{size} B"
 
 
 def program_json(

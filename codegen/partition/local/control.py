@@ -1,16 +1,16 @@
-"""Loops and branches: in which layouts they take their operands, and their bodies arguments.
-
-What runs around a loop keeps the layout that was propagated for it.
-"""
+"""Loops and branches: in which layouts they take their operands, and their bodies arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.ports import End, Port
 from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import CONTROL, Op
+from shardwright.ir.sharding import Sharding
 
 Layouts = tuple[LocalLayout, ...]
 
@@ -23,6 +23,14 @@ class ControlEnds:
     operands: Layouts
     results: Layouts
     bodies: tuple[tuple[Layouts, Layouts], ...]
+    at: Mapping[End, Port]
+
+    def ports(self, side: str, body: int | None = None) -> tuple[Port, ...]:
+        """Return the ports of the operands or results of the op, or of a body of it."""
+        found = {
+            end.place: port for end, port in self.at.items() if (end.side, end.body) == (side, body)
+        }
+        return tuple(found[place] for place in sorted(found))
 
 
 def is_control(op: Op) -> bool:
@@ -30,54 +38,53 @@ def is_control(op: Op) -> bool:
     return op.kind in CONTROL or op.kind == "cond"
 
 
-def control_ends(op: Op, layout: Callable[[int], LocalLayout]) -> ControlEnds:
-    """Return the layouts around an op with bodies; `layout` gives that of a value.
+def control_ends(
+    op: Op, ports: tuple[Port, ...], layouts: Callable[[Port], Layouts]
+) -> ControlEnds:
+    """Return the layouts around an op with bodies; `layouts` gives those of the tensors of a port,
+    operands first."""
+    found = {
+        end: layout for port in ports for end, layout in zip(port.ends, layouts(port), strict=True)
+    }
 
-    Raises InputError for a manual computation.
-    """
-    match op.kind:
-        case "scan":
-            return _scan(op, layout)
-        case "while":
-            return _while(op, layout)
-        case "cond":
-            operands, given = (tuple(map(layout, side)) for side in (op.operands, op.results))
-            bodies = ((operands[1:], given) for _ in op.bodies)
-            return ControlEnds(operands, given, tuple(bodies))
-    raise InputError(
-        "a program with a shard_map of its own cannot be emitted yet",
-        argument="fn",
-        got=f"shard_map{f', {op.line}' if op.line else ''}",
-        expected="a function of whole arrays",
+    def side(name: str, count: int, body: int | None = None) -> Layouts:
+        return tuple(found[End(name, place, body)] for place in range(count))
+
+    bodies = tuple(
+        (
+            side("arguments", len(body.arguments), number),
+            side("results", len(body.results), number),
+        )
+        for number, body in enumerate(op.bodies)
     )
+    at = {end: port for port in ports for end in port.ends}
+    own = side("operands", len(op.operands)), side("results", len(op.results))
+    return ControlEnds(*own, bodies, at)
 
 
-def _scan(op: Op, layout: Callable[[int], LocalLayout]) -> ControlEnds:
-    (body,) = op.bodies
-    consts, carries, _ = op.integers("lengths")
-    last = consts + carries
-    inside = tuple(map(layout, body.arguments))
-    given = (*inside[consts:last], *map(layout, body.results[carries:]))
-    operands = (*inside[:last], *map(_stacked, inside[last:]))
-    results = (*given[:carries], *map(_stacked, given[carries:]))
-    return ControlEnds(operands, results, ((inside, given),))
+def check_manual(op: Op, mesh: Mesh) -> None:
+    """Raise InputError for a manual computation on another mesh, or of sums still to be made."""
+    if op.kind != "manual":
+        return
+    given = [op.param("in_shardings"), op.param("out_shardings")]
+    for sharding in (s for side in given if isinstance(side, tuple) for s in side):
+        if not isinstance(sharding, Sharding):
+            continue
+        if sharding.mesh != mesh:
+            raise InputError(
+                "a shard_map in a program that is emitted must be on the mesh of the program",
+                argument=_named(op),
+                got=str(sharding.mesh),
+                expected=str(mesh),
+            )
+        if sharding.unreduced:
+            raise InputError(
+                "a shard_map in a program that is emitted must take and give whole values",
+                argument=_named(op),
+                got=str(sharding),
+                expected="specs without unreduced axes: sum in it, as lax.psum does",
+            )
 
 
-def _while(op: Op, layout: Callable[[int], LocalLayout]) -> ControlEnds:
-    cond, body = op.bodies
-    first, second = op.integers("lengths")
-    carried = tuple(map(layout, op.results))
-    tested, looped = (
-        tuple(map(layout, inner.arguments[:count]))
-        for inner, count in ((cond, first), (body, second))
-    )
-    bodies = (
-        ((*tested, *carried), (LocalLayout(()),)),
-        ((*looped, *carried), carried),
-    )
-    return ControlEnds((*tested, *looped, *carried), carried, bodies)
-
-
-def _stacked(layout: LocalLayout) -> LocalLayout:
-    """Return the layout of what a scan stacks along a dimension of its own."""
-    return LocalLayout(((), *layout.dims))
+def _named(op: Op) -> str:
+    return f"shard_map, {op.line}" if op.line else "shard_map"

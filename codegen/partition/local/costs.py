@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
-from shardwright.codegen.partition.local.control import control_ends, is_control
+from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
-from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.moves import Tensor, tensor_of, way
+from shardwright.codegen.partition.local.ports import ports_of
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
-from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.ir.program import Body, Op, Program
 
 LATER = 0.5
@@ -61,11 +61,10 @@ class Costs:
         self,
         program: Program,
         axes: CutAxes,
-        carried: Mapping[int, LocalLayout],
         ratings: Ratings,
     ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
-        self.carried, self.ratings = carried, ratings
+        self.ratings = ratings
         self.ops: list[Op] = []  # of those of one place the second
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
@@ -77,7 +76,7 @@ class Costs:
             for sharding, v in zip(program.results, program.body.results, strict=True)
         )
         arguments = map(self.propagated, program.body.arguments)
-        graph.body(program.body, tuple(arguments), tuple(results), 1, tied(program, axes))
+        graph.program(tuple(arguments), tuple(results), tied(program, axes))
         self.wires, self.often, number_of = graph.wires()
         self.operands = [tuple(number_of[v] for v in op.operands) for op in self.ops]
         self.touched = [
@@ -109,9 +108,9 @@ class Costs:
         }
 
     def propagated(self, value: int) -> LocalLayout:
-        """Return the layout of a value as it was propagated, or as a loop carries it."""
+        """Return the layout of a value as it was propagated."""
         own = self.values[value]
-        return self.carried.get(value) or self.axes.layout(own.sharding, own.shape)
+        return self.axes.layout(own.sharding, own.shape)
 
     def add(self, members: tuple[Op, ...], times: int) -> int:
         """Return the number of an op, new, that stands in so many places."""
@@ -194,17 +193,22 @@ class _Graph:
         self.home: dict[int, LocalLayout] = {}
         self.times: dict[int, int] = {}
 
-    def body(
+    def program(
         self,
-        body: Body,
         arguments: tuple[LocalLayout, ...],
         results: tuple[LocalLayout, ...],
-        times: int,
-        ties: Sequence[Repeat] = (),
+        ties: Sequence[Repeat],
     ) -> None:
-        """Note the ops and values of a body that runs so many times; `ties` are its repeated
-        stretches."""
+        """Note the ops and values of the program, whose arguments and results are in these layouts;
+        `ties` are its repeated stretches."""
+        body = self.costs.program.body
         self.home.update(zip(body.arguments, arguments, strict=True))
+        self._body(body, 1, ties)
+        for value, layout in zip(body.results, results, strict=True):
+            self.uses[value].append(layout)
+
+    def _body(self, body: Body, times: int, ties: Sequence[Repeat] = ()) -> None:
+        """Note the ops and values of a body that runs so many times."""
         self.times.update(dict.fromkeys(body.arguments, times))
         same = _places_tied(ties)
         numbers: dict[int, int] = {}
@@ -217,21 +221,24 @@ class _Graph:
             if places[0] not in numbers:
                 members = tuple(body.ops[place] for place in places)
                 numbers[places[0]] = self.costs.add(members, times)
-            number = numbers[places[0]]
-            self.made_by.update((v, (number, place)) for place, v in enumerate(op.results))
-            for place, value in enumerate(op.operands):
-                self.uses[value].append((number, place))
-        for value, layout in zip(body.results, results, strict=True):
-            self.uses[value].append(layout)
+            self._tensors(op, numbers[places[0]])
+
+    def _tensors(self, op: Op, number: int) -> None:
+        """Note what an op of this number makes and uses."""
+        self.made_by.update((v, (number, place)) for place, v in enumerate(op.results))
+        for place, value in enumerate(op.operands):
+            self.uses[value].append((number, place))
 
     def _control(self, op: Op, times: int) -> None:
-        ends = control_ends(op, self.costs.propagated)
-        for value, layout in zip(op.operands, ends.operands, strict=True):
-            self.uses[value].append(layout)
-        self.home.update(zip(op.results, ends.results, strict=True))
+        """Note the ports of an op with bodies, and what is in these."""
+        for port in ports_of(op, self.costs.values):
+            if port.op.results:
+                self._tensors(port.op, self.costs.add((port.op,), times))
+            else:
+                self.uses[port.op.operands[0]].append(LocalLayout(()))
         length = op.integers("length")[0] if op.kind == "scan" else 1
-        for body, layouts in zip(op.bodies, ends.bodies, strict=True):
-            self.body(body, *layouts, times * length)
+        for body in op.bodies:
+            self._body(body, times * length)
 
     def wires(self) -> tuple[list[Wire], list[int], dict[int, int]]:
         """Return the wires, how often the values of each are made in all, and the wire of each
@@ -244,7 +251,7 @@ class _Graph:
         for value in (*self.home, *self.made_by):
             own = costs.values[value]
             wire = Wire(
-                Tensor(own.shape, item_bytes(own.dtype), costs.axes.pieces),
+                tensor_of(own, costs.axes),
                 self.home.get(value),
                 self.made_by.get(value),
                 tuple(self.uses[value]),

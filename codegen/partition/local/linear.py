@@ -8,16 +8,17 @@ from dataclasses import replace
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.ir.program import Op, Value
 
-TOGETHER = frozenset({"add", "add_any", "sub", "concatenate"})
+TOGETHER = frozenset({"add", "add_any", "sub", "concatenate", PORT})
 """All operands are terms; one that is whole becomes terms of which all but one are zero."""
 
 ALONE = frozenset(
     {
         *("neg", "broadcast_in_dim", "transpose", "reshape", "squeeze", "reduce_sum", "copy"),
-        *("slice", "rev", "convert_element_type", "div"),
+        *("slice", "rev", "convert_element_type", "div", "name"),
     }
 )
 """The first operand is terms."""
@@ -45,6 +46,8 @@ def with_terms(
 def _carriers(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
     """Yield the operands of an op that may be terms, together."""
     if not op.operands or not _adds_exactly(op, values):
+        return
+    if op.kind == PORT and op.param("of") == "manual":
         return
     if op.kind in TOGETHER:
         yield tuple(range(len(op.operands)))

@@ -14,8 +14,15 @@ from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout
-from shardwright.codegen.partition.local.moves import Tensor, way
-from shardwright.codegen.partition.local.reasons import OpReasons, Reason, plainly
+from shardwright.codegen.partition.local.moves import tensor_of, way
+from shardwright.codegen.partition.local.ports import Port, ports_of
+from shardwright.codegen.partition.local.reasons import (
+    OpReasons,
+    Reason,
+    after_loop,
+    plainly,
+    port_reason,
+)
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LayoutChange,
@@ -24,8 +31,8 @@ from shardwright.codegen.partition.local.steps import (
     LocalValue,
     MoveValue,
     Step,
-    item_bytes,
 )
+from shardwright.codegen.propagate.collectives import COLLECTIVES
 from shardwright.ir.program import Body, Line, Op, Program
 
 Choice = Mapping[int, FactorAxes]  # from the first result of an op to its split
@@ -36,13 +43,12 @@ def lower(
     axes: CutAxes,
     choice: Choice,
     layouts: Sequence[LocalLayout | None],
-    carried: Mapping[int, LocalLayout],
     regather: bool = False,
 ) -> LocalProgram:
     """Return what each device runs. `layouts` says in which layout a value is to be, whatever it is
-    used for; None: only as it is used. `carried`: arguments of loops in other layouts than those
-    that were propagated. `regather`: what is moved of an argument is not kept for long."""
-    lowering = _Lowering(program, axes, choice, layouts, carried)
+    used for; None: only as it is used. `regather`: what is moved of an argument is not kept for
+    long."""
+    lowering = _Lowering(program, axes, choice, layouts)
     lowering.forgotten = frozenset(program.body.arguments if regather else ())
     arguments = [
         axes.layout(program.values[v].sharding, program.values[v].shape)
@@ -52,7 +58,8 @@ def lower(
         axes.layout(s, program.values[v].shape)
         for s, v in zip(program.results, program.body.results, strict=True)
     ]
-    body = lowering.body(program.body, arguments, results, program.result_names)
+    reasons = [f"{n} is to be {s}" for n, s in zip(program.result_names, results, strict=True)]
+    body = lowering.body(program.body, arguments, results, reasons)
     return LocalProgram(program, axes, tuple(lowering.values), body)
 
 
@@ -65,11 +72,10 @@ class _Lowering:
         axes: CutAxes,
         choice: Choice,
         layouts: Sequence[LocalLayout | None],
-        carried: Mapping[int, LocalLayout],
     ) -> None:
         self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
-        self.carried = carried
         self.forgotten: frozenset[int] = frozenset()  # arguments that are moved for every use
+        self.loops: dict[int, int] = {}  # how often a loop turned that has given a value as terms
         self.values: list[LocalValue] = []
 
     def body(
@@ -77,9 +83,10 @@ class _Lowering:
         body: Body,
         arguments: Sequence[LocalLayout],
         results: Sequence[LocalLayout],
-        names: Sequence[str],
+        reasons: Sequence[str],
     ) -> LocalBody:
-        """Return the steps of a body whose arguments and results are in these layouts."""
+        """Return the steps of a body whose arguments and results are in these layouts, results for
+        these reasons."""
         block = _Steps(self)
         taken = tuple(
             block.define(value, layout)
@@ -88,20 +95,17 @@ class _Lowering:
         for op in body.ops:
             block.op(op)
         given = tuple(
-            block.use(
-                value,
-                layout,
-                plainly(f"{name} is to be {layout}"),
-                self.program.values[value].line,
-            )
-            for value, layout, name in zip(body.results, results, names, strict=True)
+            block.use(value, layout, plainly(reason), self.program.values[value].line)
+            for value, layout, reason in zip(body.results, results, reasons, strict=True)
         )
         return LocalBody(taken, tuple(block.steps), given)
 
-    def layout(self, value: int) -> LocalLayout:
-        """Return the layout of a value as it was propagated, or as a loop carries it."""
-        own = self.program.values[value]
-        return self.carried.get(value) or self.axes.layout(own.sharding, own.shape)
+    def of_port(self, port: Port) -> tuple[LocalLayout, ...]:
+        """Return the layouts of the tensors of a port, operands first."""
+        splits = Splits(port.op, self.program.values, self.axes)
+        split = self.choice[port.op.results[0]] if port.op.results else splits.whole
+        layouts = splits.layouts(split)
+        return (*layouts.operands, *layouts.results)
 
     def new(self, value: int, layout: LocalLayout) -> int:
         self.values.append(LocalValue(value, layout))
@@ -133,14 +137,14 @@ class _Steps:
         if value in self.lowering.forgotten:
             self._forget(value)
         own = self.lowering.program.values[value]
-        pieces = self.lowering.axes.pieces
-        tensor = Tensor(own.shape, item_bytes(own.dtype), pieces)
+        tensor = tensor_of(own, self.lowering.axes)
         _, place, changes = way(tuple(known), layout, tensor)
         number = tuple(known.values())[place]
         for change in changes:
             operand, number = number, self.lowering.new(value, change.layout)
             again = (value, change.layout) in self.lost
-            self.steps.append(MoveValue(change, operand, number, reason(change), line, again))
+            said = reason(change) + after_loop(change, self.lowering.loops.get(value))
+            self.steps.append(MoveValue(change, operand, number, said, line, again))
             known.setdefault(change.layout, number)
         return number
 
@@ -175,6 +179,9 @@ class _Steps:
             self.versions[op.results[0]] = {layouts.results[0]: operands[0]}
             return
         results = tuple(map(self.define, op.results, layouts.results))
+        turns = [self.lowering.loops.get(op.operands[place]) for place in split.carriers]
+        for length in filter(None, turns):
+            self.lowering.loops.update(dict.fromkeys(op.results, length))
         moves = tuple(self._inside(splits.moves(split), operands, results[0], reasons, op.line))
         self.steps.append(
             Compute(op, operands, results, moves=moves, formed=splits.is_formed(split))
@@ -198,8 +205,11 @@ class _Steps:
             same = (operand, move.kind, move.axes, move.dim, move.rows)
             is_known = move.rows is not None and same in self.brought
             self.brought.add(same)
-            received = 0 if is_known else move.received
-            change = LayoutChange(move.kind, move.axes, (move.dim,), layout, received, True)
+            change = LayoutChange(
+                *(move.kind, move.axes, (move.dim,), layout),
+                *(0 if is_known else move.received, True),
+                own=reasons.kind in COLLECTIVES,
+            )
             reason = reasons.inside(move)
             yield MoveValue(change, operand, number, reason, line, known=is_known)
 
@@ -217,19 +227,24 @@ class _Steps:
     def _control(self, op: Op) -> None:
         """Append a loop or a branch, its operands and results in the layouts it keeps."""
         lowering = self.lowering
-        ends = control_ends(op, lowering.layout)
+        ends = control_ends(op, ports_of(op, lowering.program.values), lowering.of_port)
         operands = tuple(
-            self.use(value, layout, plainly(f"{op.kind} takes it as {layout}"), op.line)
-            for value, layout in zip(op.operands, ends.operands, strict=True)
+            self.use(value, layout, plainly(port_reason(port)), op.line)
+            for value, layout, port in zip(
+                op.operands, ends.operands, ends.ports("operands"), strict=True
+            )
         )
         bodies = tuple(
-            lowering.body(
-                body, *layouts, [f"of {op.kind} the result {i}" for i in range(len(body.results))]
-            )
-            for body, layouts in zip(op.bodies, ends.bodies, strict=True)
+            lowering.body(body, *layouts, list(map(port_reason, ends.ports("results", number))))
+            for number, (body, layouts) in enumerate(zip(op.bodies, ends.bodies, strict=True))
         )
         results = tuple(map(self.define, op.results, ends.results))
         self.steps.append(Compute(op, operands, results, bodies))
+        if op.kind == "scan":
+            summed = (
+                v for v, layout in zip(op.results, ends.results, strict=True) if layout.partial
+            )
+            lowering.loops.update(dict.fromkeys(summed, op.integers("length")[0]))
         for value in op.results:
             layout = lowering.layouts[value]
             if layout is not None:

@@ -1,7 +1,8 @@
 """How a value gets from one layout to another: the changes that receive the fewest bytes.
 
-A search over layouts by bytes (Dijkstra's), where each collective leads from one layout to another.
-Bytes are those a device receives where a collective runs around a ring.
+A search over layouts by bytes (A*), where each collective leads from one layout to another; what a
+device must yet receive of the target, however it comes, bounds the rest of a way from below. Bytes
+are those a device receives where a collective runs around a ring.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.partition.local.layout import LocalLayout
-from shardwright.codegen.partition.local.steps import LayoutChange
+from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.rates import slowest
+from shardwright.codegen.partition.local.steps import LayoutChange, item_bytes
 from shardwright.ir.errors import InternalError
+from shardwright.ir.program import Value
 
 Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
 
@@ -24,11 +28,13 @@ A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01  # in bytes: of two ways that receive a
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is moved: the shape of the whole, bytes an element, the sizes of pieces of axes."""
+    """What is moved: the shape of the whole, bytes an element, the sizes of pieces of axes, and how
+    many times as long a byte takes over slow ones."""
 
     shape: tuple[int, ...]
     item: int
     sizes: tuple[tuple[str, int], ...]
+    slow: tuple[tuple[str, float], ...] = ()
 
     def parts(self, names: Iterable[str]) -> int:
         sizes = dict(self.sizes)
@@ -37,6 +43,17 @@ class Tensor:
     def bytes(self, layout: LocalLayout) -> int:
         """Return the bytes of one shard."""
         return math.prod(layout.local(self.shape, dict(self.sizes))) * self.item
+
+    def price(self, change: LayoutChange) -> float:
+        """Return what a change costs, in bytes over the fastest axis."""
+        if not change.received:
+            return A_LOCAL_CHANGE
+        return change.received * slowest(self.slow, change.axes) + A_COLLECTIVE
+
+
+def tensor_of(value: Value, axes: CutAxes) -> Tensor:
+    """Return a value as what is moved."""
+    return Tensor(value.shape, item_bytes(value.dtype), axes.pieces, axes.rates.slow)
 
 
 @functools.cache
@@ -47,26 +64,47 @@ def way(
 
     There always is one: what is reduced and gathered whole can be sliced.
     """
-    heap = [(0.0, place, source) for place, source in enumerate(sources)]
+    heap = [
+        (float(_missing(source, target, tensor)), 0.0, place, source)
+        for place, source in enumerate(sources)
+    ]
     came: Came = {}
     best = dict.fromkeys(sources, 0.0)
     count = itertools.count(len(sources))
     done: set[LocalLayout] = set()
     while heap:
-        price, _, layout = heapq.heappop(heap)
+        *_, layout = heapq.heappop(heap)
+        price = best[layout]
         if layout == target:
             return price, *_traced(layout, sources, came)
         if layout in done:
             continue
         done.add(layout)
         for change in _next(layout, target, tensor):
-            step = A_COLLECTIVE if change.received else A_LOCAL_CHANGE
-            total = price + change.received + step
+            total = price + tensor.price(change)
             if total < best.get(change.layout, math.inf):
                 best[change.layout] = total
                 came[change.layout] = (layout, change)
-                heapq.heappush(heap, (total, next(count), change.layout))
+                bound = total + _missing(change.layout, target, tensor)
+                heapq.heappush(heap, (bound, total, next(count), change.layout))
     raise InternalError(f"no way to {target}")
+
+
+def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
+    """Return the bytes that some device must yet receive: of its part of the target what it does
+    not hold, and everything where it holds terms."""
+    if target.partial:
+        return 0
+    wanted = tensor.bytes(target)
+    if layout.partial:
+        return wanted
+    held = tensor.item
+    for extent, here, there in zip(tensor.shape, layout.dims, target.dims, strict=True):
+        longer = max(here, there, key=len)
+        if longer[: len(here)] != here or longer[: len(there)] != there:
+            return wanted  # devices whose first part this is may need the last
+        held *= extent // tensor.parts(longer)
+    return wanted - held
 
 
 def _traced(
@@ -85,11 +123,8 @@ def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
     yield from _sums(layout, target, tensor)
     yield from _gathers(layout, tensor)
     yield from _exchanges(layout, tensor)
-    here, there = (each.local(tensor.shape, dict(tensor.sizes)) for each in (layout, target))
-    alike = here == there and layout.partial == target.partial and layout.dims != target.dims
-    if alike and all(tensor.shape):
-        axes = tuple(name for name, _ in tensor.sizes if name in {*layout.used, *target.used})
-        yield LayoutChange("permute", axes, (), target, tensor.bytes(layout))
+    yield from _joint_exchange(layout, target, tensor)
+    yield from _permutes(layout, target, tensor)
 
 
 def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
@@ -153,3 +188,44 @@ def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
                     after = layout.with_dim(dim, names[:start]).with_dim(to, (*own, *moved))
                     received = tensor.bytes(layout) * (n - 1) // n
                     yield LayoutChange("all_to_all", moved, (dim, to), after, received)
+
+
+def _joint_exchange(
+    layout: LocalLayout, target: LocalLayout, tensor: Tensor
+) -> Iterator[LayoutChange]:
+    """Yield the all-to-all in which the last pieces of several dimensions become the last of those
+    that the target has them in, or of several, all at once."""
+    places = {name: dim for dim, names in enumerate(target.dims) for name in names}
+    kept: list[Names] = []
+    moved: dict[str, int] = {}  # from where
+    for dim, names in enumerate(layout.dims):
+        staying = [place for place, name in enumerate(names) if places.get(name, dim) == dim]
+        start = staying[-1] + 1 if staying else 0
+        kept.append(names[:start])
+        moved.update(dict.fromkeys(names[start:], dim))
+    coming = [tuple(name for name in names if name in moved) for names in target.dims]
+    pairs = {(moved[name], dim) for dim, names in enumerate(coming) for name in names}
+    after = [(*own, *new) for own, new in zip(kept, coming, strict=True)]
+    divide = (n % tensor.parts(own) == 0 for n, own in zip(tensor.shape, after, strict=True))
+    apart = {left for left, _ in pairs}.isdisjoint(entered for _, entered in pairs)
+    if len(pairs) > 1 and apart and all(divide):
+        n = tensor.parts(moved)
+        received = tensor.bytes(layout) * (n - 1) // n
+        axes = tuple(name for names in coming for name in names)
+        yield LayoutChange("exchange", axes, (), replace(layout, dims=tuple(after)), received)
+
+
+def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+    """Yield the permutation after which nothing is left to do, or only gathers of what comes
+    last."""
+    if layout.partial != target.partial:
+        return
+    lost = [tuple(name for name in names if name not in target.used) for names in layout.dims]
+    dims = tuple((*own, *rest) for own, rest in zip(target.dims, lost, strict=True))
+    after = replace(target, dims=dims)
+    if dims == layout.dims or any(
+        tensor.parts(old) != tensor.parts(new) for old, new in zip(layout.dims, dims, strict=True)
+    ):
+        return
+    axes = tuple(name for name, _ in tensor.sizes if name in {*layout.used, *target.used})
+    yield LayoutChange("permute", axes, (), after, tensor.bytes(layout))

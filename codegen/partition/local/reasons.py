@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.ports import Port
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LayoutChange
+from shardwright.codegen.propagate.collectives import COLLECTIVES
 
 WHOLES = {"sum": "a sum", "max": "a maximum", "min": "a minimum"}
 REDUCING = {"reduce_max": "takes the maximum over", "reduce_min": "takes the minimum over"}
@@ -39,7 +42,7 @@ class OpReasons:
                 what = WHOLES[self._operator(place)]
                 terms = f"which is {what} over {_said(change.axes)}"
                 return f"{self.kind} takes all of {self.names[place]}, {terms}"
-            if change.kind not in ("permute", "mask"):
+            if change.kind not in ("permute", "exchange", "mask"):
                 return self._gathered(place, change)
             need = self.splits.layouts(self.split).operands[place]
             return f"{self.kind} takes {self.names[place]} as {need}"
@@ -59,6 +62,8 @@ class OpReasons:
 
     def inside(self, move: FormMove) -> str:
         """Return why devices send each other something inside the op."""
+        if self.kind in COLLECTIVES:
+            return f"{self.kind} of {self.names[move.place]} in a shard_map, {move.what}"
         split = f"dimension {move.dim} split over {_said(move.axes)}"
         return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
 
@@ -123,6 +128,29 @@ def plainly(text: str) -> Reason:
     return lambda change: text
 
 
+def port_reason(port: Port) -> str:
+    """Return why a value is moved at a border of a loop or a branch."""
+    of, role = port.op.param("of"), port.op.param("role")
+    if role == "tests":
+        return f"the condition of {of} must be the same on every device"
+    if role == "carries":
+        return f"{of} carries it from turn to turn like this"
+    if of == "remat":
+        return f"what is computed again {role} it like this"
+    return f"{of} {role} it like this"
+
+
+def after_loop(change: LayoutChange, turns: int | None) -> str:
+    """Return what it spares to make a sum after the loop that gave its terms in so many turns; the
+    empty string where there was none."""
+    if turns is None or change.kind not in ("all_reduce", "reduce_scatter"):
+        return ""
+    op = change.kind.replace("_", "-")
+    return (
+        f"; one {op} after the loop instead of {turns} in it, {size_text(turns * change.received)}"
+    )
+
+
 @dataclass(frozen=True)
 class Remedy:
     """What would remove a communication, or make it cheaper, and the bytes that this saves of it
@@ -135,6 +163,8 @@ class Remedy:
 def remedy(change: LayoutChange, value: str) -> Remedy:
     """Return the remedy of a communication of a value."""
     over = _said(change.axes)
+    if change.own:
+        return Remedy("nothing of ours: it stays as you wrote it", 0)
     if not change.layout.dims:
         return Remedy("nothing: it is one number", 0)
     whole = f"leave dimension {change.dims[0]} of {value} whole over {over}" if change.dims else ""

@@ -10,29 +10,33 @@ from collections.abc import Iterator
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
-from shardwright.codegen.partition.local.control import is_control
+from shardwright.codegen.partition.local.control import check_manual, is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.lower import lower
-from shardwright.codegen.partition.local.moves import Tensor, way
+from shardwright.codegen.partition.local.moves import tensor_of, way
+from shardwright.codegen.partition.local.ports import ports_of
 from shardwright.codegen.partition.local.prices import Ratings
-from shardwright.codegen.partition.local.steps import LocalProgram, item_bytes
+from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Program, Value, ops_of
+from shardwright.ir.program import Op, Program, ops_of
 
 
 def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return what each device runs of a propagated program."""
-    axes = cut_axes(program, mesh)
+    axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     choice = dict(propagated_choices(program, axes, layouts))
-    return lower(program, axes, choice, layouts, {}, ratings.regather)
+    return lower(program, axes, choice, layouts, ratings.regather)
 
 
 def propagated_choices(
     program: Program, axes: CutAxes, layouts: list[LocalLayout]
 ) -> Iterator[tuple[int, FactorAxes]]:
+    """Yield the split of every op, and of every port of those with bodies, by its first result."""
     for op in ops_of(program.body):
         if is_control(op):
+            check_manual(op, axes.mesh)
+            yield from _of_ports(op, program, axes, layouts)
             continue
         splits = Splits(op, program.values, axes)
         own = [layouts[v] for v in (*op.operands, *op.results)]
@@ -40,6 +44,16 @@ def propagated_choices(
         if op.kind == "constrain":
             found = (splits.along([(1, own[1])]),)
         yield op.results[0], min(found, key=lambda split: price(splits, split, program, own))
+
+
+def _of_ports(
+    op: Op, program: Program, axes: CutAxes, layouts: list[LocalLayout]
+) -> Iterator[tuple[int, FactorAxes]]:
+    for port in ports_of(op, program.values):
+        if port.op.results:
+            value = (*port.op.operands, *port.op.results)[port.home]
+            splits = Splits(port.op, program.values, axes)
+            yield port.op.results[0], splits.along([(port.home, layouts[value])])
 
 
 def price(splits: Splits, split: FactorAxes, program: Program, own: list[LocalLayout]) -> float:
@@ -54,8 +68,3 @@ def price(splits: Splits, split: FactorAxes, program: Program, own: list[LocalLa
         way((have,), need, tensor_of(program.values[value], splits.axes))[0]
         for value, have, need in pairs
     )
-
-
-def tensor_of(value: Value, axes: CutAxes) -> Tensor:
-    """Return a value as what is moved."""
-    return Tensor(value.shape, item_bytes(value.dtype), axes.pieces)

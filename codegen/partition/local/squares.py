@@ -7,10 +7,12 @@ whole there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.linear import EITHER
+from shardwright.codegen.partition.local.ports import PORT
 from shardwright.ir.program import Body, Op
 
 
@@ -20,9 +22,12 @@ class Squares:
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self.made_by: dict[int, tuple[int, Op]] = {}  # the place in the program, of each value
+        self.made_by: dict[int, tuple[float, Op]] = {}  # the place in the program, of each value
         for place, op in enumerate(_ops(costs.program.body)):
             self.made_by.update(dict.fromkeys(op.results, (place, op)))
+        for op in costs.ops:
+            if op.kind == PORT:  # a value that a loop carries follows from what comes later too
+                self.made_by.update(dict.fromkeys(op.results, (math.inf, op)))
         self.same = _same(costs.program.body)
         self.number_of = {
             value: number

@@ -47,9 +47,10 @@ class LayoutChange:
 
     `slice` and `mask` are local: a device keeps its part of a dimension, or its term (zero but at
     the first position along `axes`). `all_gather`, `all_to_all`, `all_reduce`, `reduce_scatter` and
-    `permute` are collectives over `axes`. `dims`: the dimension gathered, sliced or scattered; of
-    an `all_to_all` the one gathered, then the one that is split. `inside`: it is made by a local
-    form, of part of the value, along the dimension `dims`.
+    `permute` are collectives over `axes`; `exchange` is an all-to-all that gathers several
+    dimensions, or splits several. `dims`: the dimension gathered, sliced or scattered; of an
+    `all_to_all` the one gathered, then the one that is split; of others none. `inside`: it is made
+    by a local form, of part of the value, along the dimension `dims`.
     """
 
     kind: str
@@ -58,6 +59,12 @@ class LayoutChange:
     layout: LocalLayout  # after it
     received: int  # bytes, by each device
     inside: bool = False
+    own: bool = False  # the user wrote it, in a manual computation
+
+    @property
+    def collective(self) -> str:
+        """The name of the collective."""
+        return "all_to_all" if self.kind == "exchange" else self.kind
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,32 @@ def _moves(steps: Iterable[Step], times: int) -> Iterator[tuple[MoveValue, int]]
             length = step.op.integers("length")[0] if step.op.kind == "scan" else 1
             for inner in step.bodies:
                 yield from _moves(inner.steps, times * length)
+
+
+def where_taken(program: LocalProgram) -> dict[int, str]:
+    """Return for changes of layout, by what they make, where they are if it is not known how often
+    they are made: in a `while` loop, in a branch."""
+    found: dict[int, str] = {}
+    bodies = [(body, "") for body in (program.body, *program.functions)]
+    while bodies:
+        body, where = bodies.pop()
+        for step in body.steps:
+            if isinstance(step, MoveValue):
+                found[step.result] = where
+            elif isinstance(step, Compute):
+                found.update((move.result, where) for move in step.moves)
+                for number, inner in enumerate(step.bodies):
+                    bodies.append((inner, _inside(step.op, number) or where))
+    return {result: where for result, where in found.items() if where}
+
+
+def _inside(op: Op, body: int) -> str:
+    match op.kind:
+        case "while":
+            return "each turn" if body else "each test"
+        case "cond":
+            return f"if branch {body} is taken"
+    return ""
 
 
 def item_bytes(dtype: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lone import alone
-from programs import output, started
+from programs import SELF_CHECKS, output, started
 from simulate import check as check_plan
 from strategies import exactly, message
 from sums import OPERATORS, ids_differ, pairs_with_terms, placed
@@ -146,17 +146,6 @@ def test_copies_and_values_are_two_things(tmp_path: Path) -> None:
             cases.append(replace(case, transposed=transposed))
     verdicts = [report.verdict for report in run_batch("jax_xla", cases)]
     assert verdicts == ["failed", "ok", "ok", "failed"]
-
-
-SELF_CHECKS = """
-import importlib.util, sys
-
-for path in sys.argv[1:]:
-    spec = importlib.util.spec_from_file_location("emitted", path)
-    m = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(m)
-    print(m._HOST.self_check())
-"""
 
 
 def test_self_checks(tmp_path: Path) -> None:

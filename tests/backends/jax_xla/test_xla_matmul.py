@@ -186,7 +186,12 @@ def test_collectives_for_a_processor_are_along_a_first_dimension(tmp_path: Path)
     mesh = sw.Mesh({"x": 2, "y": 3})
     given = [
         ("[{}, {'y'}]", "[{}, {}]", "[{}, {}]", 'lax.all_gather(a, "y", axis=0)'),
-        ("[{}, {'x'}]", "[{'x'}, {}]", "[{}, {'x'}]", 'lax.psum(c, "x")'),
+        (
+            "[{}, {'x'}]",
+            "[{'x'}, {}]",
+            "[{}, {'x'}]",
+            'lax.psum_scatter(c, "x", scatter_dimension=0)',
+        ),
     ]
     matmuls, said = [], []
     for lhs, rhs, out, text in given:
@@ -225,7 +230,8 @@ def test_rings_of_more_than_16_devices_are_rolled(loop: str, tmp_path: Path) -> 
 
 
 FAULTS = [
-    ("scatter_dimension=1", "scatter_dimension=0", "padded result"),
+    ("scatter_dimension=0)", "scatter_dimension=0).T", "padded result"),
+    ("jnp.moveaxis(c, 1, 0)", "jnp.moveaxis(c, 0, 0)", "result at"),
     ("13 - lax", "12 - lax", "result at"),
     ('without_padding(a, b, 13 - lax.axis_index("y") * 5)', "(a, b)", "result at"),
     ("preferred_element_type=jnp.float32)", "preferred_element_type=jnp.float32) * 2", "result"),

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from matmul_kernels import RING, WHOLE, along_j, gathers, of_several_blocks, scatters
 from matmuls import matrix_shardings, verified, write_module
 from sweeps import swept
 
@@ -24,20 +24,16 @@ from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
 
-RING = sw.Mesh({"i": 4})
-ROWS, COLUMNS, WHOLE = '[{"i"}, {}]', '[{}, {"i"}]', "[{}, {}]"
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner("pallas_tpu", 4) as found:
+        yield found
 
 
-def gathers(dtype: str, extents: tuple[int, int, int]) -> sw.Matmul:
-    """A matmul whose lhs is gathered along i."""
-    i, j, k = extents
-    return sw.Matmul(dtype, ((i, j), ROWS), ((j, k), WHOLE), WHOLE, mesh=RING)
-
-
-def scatters(dtype: str, extents: tuple[int, int, int]) -> sw.Matmul:
-    """A matmul whose result is scattered along i."""
-    i, j, k = extents
-    return sw.Matmul(dtype, ((i, j), COLUMNS), ((j, k), ROWS), ROWS, mesh=RING)
+@pytest.fixture(scope="module")
+def plans() -> dict[str, MatmulPlan]:
+    return of_several_blocks()
 
 
 @pytest.mark.parametrize("loop", ["one", "both"])
@@ -53,176 +49,6 @@ def test_gathers_and_scatters_equal_numpy(loop: str, tmp_path: Path) -> None:
     assert sides == ["lhs", "out"]
 
 
-COMES = "pltpu.make_async_copy(come, come, memory.came.at[way, step - 1]).wait()"
-LOADED = 'for side in "ab":\n            self.loaded(side, block, lambda copy: copy.wait())\n'
-FAULTS: dict[str, tuple[Any, ...]] = {
-    "no wait for what comes": ("both", COMES, "pass", "semaphore 'came[0, 0]'"),
-    "no wait for what leaves": (
-        "gather",
-        "each(of.size - 1, lambda _, way=way: self.gone(way).wait())",
-        "pass",
-        "semaphore 'sent[0]'",
-    ),
-    "one semaphore for all steps": (
-        "gather",
-        "self.memory.came.at[way, step],",
-        "self.memory.came.at[way, 0],",
-        "semaphore 'came[0, 0]'",
-    ),
-    "one semaphore for both ways": (
-        "both",
-        "came.at[way, step - 1]",
-        "came.at[0, step - 1]",
-        "semaphore 'came[0, 0]'",
-    ),
-    "a step is skipped": (
-        "gather",
-        "total = of.rounds *",
-        "total = (of.rounds - of.ways) *",
-        "semaphore",
-    ),
-    "a wrong part": ("both", "by = size - shift", "by = size - shift + 1", "not the sum of its"),
-    "the halves the other way round": (
-        "both",
-        "jnp.where(block.way == 0, by, shift)",
-        "jnp.where(block.way == 0, shift, by)",
-        "not the sum of its",
-    ),
-    "no barrier": (
-        "both",
-        "pl.semaphore_wait(barrier, self.of.ways)",
-        "pass",
-        "barrier: rank 0 writes into rank 1 after 0 of 2",
-    ),
-    "nobody is told": ("both", "        self.meet()\n", "", "has not told it that it may"),
-    "a double addition": (
-        "scatter",
-        "put_sum(made, total, terms)",
-        "put_sum(made, total, terms, terms)",
-        "not the sum of its",
-    ),
-    "sums are not begun anew": (
-        "both",
-        "pl.when(begins)(lambda: clear(total))",
-        "pass",
-        "reads sums[0], never written",
-    ),
-    "sums are begun anew once": (
-        "both",
-        "pl.when(begins)(",
-        "pl.when(block.number == 0)(",
-        "not the sum of its",
-    ),
-    "blocks are read before they have come": (
-        "both",
-        LOADED,
-        LOADED.replace("self", "pl.when(j > 0)(lambda side=side: self").replace(
-            "wait())", "wait()))"
-        ),
-        "semaphore 'loaded_a[",
-    ),
-    "blocks are waited for after their product": (
-        "both",
-        (LOADED, "add_product(total, *operands)\n"),
-        ("pass\n", "add_product(total, *operands)\n        " + LOADED),
-        "reads 'a_blocks'",
-    ),
-    "terms are waited for after they are added": (
-        "scatter",
-        "self.added(block, True, lambda copy: copy.wait())",
-        "pass",
-        "semaphore 'added[0]'",
-    ),
-    "a block is made while it is being sent": (
-        "both",
-        "pl.when(number >= 2)(lambda: self.stored(slot).wait())",
-        "pass",
-        "semaphore 'stored[0]'",
-    ),
-    "blocks share a place": ("both", "return rem(block.number, 2)", "return 0", "_blocks' of rank"),
-    "the last blocks are not waited for": (
-        "both",
-        "self.stored(np.int32(number % 2)).wait()",
-        "pass",
-        "semaphore 'stored[0]'",
-    ),
-}
-"""What is wrong: in which kernels, what is written in place of what, and what is then said."""
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner("pallas_tpu", 4) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def plans() -> dict[str, MatmulPlan]:
-    """Of parts that are several blocks each."""
-    found = {
-        "gather": plan_matmul(gathers("float32", (4 * 2 * 520, 1100, 10)), loop="both", listed=0),
-        "scatter": plan_matmul(scatters("float32", (64, 4400, 1100)), loop="both", listed=0),
-    }
-    loops = {kind: plan.chosen.loop for kind, plan in found.items()}
-    assert {kind: loop and loop.side for kind, loop in loops.items()} == {
-        "gather": "lhs",
-        "scatter": "out",
-    }
-    return found
-
-
-@pytest.mark.parametrize(
-    ("fault", "kind"),
-    [
-        (name, kind)
-        for name, (where, *_) in FAULTS.items()
-        for kind in ("gather", "scatter")
-        if where in (kind, "both")
-    ],
-)
-def test_planted_faults_are_found_on_events(
-    fault: str, kind: str, plans: dict[str, MatmulPlan], runner: Runner, tmp_path: Path
-) -> None:
-    """At full size, without moving anything."""
-    _, rights, wrongs, said = FAULTS[fault]
-    case = replace(write_module(plans[kind], "m", tmp_path, backend="pallas_tpu"), execute=False)
-    texts = (rights, wrongs) if isinstance(rights, tuple) else ((rights,), (wrongs,))
-    for right, wrong in zip(*texts, strict=True):
-        plant(right, wrong, tmp_path)
-    report = runner.run(case)
-    assert report.verdict == "failed", fault
-    assert said in report.detail
-
-
-def plant(right: str, wrong: str, root: Path) -> None:
-    """Write one text in place of another in the support module of kernels below a root."""
-    file = root / "_support" / "pallas_products.py"
-    text = file.read_text()
-    assert right in text, right
-    file.write_text(text.replace(right, wrong))
-
-
-ADDED_TO = "return (block.step > 0) | (self.of.gathers & (block.way > 0))"
-
-
-@pytest.mark.parametrize(
-    ("keeps", "right", "wrong", "said"),
-    [
-        (True, "pl.when(begins)(lambda: clear(total))", "pass", "reads sums[0], never written"),
-        (False, ADDED_TO, "return block.step >= 0", "reads c[0, 0, 0], never written"),
-    ],
-    ids=["sums in VMEM are not begun", "the first sums are added to what is in HBM"],
-)
-def test_sums_of_what_nothing_wrote_are_found(
-    keeps: bool, right: str, wrong: str, said: str, runner: Runner, tmp_path: Path
-) -> None:
-    """Where parts are along j, and all add to the same sums."""
-    case = replace(along_j(keeps, tmp_path), execute=False)
-    plant(right, wrong, tmp_path)
-    report = runner.run(case)
-    assert (report.verdict, said in report.detail) == ("failed", True), report.detail
-
-
 @pytest.mark.parametrize("kind", ["gather", "scatter"])
 def test_kernels_keep_the_rules_at_full_size(
     kind: str, plans: dict[str, MatmulPlan], runner: Runner, tmp_path: Path
@@ -231,29 +57,6 @@ def test_kernels_keep_the_rules_at_full_size(
     report = runner.run(case)
     assert report.verdict == "ok", report.detail
     assert "protocol" in report.checks
-
-
-GRID = sw.Mesh({"x": 2, "y": 2})
-COUPLES = {
-    "gather": ('[{"y"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'),
-    "scatter": ('[{"x"}, {"y"}]', '[{"y"}, {}]', '[{"x"}, {"y"}]'),
-}
-
-
-@pytest.mark.parametrize("kind", COUPLES)
-def test_rings_of_other_devices_are_found(kind: str, runner: Runner, tmp_path: Path) -> None:
-    """Without moving anything: the boxes of a module say whose parts belong together."""
-    lhs, rhs, out = COUPLES[kind]
-    matmul = sw.Matmul("float32", ((64, 256), lhs), ((256, 256), rhs), out, mesh=GRID)
-    plan = plan_matmul(matmul, loop="one", listed=0)
-    case = replace(write_module(plan, "m", tmp_path, backend="pallas_tpu"), execute=False)
-    assert runner.run(case).verdict == "ok"
-    text, right = case.module.read_text(), "digits=((1, 2),)"
-    assert text.count(right) == 1
-    case.module.write_text(text.replace(right, "digits=((2, 2),)"))
-    report = runner.run(case)
-    assert report.verdict == "failed"
-    assert "of its ring has another part of" in report.detail
 
 
 def test_sums_leave_by_both_links_in_turn(plans: dict[str, MatmulPlan], tmp_path: Path) -> None:
@@ -356,20 +159,6 @@ def test_sums_in_hbm_equal_numpy(runner: Runner, tmp_path: Path) -> None:
     """Where parts are along j, and sums do not fit VMEM, each part adds to what is in HBM."""
     report = runner.run(along_j(False, tmp_path))
     assert report.verdict == "ok", report.detail
-
-
-def along_j(keeps: bool, root: Path) -> MatmulCase:
-    """A module whose kernel takes parts along j, in four blocks of the result, and `keeps` all
-    sums in VMEM or none."""
-    sides = ((32, 256), COLUMNS), ((256, 256), WHOLE)
-    plan = plan_matmul(sw.Matmul("bfloat16", *sides, WHOLE, mesh=RING), loop="both", listed=0)
-    assert plan.chosen.loop is not None
-    case = write_module(plan, "m", root, backend="pallas_tpu")
-    text = case.module.read_text()
-    assert '"a",\n    "j",' in text
-    text = re.sub(r"blocks=\(.*?\)", "blocks=(1, 16, 128, 128)", text)
-    case.module.write_text(text.replace("keeps=True", f"keeps={keeps}"))
-    return case
 
 
 def test_types_that_kernels_do_not_multiply_are_refused() -> None:

@@ -3,41 +3,67 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
+from itertools import product
 
 import numpy as np
 import pytest
 
+from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
     RoutedSchedule,
-    digits_of,
     fault,
-    offsets_of,
     routed,
     spread,
 )
+from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE, Freight
+from shardwright.codegen.backends.pallas_tpu.routed.ways import (
+    Digits,
+    Ways,
+    digits_of,
+    is_ring,
+    offsets_of,
+    steps,
+)
+from shardwright.codegen.hardware.torus import Torus
 
-SCHEDULES = {"routed": routed, "spread": spread}
+
+def own_ways(offsets: Iterable[int], digits: Digits, *, cut: bool = False) -> RoutedSchedule:
+    """A schedule of pieces of one size."""
+    pieces = [Freight(offset, 2, cut) for offset in offsets]
+    return routed(pieces, Ways.on_one_axis(digits))
+
+
+SCHEDULES: dict[str, Callable[[list[int], Digits], RoutedSchedule]] = {
+    "routed": own_ways,
+    "spread": spread,
+}
 
 
 def carried_out(
     schedule: RoutedSchedule, devices: int, *, spreads: bool
 ) -> list[dict[int, object]]:
     """What every device holds in the end: by place (sender, offset), or of whom it is the shard."""
-    held: list[dict[int, object]] = [
-        {0: me} if spreads else {n: (me, offset) for n, offset in enumerate(schedule.offsets)}
+    held: list[dict[tuple[int, int], object]] = [
+        {(0, half): me for half in WHOLE}
+        if spreads
+        else {(n, half): (me, o) for n, o in enumerate(schedule.offsets) for half in WHOLE}
         for me in range(devices)
     ]
     for each in schedule.rounds:
         before = [dict(places) for places in held]
-        leaves = {here for here, _ in each.moves}
-        peers = each.hop.to(np.arange(devices))
-        assert each.hop.back.to(peers).tolist() == list(range(devices))
-        for me, peer in enumerate(peers.tolist()):
-            for here, there in each.moves:
-                assert there not in leaves, "a place is written to while it is read"
-                held[peer][there] = before[me][here]
-        assert len({there for _, there in each.moves}) == len(each.moves)
-    return held
+        leaves = {move.here for move in each.moves}
+        for hop, moves in each.sends:
+            peers = hop.to(np.arange(devices))
+            assert hop.back.to(peers).tolist() == list(range(devices))
+            for (me, peer), move in product(enumerate(peers.tolist()), moves):
+                assert move.there not in leaves, "a place is written to while it is read"
+                for half in move.halves:
+                    held[peer][move.there, half] = before[me][move.here, half]
+        comes = [(move.there, half) for move in each.moves for half in move.halves]
+        assert len({*comes}) == len(comes)
+    assert all(places[n, 0] == places[n, 1] for places in held for n in schedule.arrives)
+    return [{n: what for (n, half), what in places.items() if half} for places in held]
 
 
 def random_offsets(seed: int) -> tuple[int, list[int]]:
@@ -45,6 +71,18 @@ def random_offsets(seed: int) -> tuple[int, list[int]]:
     rng = random.Random(seed)
     devices = rng.choice([2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 32, 48, 64])
     return devices, rng.sample(range(1, devices), rng.randint(1, devices - 1))
+
+
+def random_ways(devices: int, rng: random.Random) -> Ways:
+    """The digits of so many devices, some of them rings, along one to three axes."""
+    digits = digits_of(devices)
+    while rng.random() < 0.7 and len(digits) > 1:
+        at = rng.randrange(len(digits) - 1)
+        (stride, low), (_, high) = digits[at : at + 2]
+        if (low * high).bit_count() == 1:
+            digits = (*digits[:at], (stride, low * high), *digits[at + 2 :])
+    axes = sorted(rng.randrange(3) for _ in digits)
+    return Ways(digits, tuple(axes), tuple(rng.choice([1, 2, 4]) for _ in digits))
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -69,10 +107,82 @@ def test_everything_arrives(name: str, seed: int) -> None:
 
 def test_memory_of_an_all_to_all_is_one_and_a_half_of_it() -> None:
     for devices in (4, 8, 64, 256):
-        schedule = routed(range(1, devices), digits_of(devices))
+        schedule = own_ways(range(1, devices), digits_of(devices))
         assert schedule.places == devices - 1 + devices // 2
-        assert len(schedule.carried) == devices // 2 * (devices.bit_length() - 1)
-        assert len(spread(range(1, devices), digits_of(devices)).carried) == devices - 1
+        assert len(schedule.moves) == devices // 2 * (devices.bit_length() - 1)
+        assert len(spread(range(1, devices), digits_of(devices)).moves) == devices - 1
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("seed", range(60))
+def test_everything_arrives_on_rings_and_along_several_axes(name: str, seed: int) -> None:
+    """In halves and as a whole."""
+    rng = random.Random(seed)
+    devices, offsets = random_offsets(seed)
+    ways, spreads = random_ways(devices, rng), name == "spread"
+    if spreads:
+        schedule = spread(offsets, ways.digits)
+    else:
+        pieces = [Freight(offset, rng.randint(1, 9), rng.random() < 0.5) for offset in offsets]
+        schedule = routed(pieces, ways, rng.choice([0, 5]))
+    assert fault(schedule, ways.digits, spreads=spreads) == ""
+    held = carried_out(schedule, devices, spreads=spreads)
+    sender, receiver = (grid.ravel() for grid in np.indices((devices, devices)))
+    between = offsets_of(sender, receiver, ways.digits)
+    for s, r, offset in zip(sender.tolist(), receiver.tolist(), between.tolist(), strict=True):
+        if offset in offsets:
+            place = schedule.arrives[schedule.offsets.index(offset)]
+            assert held[r][place] == (s if spreads else (s, offset))
+    for each in schedule.rounds:
+        for sent in each.sends:
+            assert sent.hop.by in steps(sent.hop.extent)
+            assert len({move.number for move in sent.moves}) == len(sent.moves) or spreads
+
+
+def busiest(schedule: RoutedSchedule, torus: Torus, ids: np.ndarray, size: int) -> float:
+    """What the busiest link of each round carries, in all rounds together, of pieces of a size."""
+    total = 0.0
+    for each in schedule.rounds:
+        load = np.zeros(2 * len(torus.dims) * torus.size)
+        for hop, moves in each.sends:
+            device = np.arange(ids.size)
+            weight = np.full((1, ids.size), size / 2 * sum(len(move.halves) for move in moves))
+            load += torus.load(ids[device], ids[hop.to(device)], weight, ids.size)[0]
+        total += load.max()
+    return total
+
+
+@pytest.mark.parametrize(
+    ("dims", "most"),
+    [((16,), 1.0), ((16, 16), 1.02), ((8, 16), 1.82), ((2, 4), 1.5), ((4, 4), 1.51)],
+    ids=str,
+)
+def test_links_carry_little_more_than_if_all_were_sent_directly(
+    dims: tuple[int, ...], most: float
+) -> None:
+    """All to all, on tori whose axes of 16 wrap around: the busiest links of all rounds together
+    over the busiest of a direct exchange. Both ways and all axes are used at once."""
+    torus = Torus(dims, tuple(size == 16 for size in dims), 1.0, 0.0, powers_of_two=True)
+    ids = np.arange(torus.size)
+    grid = Grid(torus, ids)
+    assert grid.reaches()
+    assert [extent for _, extent in grid.digits if is_ring(extent)] == [16] * dims.count(16)
+    schedule = routed([Freight(offset, 2, True) for offset in ids[1:].tolist()], grid.ways)
+    sender, receiver = (pairs.ravel() for pairs in np.indices((ids.size, ids.size)))
+    direct = torus.load(sender, receiver, np.full((1, sender.size), 2.0), ids.size).max()
+    assert busiest(schedule, torus, ids, 2) <= most * direct
+
+
+def test_digits_are_rings_only_where_neighbours_follow_one_another() -> None:
+    """Of a ring in another order, of half of one, and of an axis that does not wrap around, digits
+    stay twos."""
+    ring = Torus((16,), (True,), 1.0, 0.0, powers_of_two=True)
+    line = Torus((16,), (False,), 1.0, 0.0, powers_of_two=True)
+    ids = np.arange(16)
+    assert Grid(ring, ids).digits == Grid(ring, ids[::-1]).digits == ((1, 16),)
+    twos = digits_of(16)
+    assert Grid(ring, ids ^ ids >> 1).digits == Grid(line, ids).digits == twos
+    assert Grid(ring, ids[:8]).digits == digits_of(8)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -90,8 +200,9 @@ def test_hops_are_powers_of_two_on_every_torus(seed: int) -> None:
     axes = [
         coordinate(own) for own in (places[: cuts[0]], places[cuts[0] : cuts[1]], places[cuts[1] :])
     ]
-    for each in routed(range(1, 1 << bits), digits_of(1 << bits)).rounds:
-        peer = each.hop.to(device)
+    rounds = own_ways(range(1, 1 << bits), digits_of(1 << bits)).rounds
+    for hop in (sent.hop for each in rounds for sent in each.sends):
+        peer = hop.to(device)
         hops = np.abs(np.stack([axis[device] - axis[peer] for axis in axes]))
         assert ((hops > 0).sum(axis=0) == 1).all()
         assert ((hops & (hops - 1)) == 0).all()

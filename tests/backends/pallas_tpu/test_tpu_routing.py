@@ -21,6 +21,8 @@ from shardwright.codegen.backends.pallas_tpu.phases import choice_of
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, RoutedSchedule, routed
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.turns import Freight
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Ways
 from shardwright.codegen.backends.pallas_tpu.strategy import (
     FormChoice,
     candidates,
@@ -49,8 +51,9 @@ def broken(schedule: RoutedSchedule) -> Iterator[RoutedSchedule]:
     first, *rest = schedule.rounds
     yield dataclasses.replace(schedule, rounds=tuple(rest))
     yield dataclasses.replace(schedule, rounds=(first, *schedule.rounds))
-    (here, _), *moves = first.moves
-    wrong = Round(first.hop, ((here, here), *moves))
+    (sent, *sends) = first.sends
+    move, *moves = sent.moves
+    wrong = Round((sent._replace(moves=(move._replace(there=move.here), *moves)), *sends))
     yield dataclasses.replace(schedule, rounds=(wrong, *rest))
     yield dataclasses.replace(schedule, arrives=schedule.arrives[1:] + schedule.arrives[:1])
     yield dataclasses.replace(schedule, places=schedule.places - 1)
@@ -76,7 +79,8 @@ def test_parts_too_small_and_offsets_left_out_fail_emission() -> None:
         slot = dataclasses.replace(form.slot, sizes=less)
         with pytest.raises(InternalError, match="less of a slot is sent than a tile takes"):
             check(dataclasses.replace(form, slot=slot), exchange)
-        fewer = routed(form.schedule.offsets[1:], form.digits)
+        pieces = [Freight(offset) for offset in form.schedule.offsets[1:]]
+        fewer = routed(pieces, Ways.on_one_axis(form.digits))
         with pytest.raises(InternalError, match="goes over an offset that has no slot"):
             check(dataclasses.replace(form, schedule=fewer), exchange)
 
@@ -111,8 +115,27 @@ ROWS, COLUMNS = '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'
 ALL_TO_ALL = planned(MESH_4, (40, 48), "float32", '[{"x"}, {}]', '[{}, {"x"}]', "v5e:2x2")
 TRANSPOSE = planned(MESH_8, (257, 386), "int8", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
 SIX = planned(MESH_6, (25, 31), "bfloat16", ROWS, '[{}, {"y", "x"}]')
+# Over a digit of extent 2 and one of 3, where the sender of a round is not its receiver.
+ASKEW = planned(
+    Mesh({"x": 6}),
+    (36, 8),
+    "float32",
+    '[{"x"}, {}]',
+    '[{"x"}, {}]',
+    other=Mesh({"x": 6}, [3, 2, 5, 4, 1, 0]),
+)
+# A ring, along which what goes half around goes both ways.
+RING, RING_AND_LINE = (
+    f"torus:{axes},bandwidth=5e10,latency=1e-6,powers_of_two=1"
+    for axes in ("8,wrap=1", "4x2,wrap=1x0")
+)
+ON_A_RING = planned(MESH_8, (128, 1100), "float32", ROWS, COLUMNS, RING)
 CASES = {
     "all to all": ALL_TO_ALL,
+    "ring": ON_A_RING,
+    "ring and line": planned(MESH_8, (256, 264), "bfloat16", ROWS, COLUMNS, RING_AND_LINE),
+    "gather on a ring": planned(MESH_8, (64, 130), "int8", ROWS, "[{}, {}]", RING),
+    "askew": ASKEW,
     "transpose": TRANSPOSE,
     "three axes": planned(
         MESH_222, (9, 11, 6), "bool", '[{"x", "y", "z"}, {}, {}]', '[{}, {"x"}, {"z", "y"}]'
@@ -197,17 +220,42 @@ def test_every_form_of_thin_and_wide_tiles(
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 
-READY = """\
-            pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)
-            pl.semaphore_wait(free, 1)
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_every_form_on_a_ring(dtype: str, tmp_path: Path) -> None:
+    """Boxes of float32 and rows go in halves; boxes of int8 have too few rows."""
+    pytest.importorskip("jax")
+    made, cases = planned(MESH_8, (128, 1100), dtype, ROWS, COLUMNS, RING), []
+    halves = set()
+    for number, choice in enumerate(choices(made)):
+        assert isinstance(choice.form, Routed)
+        check(choice.form, as_vectors(made.exchange))
+        if choice.form.schedule.halves:
+            halves.add(choice.form.slot.dense)
+        path = tmp_path / f"case{number}.py"
+        path.write_text(alone_in_form(made, choice))
+        cases.append(Case.of(made.reshard, str(choice.form.slot), "pallas_tpu", path))
+    assert halves == ({True, False} if dtype == "float32" else {True})
+    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
+
+
+TELL = "                pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)\n"
+HEAR = "            pl.semaphore_wait(free, len(hops))\n"
+SEND = """\
+            for *way, count in hops:
+                each(end + count, functools.partial(start, hop(me, *way)), end)
+                end += count
 """
-PUSHES = "each(end, lambda move, push=push: push(move)"
+PUSHES = "each(end, lambda move: push(move, me)"
+EARLY = r"rank \d \w+ 'slots' of rank \d at .* while rank"
 FAULTS = {
-    "no handshake between rounds": (READY, "", r"rank \d \w+ 'slots' of rank \d at .* while rank"),
+    "a round started early": (TELL + HEAR, "                pass\n", EARLY),
+    "a piece sent before its slot is free": (HEAR + SEND, SEND + HEAR, EARLY),
     "a handshake the wrong way": (
-        "device_id=sender, ",
-        "device_id=receiver, ",
-        r"rank \d \w+ 'slots' of rank \d at .* while rank|barrier: ",
+        "hop(me, stride, extent, extent - by)",
+        "hop(me, stride, extent, by)",
+        rf"{EARLY}|barrier: ",
     ),
     "no barrier": (
         "        pl.semaphore_wait(barrier, len(self.schedule.partners))\n",
@@ -230,8 +278,8 @@ FAULTS = {
         "semaphore 'received' of rank 0",
     ),
     "a partner that was not met": (
-        "receiver, sender = hop(me, stride, extent, by), ",
-        "receiver, sender = hop(me, 1, extent, by), ",
+        "functools.partial(start, hop(me, *way))",
+        "functools.partial(start, hop(me, 1, *way[1:]))",
         r"barrier: rank \d writes into rank \d, which has not told it|deadlock|rank \d \w+ 'slots'",
     ),
 }
@@ -241,10 +289,23 @@ FAULTS = {
 def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     old, new, said = FAULTS[name]
-    # Where a digit has extent 3 the sender of a round is not its receiver.
-    check_protocol(events_of(load(written(SIX, tmp_path / "right.py")), 6))
+    check_protocol(events_of(load(written(ASKEW, tmp_path / "right.py")), 6))
     with pytest.raises(MismatchError, match=f"^({said})"):
-        check_protocol(events_of(load(written(SIX, tmp_path / "wrong.py", (old, new))), 6))
+        check_protocol(events_of(load(written(ASKEW, tmp_path / "wrong.py", (old, new))), 6))
+
+
+def test_a_half_that_goes_nowhere_is_found(tmp_path: Path) -> None:
+    """A first half in place of the second."""
+    pytest.importorskip("jax")
+    right = load(written(ON_A_RING, tmp_path / "right.py"))
+    events = events_of(right, 8)
+    check_protocol(events)
+    check_deliveries(*programs_of(right), events)
+    assert right._PROGRAM.fault() == ""
+    wrong = load(written(ON_A_RING, tmp_path / "wrong.py", ("(3, 4, 9, 9)", "(3, 4, 0, 9)")))
+    assert right._PROGRAM.fault() != wrong._PROGRAM.fault()
+    with pytest.raises(MismatchError, match=r"^slot \d+ of rank \d holds what rank"):
+        check_deliveries(*programs_of(wrong), events_of(wrong, 8))
 
 
 MOVED = r"slot \d of rank \d holds what rank \d had in slot \d, expected: rank \d, slot \d"
@@ -254,8 +315,8 @@ MOVED = r"slot \d of rank \d holds what rank \d had in slot \d, expected: rank \
     ("old", "new"),
     [
         ("Schedule(DIGITS, OFFSETS, ARRIVES,", "Schedule(DIGITS, OFFSETS, ARRIVES[::-1],"),
-        ("(1, 2, 1, 2), (2, 2, 1, 2)", "(1, 2, 1, 2), (1, 2, 1, 2)"),
-        ("MOVES = ((0, 3), (2, 4)", "MOVES = ((2, 3), (0, 4)"),
+        ("((1, 2, 1, 1), (2, 2, 1, 1)))", "((1, 2, 1, 1), (1, 2, 1, 1)))"),
+        ("MOVES = ((2, 4), (1, 3)", "MOVES = ((1, 4), (2, 3)"),
     ],
     ids=["a wrong place at the end", "a wrong partner", "a wrong move"],
 )
@@ -335,7 +396,7 @@ def test_devices_that_hops_do_not_lead_to() -> None:
             "memory=8.19e+11, "
             f"device ids {', '.join(map(str, mesh.device_ids))}\n"
             "expected: a mesh that fills axes of the torus, or halves of them, so that every digit "
-            "of a device id is one along an axis; or no topology, and a module that warns"
+            "of a device id is one along an axis; or no topology, and a module for other chips"
         )
         assert sw.emit(made.reshard, ("pallas_tpu",)).plan.prediction is None
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,24 +18,72 @@ from places import TESTS
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.compare import Run
 from shardwright.codegen.verify.oracle.definition import Bits
-from shardwright.codegen.verify.terms import own_terms, runs
+from shardwright.codegen.verify.terms import added_in_order, own_terms, random_terms, runs
 from shardwright.ir import Reshard
+from shardwright.ir.plan import Plan
 
 RANK = TESTS / "gloo_rank.py"
 
 
-def check_exchange(reshards: list[Reshard], folder: Path, topology: str | None = None) -> None:
-    """Every reshard in one group of processes; results and bytes on the wire as planned."""
+def as_bits(numbers: np.ndarray, dtype: str) -> Bits:
+    """The bits of numbers as values of a dtype."""
+    import torch
+
+    values = torch.from_numpy(np.ascontiguousarray(numbers)).to(getattr(torch, dtype))
+    flat = values.reshape(-1).view(torch.uint8).numpy()
+    return flat.view(f"u{values.element_size()}").reshape(numbers.shape)
+
+
+def exact(case: Case) -> Run:
+    """Values that identify elements; terms whose sums are exact."""
+    return next(runs(case, as_bits))
+
+
+def rounded(case: Case) -> Run:
+    """Random terms of a floating dtype, and their sums in the order that modules state, as float32
+    and rounded once, or as float64."""
+    import torch
+
+    terms = as_bits(random_terms(case), case.dtype)
+    values = torch.from_numpy(terms.copy()).view(getattr(torch, case.dtype))
+    wide = values if case.dtype == "float64" else values.float()
+    sums = added_in_order(case, wide.reshape(terms.shape).numpy())
+    return Run(as_bits(sums, case.dtype), 0, 0, 0, terms)
+
+
+def check_exchange(
+    reshards: list[Reshard], folder: Path, topology: str | None = None
+) -> list[set[str]]:
+    """Every reshard in one group of processes; results and bytes on the wire as planned. Returns
+    the ways in which tiles of each went."""
+    return check_exchanges(
+        [plan(reshard, "direct", topology=topology) for reshard in reshards], folder
+    )
+
+
+def as_it_is(text: str) -> str:
+    return text
+
+
+def check_exchanges(
+    plans: list[Plan],
+    folder: Path,
+    plant: Callable[[str], str] = as_it_is,
+    given: Callable[[Case], Run] = exact,
+) -> list[set[str]]:
+    """Every plan in one group of processes; `plant`: a fault, in the text of a module; `given`:
+    what a module is run on. Returns the ways in which tiles of each went."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    cases, expected = [], []
-    for number, reshard in enumerate(reshards):
-        made = plan(reshard, "direct", topology=topology)
-        path = folder / f"case{number}.py"
-        path.write_text(parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text)
+    cases, expected, reshards = [], [], [made.reshard for made in plans]
+    for number, made in enumerate(plans):
+        reshard, path = made.reshard, folder / f"case{number}.py"
+        text = parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text
+        path.write_text(plant(text))
         case = Case.of(reshard, path.stem, "triton_gpu", path)
-        run = next(runs(case, as_bits))
+        run = given(case)
         shards, wanted = (
             {device: shard.tobytes().hex() for device, shard in own_terms(*side).items()}
             for side in (
@@ -45,6 +94,7 @@ def check_exchange(reshards: list[Reshard], folder: Path, topology: str | None =
         cases.append({"module": str(path), "world": devices(reshard), "shards": shards})
         expected.append((wanted, made.traffic))
     results = run_group(max(map(devices, reshards)), cases, folder)
+    ways: list[set[str]] = []
     for number, reshard in enumerate(reshards):
         wanted, traffic = expected[number]
         ranks = [lines[number] for lines in results if "outside" not in lines[number]]
@@ -52,15 +102,8 @@ def check_exchange(reshards: list[Reshard], folder: Path, topology: str | None =
         assert got == wanted, describe(reshard)
         assert sum(rank["sent"] for rank in ranks) == traffic.received_total
         assert max(rank["sent"] for rank in ranks) == traffic.sent_max
-
-
-def as_bits(numbers: np.ndarray, dtype: str) -> Bits:
-    """The bits of numbers as values of a dtype."""
-    import torch
-
-    values = torch.from_numpy(np.ascontiguousarray(numbers)).to(getattr(torch, dtype))
-    flat = values.reshape(-1).view(torch.uint8).numpy()
-    return flat.view(f"u{values.element_size()}").reshape(numbers.shape)
+        ways.append({way for rank in ranks for way in rank["ways"]})
+    return ways
 
 
 def run_group(world: int, cases: list[dict], folder: Path, **environment: str) -> list[list[dict]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -63,6 +64,48 @@ def test_bytes_on_the_wire(count: int, tmp_path: Path) -> None:
         ],
         tmp_path,
     )
+
+
+ROWS = {
+    "rows to rows": make({"x": 2, "y": 2}, (13, 6), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]'),
+    "a gather of rows": make({"x": 4}, (10, 3, 2), '[{"x"}, {}, {}]', "[{}, {}, {}]"),
+    "from replicas": make({"x": 2, "y": 2}, (9,), '[{"y"}]', '[{"y", "x"}]', dtype="int8"),
+    "one row": make({"x": 4}, (1, 9), '[{}, {"x"}]', "[{}, {}]", dtype="float64"),
+    "other devices": make({"x": 2}, (7,), '[{"x"}]', '[{"t"}]', Mesh({"t": 2}, [3, 1])),
+}
+COLUMNS = {
+    "columns of rows, from replicas": SHARED,
+    "rows to columns": make({"x": 4}, (8, 12), '[{"x"}, {}]', '[{}, {"x"}]'),
+    "a gather of columns": make({"x": 4}, (2, 9), '[{}, {"x"}]', "[{}, {}]"),
+}
+
+
+def test_tiles_whose_bytes_are_together_are_sent_in_place(tmp_path: Path) -> None:
+    """On all ranks in both shards; the others are packed."""
+    ways = check_exchange([*ROWS.values(), *COLUMNS.values()], tmp_path)
+    assert ways == [{"in place"}] * len(ROWS) + [{"exchange"}] * len(COLUMNS)
+
+
+def test_where_the_bytes_of_a_box_are(tmp_path: Path) -> None:
+    """Against the places of its elements in an array."""
+    written(FOUR, tmp_path)
+    sys.path.insert(0, str(tmp_path))
+    try:
+        span = importlib.import_module("bundles._support.torch_wire").span
+    finally:
+        sys.path.remove(str(tmp_path))
+    held, rng = (2, 5, 0, 4, 1, 3), np.random.default_rng(0)
+    places = np.arange(3 * 4 * 2).reshape(3, 4, 2)
+    for _ in range(200):
+        ends = [
+            np.sort(rng.choice(np.arange(low, high + 1), 2, replace=False))
+            for low, high in zip(held[::2], held[1::2], strict=True)
+        ]
+        part = tuple(slice(*(ends - low)) for ends, low in zip(ends, held[::2], strict=True))
+        own = places[part].ravel()
+        together = (np.diff(own) == 1).all()
+        expected = (4 * own[0], 4 * own[-1] + 4) if together else None
+        assert span(tuple(np.concatenate(ends).tolist()), held, 4) == expected
 
 
 @pytest.mark.parametrize("interpreted", ["0", "1"])

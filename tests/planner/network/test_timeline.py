@@ -75,6 +75,7 @@ def emitted(plan: Plan, backend: str, folder: Path) -> ModuleType:
     return module
 
 
+RING = "torus:8,wrap=1,bandwidth=5e10,latency=1e-6,powers_of_two=1,ragged=512,memory=8.19e11"
 CASES = [
     ("v5e:2x4", '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', (1024, 2048)),
     ("v5e:2x4", '[{"x", "y"}, {}]', '[{}, {"y"}]', (1024, 2048)),
@@ -82,6 +83,8 @@ CASES = [
     ("v5p:2x2x2", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', (1024, 1024)),
     ("v5p:2x2x2", '[{"x", "y"}, {}]', '[{}, {"x"}]', (1024, 2048)),
     ("v6e:2x4", '[{"y"}, {}]', '[{}, {"x"}]', (1024, 2048)),
+    (RING, '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', (1024, 2048)),
+    (RING, '[{"x", "y"}, {}]', '[{}, {"y"}]', (1024, 2048)),
 ]
 
 
@@ -118,13 +121,20 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
                 pairs[me, piece.receiver] += size * math.prod(high - low for low, high in widths)
         yield pairs
         return
-    first = 0
-    slot = size * math.prod(module._PROGRAM.slot.shape)
-    for stride, extent, by, count in module.ROUNDS:
-        assert len(module.MOVES[first : first + count]) == count
-        first += count
-        ends = ((device, int(module.hop(device, stride, extent, by))) for device in devices)
-        yield Counter(dict.fromkeys(ends, slot * count))
+    slot, moves = module._PROGRAM.slot, iter(module.MOVES)
+    for hops in module.ROUNDS:
+        total: Counter[tuple[int, int]] = Counter()
+        for *way, count in hops:
+            for _ in range(count):
+                _, _, *sizes = next(moves)
+                extents = dict(enumerate(slot.shape))
+                pairs = zip(slot.sized, sizes[int(slot.halves) :], strict=True)
+                extents.update((axis, extent) for (axis, _), extent in pairs)
+                nbytes = size * math.prod(extents.values())
+                for device in devices:
+                    total[device, int(module.hop(device, *way))] += nbytes
+        yield total
+    assert next(moves, None) is None
 
 
 def busiest(pairs: Counter[tuple[int, int]], torus: Torus) -> Counter[Any]:

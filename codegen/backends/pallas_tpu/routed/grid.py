@@ -3,14 +3,18 @@ may, and whether hops that may lead everywhere."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
+from shardwright.codegen.backends.pallas_tpu.routed.ways import (
     Digits,
     Hop,
+    Ways,
     digits_of,
+    is_ring,
     is_routed,
     offsets_of,
     steps,
@@ -37,10 +41,43 @@ class Grid:
         """Return the devices of an exchange on a torus."""
         return Grid(torus, _numbered(exchange))
 
-    @property
+    @cached_property
     def digits(self) -> Digits:
-        """The digits of the numbers."""
-        return digits_of(self.ids.size)
+        """The digits of the numbers: of prime extents, but for those that are places along all of
+        an axis that wraps around, neighbour after neighbour."""
+        digits = digits_of(self.ids.size)
+        for extent, wraps in zip(self.torus.dims, self.torus.wrap, strict=True):
+            for start in range(len(digits)):
+                twos = digits[start : start + extent.bit_length() - 1]
+                if wraps and is_ring(extent) and self._is_round(twos, extent):
+                    ring = (twos[0][0], extent)
+                    digits = (*digits[:start], ring, *digits[start + len(twos) :])
+        return digits
+
+    def _is_round(self, twos: Digits, extent: int) -> bool:
+        """Return whether digits are those of places along a ring of an extent."""
+        if math.prod(size for _, size in twos) != extent or {size for _, size in twos} != {2}:
+            return False
+        return bool((self._hops(Hop(twos[0][0], extent, 1)).sum(axis=1) == 1).all())
+
+    @cached_property
+    def ways(self) -> Ways:
+        """The digits, with the axes that they are places along."""
+        hops = [self._hops(Hop(*digit, 1)).max(axis=0) for digit in self.digits]
+        axes = tuple(int(each.argmax()) for each in hops)
+        return Ways(self.digits, axes, tuple(int(each.max()) for each in hops))
+
+    def _hops(self, hop: Hop) -> Integers:
+        """Return how many links a hop of each device crosses along each axis, [devices, axes]."""
+        device = np.arange(self.ids.size)
+        here, there = (self.torus.coordinates(self.ids[each]) for each in (device, hop.to(device)))
+        axes = enumerate(self.torus.dims)
+        both = [self.torus.hops(axis, here[:, axis], there[:, axis]) for axis, _ in axes]
+        crossed = [
+            np.minimum(up, down) if wraps else up + down
+            for (up, down), wraps in zip(both, self.torus.wrap, strict=True)
+        ]
+        return np.stack(crossed, axis=1)
 
     def pairs(self, exchange: Exchange) -> tuple[Integers, Integers]:
         """Return the numbers of senders and receivers, each pair once."""
@@ -98,7 +135,7 @@ def refuse_unreached(grid: Grid, plan: DirectPlan) -> None:
             argument="topology",
             got=f"{plan.prediction.topology}, device ids {_some(grid.ids)}",  # type: ignore[union-attr]
             expected="a mesh that fills axes of the torus, or halves of them, so that every digit "
-            "of a device id is one along an axis; or no topology, and a module that warns",
+            "of a device id is one along an axis; or no topology, and a module for other chips",
         )
 
 

@@ -1,80 +1,57 @@
 """Routes on a torus whose devices send directly over a power of two of hops only (v5e).
 
-Devices are numbered, and a number is written in digits, the twos minor:
-
-    offset    what takes a sender to a receiver, digit by digit modulo the digit's extent
-    hop       one digit of the number changes: every device sends to the one so much farther on
-
 On a torus whose extents are powers of two, filled axis by axis, a digit of extent 2 is a distance
-of 1, 2, 4, ... along one axis. A digit of extent 3 is where its stride
-is such a distance too: one up, or two down. What is done at a hop is the same on every device, so
-that a schedule names no device: it is found once for the offsets that occur.
+of 1, 2, 4, ... along one axis, and a ring (`ways.py`) all of an axis that wraps around. A digit of
+extent 3 is where its stride is such a distance too: one up, or two down. What is done at a hop is
+the same on every device, so that a schedule names no device: it is found once for the offsets that
+occur.
 
     routed    each piece goes from hop to hop until it is where it is wanted
     spread    whole source shards do, copied on the way; receivers take their tiles out of them
 
-A round is one hop that all devices make at a time. What has left a place frees it for what comes
-in a later round, so that places are few.
+A round is what all devices send at a time, over several hops: both ways along an axis, and along
+all axes at once, since pieces take turns in which axis they travel first. Of what goes half around
+a ring one half goes each way. What has left a place frees it for what comes in a later round, so
+that places are few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from shardwright.codegen.planner.basis.digits import primes
-from shardwright.ir.algebra.index import Integers
-
-Digits = tuple[tuple[int, int], ...]
-"""(stride, extent) of every digit of a number, minor first."""
+from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE, Freight, turns
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Hop, Ways, times
 
 
-def digits_of(devices: int) -> Digits:
-    """Return the digits of the numbers below a count, of prime extents.
+class Push(NamedTuple):
+    """From a place of the sender to one of the receiver. `number`: the place in which what goes was
+    at first; `halves`: which of its halves go."""
 
-    >>> digits_of(12)
-    ((1, 2), (2, 2), (4, 3))
-    """
-    found, stride = [], 1
-    for extent in primes(devices):
-        found.append((stride, extent))
-        stride *= extent
-    return tuple(found)
+    here: int
+    there: int
+    number: int
+    halves: tuple[int, ...] = WHOLE
 
 
-def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers:
-    """Return how much farther on receivers are, digit by digit."""
-    offset = 0 * sender
-    for stride, extent in digits:
-        offset = offset + (receiver // stride - sender // stride) % extent * stride
-    return offset
+class Sent(NamedTuple):
+    """A hop, and what makes it."""
 
-
-@dataclass(frozen=True, order=True)
-class Hop:
-    """From every device to the one whose digit (stride, extent) is `by` higher."""
-
-    stride: int
-    extent: int
-    by: int
-
-    def to(self, device: Integers) -> Integers:
-        """Return the receivers of devices."""
-        digit = device // self.stride % self.extent
-        return device + ((digit + self.by) % self.extent - digit) * self.stride
-
-    @property
-    def back(self) -> Hop:
-        """From every device to the one that sends to it."""
-        return replace(self, by=self.extent - self.by)
+    hop: Hop
+    moves: tuple[Push, ...]
 
 
 @dataclass(frozen=True)
 class Round:
-    """A hop, and what makes it: (place it leaves, place it comes to)."""
+    """What is under way at a time."""
 
-    hop: Hop
-    moves: tuple[tuple[int, int], ...]
+    sends: tuple[Sent, ...]
+
+    @property
+    def moves(self) -> tuple[Push, ...]:
+        """The moves over all hops, in their order."""
+        return tuple(move for sent in self.sends for move in sent.moves)
 
 
 @dataclass(frozen=True)
@@ -90,112 +67,75 @@ class RoutedSchedule:
     arrives: tuple[int, ...]
 
     @property
-    def carried(self) -> tuple[int, ...]:
-        """Of every move what goes: the number of the place in which it was at first."""
-        held, found = list(range(self.starts)) + [0] * (self.places - self.starts), []
-        for each in self.rounds:
-            numbers = [held[here] for here, _ in each.moves]
-            for number, (_, there) in zip(numbers, each.moves, strict=True):
-                held[there] = number
-            found += numbers
-        return tuple(found)
+    def moves(self) -> tuple[Push, ...]:
+        """The moves of all rounds."""
+        return tuple(move for each in self.rounds for move in each.moves)
 
-    def path(self, number: int) -> tuple[tuple[Hop, tuple[int, int]], ...]:
-        """Return the hops and moves of what was in a place at first."""
-        moves = [(each.hop, move) for each in self.rounds for move in each.moves]
-        pairs = zip(moves, self.carried, strict=True)
-        return tuple(move for move, carried in pairs if carried == number)
+    @property
+    def halves(self) -> bool:
+        """Whether anything goes in halves."""
+        return any(move.halves != WHOLE for move in self.moves)
+
+    def path(self, number: int) -> tuple[tuple[Hop, Push], ...]:
+        """Return the hops and moves of what was in a place at first, or of its first half."""
+        sends = (sent for each in self.rounds for sent in each.sends)
+        pairs = ((hop, move) for hop, moves in sends for move in moves)
+        return tuple(pair for pair in pairs if pair[1].number == number and 0 in pair[1].halves)
 
     @property
     def partners(self) -> tuple[Hop, ...]:
         """To whom a device sends and of whom it gets."""
-        hops = {each.hop for each in self.rounds}
+        hops = {sent.hop for each in self.rounds for sent in each.sends}
         return tuple(sorted(hops | {hop.back for hop in hops}))
 
 
-def steps(extent: int) -> tuple[int, ...]:
-    """Return the changes of a digit, modulo its extent, that are powers of two both ways.
-
-    >>> [steps(extent) for extent in (2, 3, 5, 7, 17)]
-    [(1,), (1, 2), (1, 4), (), (1, 16)]
-    """
-    return tuple(
-        by for by in range(1, extent) if by.bit_count() == 1 and (extent - by).bit_count() == 1
-    )
-
-
-def times(extent: int, value: int) -> tuple[int, int]:
-    """Return the step, and how often it is made, that changes a digit by a value: the fewest times.
-
-    >>> times(5, 2), times(5, 3), times(3, 2)
-    ((1, 2), (4, 2), (2, 1))
-    """
-    counts = [
-        (count, by)
-        for by in steps(extent)
-        for count in range(extent)
-        if count * by % extent == value
-    ]
-    count, by = min(counts)
-    return by, count
-
-
-def is_routed(digits: Digits) -> bool:
-    """Return whether hops lead from every device to every other."""
-    return all(steps(extent) for _, extent in digits)
-
-
-def routed(offsets: Sequence[int], digits: Digits) -> RoutedSchedule:
-    """Return the schedule in which each piece goes its own way."""
-    offsets = tuple(sorted(offsets))
-    at = list(range(len(offsets)))
+def routed(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> RoutedSchedule:
+    """Return the schedule in which each piece goes its own way; `least`: what a round costs, as so
+    much on a link."""
+    pieces = sorted(pieces, key=lambda piece: piece.offset)
+    at, places, rounds = list(range(len(pieces))), len(pieces), []
     free: list[int] = []
-    places, rounds = len(at), []
-    for hop, moving in _own_ways(offsets, digits):
+    for _, hops in sorted(turns(pieces, ways, least).items()):
+        moving = sorted({number for goes in hops.values() for number in goes})
         more = max(len(moving) - len(free), 0)
         free += range(places, places + more)
         places += more
-        landing, free = free[: len(moving)], free[len(moving) :]
-        moves = tuple((at[number], place) for number, place in zip(moving, landing, strict=True))
-        rounds.append(Round(hop, moves))
+        landing, free = dict(zip(moving, free, strict=False)), free[len(moving) :]
+        sends = (
+            Sent(hop, tuple(Push(at[n], landing[n], n, goes[n]) for n in sorted(goes)))
+            for hop, goes in sorted(hops.items())
+        )
+        rounds.append(Round(tuple(sends)))
         free = sorted([*free, *(at[number] for number in moving)])
-        for number, place in zip(moving, landing, strict=True):
-            at[number] = place
-    return RoutedSchedule(offsets, tuple(rounds), len(offsets), places, tuple(at))
-
-
-def _own_ways(offsets: Sequence[int], digits: Digits) -> Iterator[tuple[Hop, list[int]]]:
-    """Yield every round with the numbers of the offsets whose pieces move in it."""
-    for stride, extent in digits:
-        needs = [
-            times(extent, digit) if digit else (0, 0)
-            for digit in (offset // stride % extent for offset in offsets)
-        ]
-        for by in steps(extent):
-            for turn in range(extent):
-                moving = [n for n, (step, count) in enumerate(needs) if step == by and count > turn]
-                if moving:
-                    yield Hop(stride, extent, by), moving
+        for number in moving:
+            at[number] = landing[number]
+    offsets = tuple(piece.offset for piece in pieces)
+    return RoutedSchedule(offsets, tuple(rounds), len(pieces), places, tuple(at))
 
 
 def spread(offsets: Sequence[int], digits: Digits) -> RoutedSchedule:
     """Return the schedule in which source shards go, copied wherever their ways part."""
     offsets = tuple(sorted(offsets))
     place, rounds = {0: 0}, []
-    for hop, turn, goals in _shared_ways(offsets, digits):
-        moves = []
-        for goal in goals:
-            here = goal + turn * hop.by % hop.extent * hop.stride
-            there = goal + (turn + 1) * hop.by % hop.extent * hop.stride
-            place[there] = len(place)
-            moves.append((place[here], place[there]))
-        rounds.append(Round(hop, tuple(moves)))
+    for turn, ways in _shared_ways(offsets, digits):
+        sends = []
+        for hop, goals in ways:
+            moves = []
+            for goal in goals:
+                here = goal + turn * hop.by % hop.extent * hop.stride
+                there = goal + (turn + 1) * hop.by % hop.extent * hop.stride
+                place[there] = len(place)
+                moves.append(Push(place[here], place[there], 0))
+            sends.append(Sent(hop, tuple(moves)))
+        rounds.append(Round(tuple(sends)))
     arrives = tuple(place[offset] for offset in offsets)
     return RoutedSchedule(offsets, tuple(rounds), 1, len(place), arrives)
 
 
-def _shared_ways(offsets: Sequence[int], digits: Digits) -> Iterator[tuple[Hop, int, list[int]]]:
-    """Yield every round: its hop, how often it was made before, and the offsets, but for that
+def _shared_ways(
+    offsets: Sequence[int], digits: Digits
+) -> Iterator[tuple[int, list[tuple[Hop, list[int]]]]]:
+    """Yield every round: how often its hops were made before, and of each the offsets, but for that
     digit, of the shards that make it."""
     for stride, extent in digits:
         ways: dict[int, dict[int, int]] = {}
@@ -205,31 +145,36 @@ def _shared_ways(offsets: Sequence[int], digits: Digits) -> Iterator[tuple[Hop, 
                 by, count = times(extent, digit)
                 so_far = ways.setdefault(by, {})
                 so_far[offset % stride] = max(so_far.get(offset % stride, 0), count)
-        for by, goals in sorted(ways.items()):
-            for turn in range(max(goals.values())):
-                yield (
-                    Hop(stride, extent, by),
-                    turn,
-                    sorted(goal for goal, count in goals.items() if count > turn),
-                )
+        for turn in range(max((max(goals.values()) for goals in ways.values()), default=0)):
+            left = {
+                by: sorted(goal for goal, count in goals.items() if count > turn)
+                for by, goals in sorted(ways.items())
+            }
+            yield turn, [(Hop(stride, extent, by), goals) for by, goals in left.items() if goals]
 
 
 def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
     """Return what is wrong with a schedule, or the empty string: carried out, each offset's
     piece or shard is where it arrives, nothing comes to a place that is in use, and what goes
     was there."""
-    held = {0: (0, 0)} if spreads else {n: (offset, 0) for n, offset in enumerate(schedule.offsets)}
+    starts = [0] if spreads else schedule.offsets
+    # What is in each half of each place: the offset that it is for, and how far it has come.
+    held = {(n, half): (offset, 0) for n, offset in enumerate(starts) for half in WHOLE}
     for each in schedule.rounds:
-        leaves = {here for here, _ in each.moves}
+        leaves = {(m.here, half) for m in each.moves for half in m.halves}
         kept = held if spreads else {p: v for p, v in held.items() if p not in leaves}
         before, held = held, dict(kept)
-        for here, there in each.moves:
-            if here not in before or there in before or there >= schedule.places:
-                return f"a move from place {here} to place {there}"
-            wanted, gone = before[here]
-            held[there] = wanted, _added(gone, each.hop, digits)
+        used = {place for place, _ in before}
+        for hop, move in ((sent.hop, move) for sent in each.sends for move in sent.moves):
+            for half in move.halves:
+                taken = move.there in used or (move.there, half) in held
+                if (move.here, half) not in before or taken or move.there >= schedule.places:
+                    return f"a move from place {move.here} to place {move.there}"
+                wanted, gone = before[move.here, half]
+                held[move.there, half] = wanted, _added(gone, hop, digits)
     for offset, place in zip(schedule.offsets, schedule.arrives, strict=True):
-        if held.get(place) != ((0, offset) if spreads else (offset, offset)):
+        expected = (0, offset) if spreads else (offset, offset)
+        if any(held.get((place, half)) != expected for half in WHOLE):
             return f"what offset {offset} takes is not in place {place}"
     return ""
 

@@ -15,6 +15,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import (
     padded_elements,
     round_up,
 )
+from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE
 from shardwright.codegen.backends.pallas_tpu.slots import MAX_WINDOW
 from shardwright.ir.algebra.index import Integers
 
@@ -72,9 +73,26 @@ class Slot:
         """How many elements of memory it takes."""
         return self._taken(self.shape)
 
-    def sent(self, number: int) -> int:
-        """Return how many elements links carry of what the offset of a number takes."""
-        return self._taken(self.sizes[number]) if self.sizes else self.elements
+    def sent(self, number: int, halves: tuple[int, ...] = WHOLE) -> int:
+        """Return how many elements links carry of halves of what the offset of a number takes."""
+        _, first = self.part(number, halves)
+        return self._taken((first, *self.size(number)[1:]))
+
+    def size(self, number: int) -> Shape:
+        """Return the extents of what the offset of a number takes."""
+        return self.sizes[number] if self.sizes else self.shape
+
+    def part(self, number: int, halves: tuple[int, ...]) -> tuple[int, int]:
+        """Return where halves of what an offset takes begin along the first dimension of a slot,
+        and their extent."""
+        whole, unit = self.size(number)[0], self.units[0]
+        cut = round_up(-(-whole // 2), unit)
+        return {WHOLE: (0, whole), (0,): (0, cut), (1,): (cut, whole - cut)}[halves]
+
+    def is_cut(self, number: int) -> bool:
+        """Return whether what an offset takes has two halves, of whole units."""
+        whole, unit = self.size(number)[0], self.units[0]
+        return whole > unit and whole % unit == 0
 
     def fits(self, numbers: Integers, widths: Integers) -> bool:
         """Return whether tiles [n] that go over the offsets of these numbers, of these extents

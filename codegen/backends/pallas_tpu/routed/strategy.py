@@ -12,13 +12,19 @@ from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traff
 from shardwright.codegen.backends.pallas_tpu.memory import View, default_view, padded_elements
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import Digits, RoutedSchedule
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
+from shardwright.codegen.backends.pallas_tpu.routed.turns import Freight
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Hop
 from shardwright.codegen.backends.pallas_tpu.slots import reaches, widest
 from shardwright.codegen.emit.index_functions import IndexFunction
 from shardwright.ir.exchange import Exchange
+
+ROUND_BYTES = 1 << 16
+"""What a round costs beside its bytes, as bytes of a link: its devices wait for one another, some
+microsecond. An estimate, as the latencies of `codegen/hardware/presets.py` are."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +54,12 @@ class Routed:
         window = tuple(widest(exchange, axis) for axis in axes)
         source_reach, target_reach = reaches(exchange, window)
         widths = grid.widths(exchange)
-        routed = routed_schedule(tuple(widths), grid.digits)
         spread = spread_schedule(tuple(widths), grid.digits)
-        for schedule, slots in (
-            (routed, Slot.every(window, itemsize, tuple(widths.values()))),
-            (spread, Slot.every(source_reach, itemsize)),
-        ):
-            for slot in slots:
+        pieces = Slot.every(window, itemsize, tuple(widths.values()))
+        routed = [(slot, _scheduled(tuple(widths), slot, grid)) for slot in pieces]
+        whole = [(slot, spread) for slot in Slot.every(source_reach, itemsize)]
+        for found in (routed, whole):
+            for slot, schedule in found:
                 yield Routed(
                     name="spread" if schedule is spread else "routed",
                     view=tuple(axes),
@@ -86,32 +91,41 @@ class Routed:
         return not self.slot.dense and self.slot.shape != self.held_shape
 
     @property
+    def sized(self) -> tuple[int, ...]:
+        """The dimensions of a slot of which moves say how much is sent."""
+        first = (0,) if self.schedule.halves else ()
+        return tuple(sorted({*first, *self.slot.sized}))
+
+    @property
     def tables(self) -> dict[str, list[str]]:
         """The tables of the schedule, by name, as Python expressions: the digits of positions; the
-        offsets, ascending; where what came over each is in the end; (stride, extent, by) and the
-        number of moves of each round; (from, to) of the moves of every round, and the sizes of what
-        moves; (stride, extent, by) of those who send to a device or get of it."""
+        offsets, ascending; where what came over each is in the end; of each round the hops
+        (stride, extent, by) and the number of moves of each; (from, to) of the moves of every
+        round, where halves move where these begin, and the sizes of what moves; (stride, extent,
+        by) of those who send to a device or get of it."""
         schedule = self.schedule
-        moves = [move for each in schedule.rounds for move in each.moves]
         return {
             "DIGITS": [repr(pair) for pair in self.digits],
             "OFFSETS": list(map(str, schedule.offsets)),
             "ARRIVES": list(map(str, schedule.arrives)),
             "ROUNDS": [
-                f"({each.hop.stride}, {each.hop.extent}, {each.hop.by}, {len(each.moves)})"
+                str(tuple((*_numbers(sent.hop), len(sent.moves)) for sent in each.sends))
                 for each in schedule.rounds
             ],
-            "MOVES": [
-                str((*move, *(self.slot.sizes[number][axis] for axis in self.slot.sized)))
-                for move, number in zip(moves, schedule.carried, strict=True)
-            ],
-            "PARTNERS": [f"({hop.stride}, {hop.extent}, {hop.by})" for hop in schedule.partners],
+            "MOVES": [str(self._row(move)) for move in schedule.moves],
+            "PARTNERS": [str(_numbers(hop)) for hop in schedule.partners],
         }
+
+    def _row(self, move: Push) -> tuple[int, ...]:
+        begin, extent = self.slot.part(move.number, move.halves)
+        size = (extent, *self.slot.size(move.number)[1:])
+        first = (begin,) if self.schedule.halves else ()
+        return move.here, move.there, *first, *(size[axis] for axis in self.sized)
 
     @property
     def sent(self) -> int:
         """Elements that a device sends in all rounds."""
-        return sum(self.slot.sent(number) for number in self.schedule.carried)
+        return sum(self.slot.sent(move.number, move.halves) for move in self.schedule.moves)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
         """Return the index functions that this form needs beside those of every module: none."""
@@ -139,9 +153,22 @@ class Routed:
             hbm_bytes=itemsize * (moved + packed + unpacked + shards),
             hbm_least=least_traffic(sums, itemsize),
             staging_bytes=itemsize * slot * schedule.places,
-            chunks=(2 * schedule.starts + len(schedule.carried)) * devices
+            chunks=(2 * schedule.starts + len(schedule.moves)) * devices
             + 2 * self.incoming * target.mesh.size,
         )
 
     def _padded(self, shape: Shape) -> int:
         return padded_elements(shape, default_view(shape, self.itemsize), self.itemsize)
+
+
+def _scheduled(offsets: tuple[int, ...], slot: Slot, grid: Grid) -> RoutedSchedule:
+    """Return the schedule of pieces in slots."""
+    pieces = [
+        Freight(offset, slot.sent(number), slot.is_cut(number))
+        for number, offset in enumerate(offsets)
+    ]
+    return routed_schedule(pieces, grid.ways, ROUND_BYTES / slot.itemsize)
+
+
+def _numbers(hop: Hop) -> tuple[int, int, int]:
+    return hop.stride, hop.extent, hop.by

@@ -11,6 +11,11 @@ from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces,
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event
 from shardwright.codegen.verify.compare import MismatchError
 
+_Place = tuple[int, int]
+"""A rank, and a slot of it."""
+_Part = tuple[int, int, _Place]
+"""A range of a slot, and where what it holds was at first."""
+
 
 def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> None:
     """Raise MismatchError where a device gets fewer elements, in all kernels of a module, than it
@@ -35,34 +40,53 @@ def check_deliveries(program: Any, traces: Traces) -> None:
     if form not in ("routed", "spread"):
         return
     schedule = program.schedule
-    held, spreads = _held(traces, schedule.slots), form == "spread"
+    spreads = form == "spread"
+    held, sizes = _held(traces, schedule.slots, program.slot.shape[0])
     for sender in range(len(traces)):
         for number, (offset, slot) in enumerate(
             zip(schedule.offsets, schedule.arrives, strict=True)
         ):
             receiver = _farther(sender, offset, schedule.digits)
             wanted = sender, 0 if spreads else number
-            if held[receiver, slot] != wanted:
-                raise MismatchError(
-                    f"slot {slot} of rank {receiver} holds what rank {held[receiver, slot][0]} had "
-                    f"in slot {held[receiver, slot][1]}, expected: rank {sender}, slot {wanted[1]}"
-                )
+            # Beyond what was sent of it a slot holds what it did.
+            sent = sizes.get(wanted, 1)
+            for begin, _, found in held[receiver, slot]:
+                if begin < sent and found != wanted:
+                    raise MismatchError(
+                        f"slot {slot} of rank {receiver} holds what rank {found[0]} had in slot "
+                        f"{found[1]}, expected: rank {sender}, slot {wanted[1]}"
+                    )
 
 
-def _held(traces: Traces, slots: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return, for every (rank, slot), the rank and slot in which what it holds in the end was at
-    first."""
+def _held(
+    traces: Traces, slots: int, extent: int
+) -> tuple[dict[_Place, list[_Part]], dict[_Place, int]]:
+    """Return, for every (rank, slot), along its first dimension where what it holds in the end was
+    at first; and of what was somewhere at first how much was sent."""
     places = [(rank, slot) for rank in range(len(traces)) for slot in range(slots)]
-    held, counts = dict(zip(places, places, strict=True)), Counts()
+    held: dict[_Place, list[_Part]] = {place: [(0, extent, place)] for place in places}
+    sizes: dict[_Place, int] = {}
+    counts = Counts()
 
     def step(rank: int, event: Event) -> bool:
         if isinstance(event, Copy):
-            read, write = (window.ranges[0][0] for window in (event.read, event.write))
-            held[event.to, write] = held[rank, read]
+            (read, _), (begin, size), *_ = event.read.ranges
+            (write, _), *_ = event.write.ranges
+            taken, left = _cut(held[rank, read], begin, begin + size), held[event.to, write]
+            around = _cut(left, 0, begin), _cut(left, begin + size, extent)
+            held[event.to, write] = [*around[0], *taken, *around[1]]
+            for _, end, place in taken:
+                sizes[place] = max(sizes.get(place, 0), end)
         return count(counts, rank, event)
 
     carry_out(traces, step)
-    return held
+    return held, sizes
+
+
+def _cut(parts: list[_Part], low: int, high: int) -> list[_Part]:
+    """Return what lies between two places."""
+    cut = ((max(begin, low), min(end, high), place) for begin, end, place in parts)
+    return [part for part in cut if part[0] < part[1]]
 
 
 def _farther(device: int, offset: int, digits: tuple[tuple[int, int], ...]) -> int:

@@ -180,8 +180,8 @@ class _Held:
         values = [self._of(rank, place) for each in event.of for place in self._places(each)]
         total: Contents = Counter()
         if event.operator == "product":
-            before, (a,), (b,) = values
-            total = before + Counter([(a, b)])
+            *before, (a,), (b,) = values
+            total = sum(before, Counter([(a, b)]))
         else:
             for value in values:
                 total += value

@@ -389,6 +389,7 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         # But for what goes on from there.
         "put": recorder.combined,
         "clear": lambda into: recorder.combined(into, "sum"),
+        "put_product": lambda into, a, b: recorder.combined(into, "product", a, b),
         "add_product": lambda into, a, b: recorder.combined(into, "product", into, a, b),
         "put_sum": lambda into, *of: recorder.combined(into, "sum", *of),
     }

@@ -1,0 +1,258 @@
+"""Kernels of matmuls that travel while devices multiply, through the TPU compiler: what it takes,
+and which share of the loops' time the MXUs are busy, without a TPU.
+
+Beside each `jnp.matmul` of the same shardings, compiled in turn with it: XLA makes a windowed
+einsum or a gather of the one, a reduce-scatter of the other. Seconds are a processor's.
+
+The share is read from the final bundles that the compiler dumps. A bundle takes a cycle or, where
+it waits for a matrix unit, more: the loop that multiplies takes no less than its bundles, and no
+less than its products take on the MXUs, so its share is theirs of the greater. With what is done
+once a block, all other bundles of the kernel's loop count too, each once a block, branches that are
+seldom taken as well: a bound from below.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import shardwright as sw
+from bench.peers import versions
+from shardwright.codegen.backends.pallas_tpu.matmul.blocks import STRETCH
+from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
+from shardwright.codegen.emit.support import support_files
+from shardwright.codegen.hardware.chips import CHIPS
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+
+SIZE = 8192
+TOPOLOGIES = {"v5e:2x4": 8, "v5e:4x4": 16}
+DTYPES = ("bfloat16", "float32", "int8")
+"""The first is what shares are read of."""
+
+KINDS = {
+    "all-gather": ('[{"i"}, {}]', '[{}, {"i"}]', '[{}, {"i"}]'),
+    "reduce-scatter": ('[{}, {"i"}]', '[{"i"}, {}]', '[{"i"}, {}]'),
+}
+TURNS = 3
+PRODUCTS = 65536
+"""That a v5e's four MXUs of 128 x 128 make of bfloat16 in a cycle."""
+
+PER_ISSUE = 16 * 128 * 128
+"""Products of one `vmatmul` of bfloat16."""
+
+LINE = "from bench.overlap_tpu import serve; serve()"
+HEADINGS = ("topology", "dtype", "sides", "s", "XLA's s", "XLA's form", "code", "XLA's code",
+            "VMEM", "HBM", "MXU in the loop", "with what is done once a block")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program: seconds, bytes of code and of HBM, and the collectives that it is made of."""
+
+    seconds: float
+    code: int
+    memory: int
+    form: str
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Loops of a kernel's bundles: those that multiply `inner` times a block, each of so many
+    cycles of the MXUs, and the bundles of all that is around them."""
+
+    bundles: int
+    cycles: int
+    inner: int
+    around: int
+
+    @property
+    def in_loop(self) -> float:
+        """The share of the loop that multiplies."""
+        return self.cycles / max(self.cycles, self.bundles)
+
+    @property
+    def at_least(self) -> float:
+        """The share of a block with all that is done for it."""
+        took = self.inner * max(self.cycles, self.bundles) + self.around
+        return self.inner * self.cycles / took
+
+
+def ring_of(kind: str, dtype: str, topology: str) -> tuple[sw.MatmulPlan, MatmulRing]:
+    """Return the plan of a matmul with a loop, and its kernel."""
+    lhs, rhs, out = KINDS[kind]
+    given = (SIZE, SIZE)
+    mesh = sw.Mesh({"i": TOPOLOGIES[topology]})
+    matmul = sw.Matmul(dtype, (given, lhs), (given, rhs), out, mesh=mesh)
+    plan = plan_matmul(matmul, topology, loop="both", listed=0)
+    assert plan.chosen.loop is not None
+    return plan, MatmulRing.of(plan, plan.chosen.loop)
+
+
+def written(plan: sw.MatmulPlan, root: Path) -> Path:
+    """Write the module of a plan below a folder; return its path."""
+    (root / "_support").mkdir(parents=True)
+    for file, text in support_files(["pallas_tpu"]).items():
+        (root / "_support" / file).write_text(text)
+    path = root / "m" / "pallas_tpu.py"
+    path.parent.mkdir()
+    path.write_text(sw.emit(plan, backends=("pallas_tpu",)).modules("as measured")[path.name])
+    return path
+
+
+def compiled(path: Path, topology: str, turns: int, dump: Path | None = None) -> list[Compiled]:
+    """Return what the compiler makes of a module, and of `jnp.matmul`, if there is no dump."""
+    asked = {"module": str(path), "topology": topology, "turns": turns, "alone": dump is not None}
+    told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    if dump is not None:
+        told["LIBTPU_INIT_ARGS"] = f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true"
+    ran = subprocess.run(
+        [sys.executable, "-c", LINE],
+        input=json.dumps(asked),
+        env={**os.environ, **told},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        raise RuntimeError(ran.stderr[-2000:])
+    return [Compiled(*row) for row in json.loads(ran.stdout)]
+
+
+def serve() -> None:
+    """Read what to compile; print what came of it."""
+    asked = json.load(sys.stdin)
+    functions = list(_programs(asked))[: 1 if asked["alone"] else 2]
+    found = [[_made(*each) for each in functions] for _ in range(asked["turns"])]
+    rows = [(median(turn[0] for turn in of), *of[0][1:]) for of in zip(*found, strict=True)]
+    print(json.dumps(rows))
+
+
+def _programs(asked: dict[str, Any]) -> Iterator[tuple[Any, list[Any], Any]]:
+    """Yield the module's function and jnp.matmul, with arguments and the result's sharding."""
+    import jax
+
+    from shardwright.codegen.backends.pallas_tpu.compile.run import placed
+    from shardwright.codegen.verify.load import load
+
+    module = load(Path(asked["module"]))
+    mesh = module._LHS.mesh_of(placed(len(module.IDS), asked["topology"]))
+    given = [
+        jax.ShapeDtypeStruct(side.padded, module.DTYPE, sharding=side.on(mesh))
+        for side in (module._LHS, module._RHS)
+    ]
+
+    def theirs(a: Any, b: Any) -> Any:
+        return jax.numpy.matmul(a, b, preferred_element_type=module.OUT_DTYPE)
+
+    for function in (lambda a, b: module.matmul(a, b, mesh), theirs):
+        yield function, given, module._OUT.on(mesh)
+
+
+def _made(function: Any, given: list[Any], out: Any) -> tuple[float, int, int, str]:
+    """Compile a function; return what `Compiled` has."""
+    import jax
+
+    jax.clear_caches()
+    start = time.process_time()
+    program = jax.jit(function, out_shardings=out).lower(*given).compile()
+    seconds = time.process_time() - start
+    sizes = program.memory_analysis()
+    memory = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    found = re.findall(
+        r" (all-gather|reduce-scatter|all-reduce|collective-permute)(?:-start)?\(",
+        program.as_text(),
+    )
+    form = ", ".join(f"{found.count(op)} {op}" for op in dict.fromkeys(found))
+    return seconds, sizes.generated_code_size_in_bytes, memory, form
+
+
+def busy_of(dump: Path, ring: MatmulRing) -> Busy:
+    """Return how busy the MXUs are, by the final bundles of a kernel's program."""
+    texts = (path.read_text() for path in dump.glob("*-final_bundles.txt"))
+    (text,) = (text for text in texts if "vmatmul" in text)
+    return counted(text, ring)
+
+
+def counted(text: str, ring: MatmulRing) -> Busy:
+    """Return what the bundles of a kernel say. Raises ValueError where they are not as many
+    products as its blocks."""
+    bundles = re.findall(r"^ *0x[0-9a-f]+ [ \w]{2,3}: *(>*) *\{(.*)", text, re.MULTILINE)
+    depth = max(len(nested) for nested, body in bundles if "vmatmul" in body)
+    loop = [body for nested, body in bundles if len(nested) == depth]
+    issued = sum(body.count(" = vmatmul.") for body in loop)
+    _, i, j, k = ring.blocks.sizes
+    along = min(j, STRETCH)
+    products = i * along * k
+    if issued * PER_ISSUE != products:
+        raise ValueError(f"{issued} vmatmul in a loop over blocks of {i} x {along} x {k}")
+    around = sum(0 < len(nested) < depth for nested, _ in bundles)
+    return Busy(len(loop), products // PRODUCTS, j // along, around)
+
+
+def row_of(kind: str, dtype: str, topology: str) -> str:
+    """Return the row of a kernel."""
+    plan, ring = ring_of(kind, dtype, topology)
+    chip = next(chip for chip in CHIPS if topology.startswith(f"{chip.generation}:"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(plan, Path(folder) / "generated")
+        ours, theirs = compiled(path, topology, TURNS)
+        shares = ["", ""]
+        if dtype == DTYPES[0]:
+            dump = Path(folder) / "dump"
+            compiled(path, topology, 1, dump)
+            busy = busy_of(dump, ring)
+            shares = [f"{busy.in_loop:.3f} of {busy.bundles:,} bundles", f"{busy.at_least:.3f}"]
+    _, i, j, k = ring.blocks.sizes
+    cells = (
+        topology,
+        dtype,
+        f"{kind}, blocks {i} x {j} x {k}",
+        f"{ours.seconds:.2f}",
+        f"{theirs.seconds:.2f}",
+        theirs.form,
+        f"{ours.code >> 10:,} KiB",
+        f"{theirs.code >> 10:,} KiB",
+        _part(ring.blocks.nbytes, chip.vmem_bytes),
+        _part(ours.memory, chip.hbm_bytes),
+        *shares,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _part(taken: int, of: int) -> str:
+    return f"{taken / 2**20:,.0f} of {of / 2**20:,.0f} MiB"
+
+
+def text_of(rows: Sequence[str]) -> str:
+    """Return the page."""
+    return "\n".join(
+        [
+            "# Kernels that multiply while parts travel, through the TPU compiler",
+            "",
+            f"`python -m bench overlap_tpu`: {SIZE}^3, both ways round the ring; beside each "
+            f"`jnp.matmul` with the same shardings. {versions()} Seconds of a processor, lowering "
+            f"too, medians of {TURNS} turns; nothing ran on a TPU. VMEM: of the kernel's blocks; "
+            "HBM: operands, result and places for what comes.",
+            "",
+            f"| {' | '.join(HEADINGS)} |",
+            "| --- " * len(HEADINGS) + "|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Print the page."""
+    asked = ((kind, dtype, to) for to in TOPOLOGIES for dtype in DTYPES for kind in KINDS)
+    print(text_of([row_of(*each) for each in asked]))

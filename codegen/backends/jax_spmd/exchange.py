@@ -1,0 +1,73 @@
+"""An all-to-all that gathers several dimensions, or splits several, as three statements: shards are
+cut into a block for each device, these are exchanged, and what came is put together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from shardwright.codegen.backends.jax_spmd.changes import axes_text
+from shardwright.codegen.backends.jax_spmd.expressions import Expression
+from shardwright.codegen.backends.jax_spmd.literals import integers
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.steps import LayoutChange
+
+Shape = Sequence[int]
+
+
+def exchange_statements(
+    change: LayoutChange,
+    source: LocalLayout,
+    shapes: tuple[Shape, Shape],
+    sizes: Mapping[str, int],
+    given: tuple[str, str],
+    fresh: Callable[[str], str],
+) -> Iterator[tuple[str, Expression]]:
+    """Yield the statements of an exchange, each with what it assigns to.
+
+    `shapes`: of a shard before and after; `given`: the shard as it is, and the name of the result.
+    """
+    cut, made = given
+    blocks, came = fresh(f"{made}_blocks"), fresh(f"{made}_received")
+    coming = _moved(change.axes, change.layout)
+    going = _moved(change.axes, source)
+    order = [sizes[name] for name in change.axes]
+    parts = [math.prod(sizes[name] for name in names) for names in coming]
+    inner = [extent // count for extent, count in zip(shapes[0], parts, strict=True)]
+    places = _placed(coming)
+    fronts = [places[name] for name in change.axes]
+    rest = [at for at in range(len(places) + len(inner)) if at not in fronts]
+    pieces = [
+        each
+        for names, extent in zip(coming, inner, strict=True)
+        for each in (*(sizes[name] for name in names), extent)
+    ]
+    yield blocks, _turned(cut, pieces, (*fronts, *rest), (math.prod(order), *inner))
+    ends = ["split_axis=0", "concat_axis=0", "tiled=True"]
+    yield came, ("lax.all_to_all", [blocks, axes_text(change.axes), *ends])
+    dims = itertools.count(len(order))
+    back = [
+        each for names in going for each in (*(change.axes.index(n) for n in names), next(dims))
+    ]
+    yield made, _turned(came, (*order, *inner), back, shapes[1])
+
+
+def _moved(axes: Names, layout: LocalLayout) -> list[Names]:
+    """Return for each dimension of a layout the axes of an exchange that split it."""
+    return [tuple(name for name in names if name in axes) for names in layout.dims]
+
+
+def _placed(coming: Sequence[Names]) -> dict[str, int]:
+    """Return where each axis is among the dimensions when each dimension is cut by its own."""
+    return {
+        name: dim + before
+        for dim, names in enumerate(coming)
+        for before, name in enumerate(names, sum(map(len, coming[:dim])))
+    }
+
+
+def _turned(given: str, cut: Shape, order: Shape, shape: Shape) -> Expression:
+    """Return an array cut into a shape, its dimensions put in an order, and joined into another."""
+    turned = "" if [*order] == sorted(order) else f".transpose{integers(tuple(order))}"
+    return "jnp.reshape", [f"{given}.reshape{integers(tuple(cut))}{turned}", integers(tuple(shape))]

@@ -1,0 +1,177 @@
+"""Devices numbered by digits, and the hops that lead from one to another.
+
+    offset    what takes a sender to a receiver, digit by digit modulo the digit's extent
+    hop       one digit of the number changes: every device sends to the one so much farther on
+
+A digit has a prime extent, or is a place on a ring: an axis of the torus that wraps around, of 4,
+8, 16, ... devices. On a ring a hop is 1, 2, 4, ... either way, and what goes half around makes two
+hops of a quarter, so that it is known which way it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from shardwright.codegen.planner.basis.digits import primes
+from shardwright.ir.algebra.index import Integers
+
+Digits = tuple[tuple[int, int], ...]
+"""(stride, extent) of every digit of a number, minor first."""
+Turn = tuple[int, int]
+"""When a hop is made: in which phase, of as many as there are axes, and how late in it."""
+
+
+def digits_of(devices: int) -> Digits:
+    """Return the digits of the numbers below a count, of prime extents.
+
+    >>> digits_of(12)
+    ((1, 2), (2, 2), (4, 3))
+    """
+    found, stride = [], 1
+    for extent in primes(devices):
+        found.append((stride, extent))
+        stride *= extent
+    return tuple(found)
+
+
+def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers:
+    """Return how much farther on receivers are, digit by digit."""
+    offset = 0 * sender
+    for stride, extent in digits:
+        offset = offset + (receiver // stride - sender // stride) % extent * stride
+    return offset
+
+
+@dataclass(frozen=True, order=True)
+class Hop:
+    """From every device to the one whose digit (stride, extent) is `by` higher."""
+
+    stride: int
+    extent: int
+    by: int
+
+    def to(self, device: Integers) -> Integers:
+        """Return the receivers of devices."""
+        digit = device // self.stride % self.extent
+        return device + ((digit + self.by) % self.extent - digit) * self.stride
+
+    @property
+    def back(self) -> Hop:
+        """From every device to the one that sends to it."""
+        return replace(self, by=self.extent - self.by)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """`digits` of devices, and of each the axis of the torus that it is a place along, and how many
+    links a change by one crosses."""
+
+    digits: Digits
+    axes: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+    @staticmethod
+    def on_one_axis(digits: Digits) -> Ways:
+        """Return the digits where nothing is known of links."""
+        return Ways(digits, (0,) * len(digits), (1,) * len(digits))
+
+    def orders(self) -> tuple[tuple[int, ...], ...]:
+        """Return the orders in which axes are travelled: each axis is first in one of them, and
+        last in one."""
+        axes = tuple(dict.fromkeys(self.axes))
+        return tuple(axes[n:] + axes[:n] for n in range(len(axes)))
+
+    def links(self, hop: Hop) -> int:
+        """Return how many links a hop crosses."""
+        length = self.lengths[self.digits.index((hop.stride, hop.extent))]
+        return length * min(hop.by, hop.extent - hop.by)
+
+    def halved(self, offset: int) -> bool:
+        """Return whether an offset is half around some ring, so that both ways are as long."""
+        return any(
+            is_ring(extent) and offset // stride % extent * 2 == extent
+            for stride, extent in self.digits
+        )
+
+    def way(self, offset: int, order: tuple[int, ...], sign: int) -> Iterator[tuple[Turn, Hop]]:
+        """Yield the hops that make an offset; `sign`: which way half around a ring."""
+        for phase, axis in enumerate(order):
+            late = 0
+            for (stride, extent), own in zip(self.digits, self.axes, strict=True):
+                if own == axis:
+                    for at, by in changes(extent, offset // stride % extent, sign):
+                        yield (phase, late + at), Hop(stride, extent, by)
+                    late += depth(extent)
+
+
+def is_ring(extent: int) -> bool:
+    """Return whether a digit of an extent is a place on a ring."""
+    return extent > 2 and extent.bit_count() == 1
+
+
+@cache
+def steps(extent: int) -> tuple[int, ...]:
+    """Return the changes of a digit, modulo its extent, that devices make: powers of two, on a ring
+    either way, elsewhere both ways, since some devices go back for it.
+
+    >>> [steps(extent) for extent in (2, 3, 5, 7, 16, 17)]
+    [(1,), (1, 2), (1, 4), (), (1, 2, 4, 12, 14, 15), (1, 16)]
+    """
+    if is_ring(extent):
+        ahead = [1 << bit for bit in range(extent.bit_length() - 2)]
+        return (*ahead, *(extent - by for by in reversed(ahead)))
+    return tuple(
+        by for by in range(1, extent) if by.bit_count() == 1 and (extent - by).bit_count() == 1
+    )
+
+
+def is_routed(digits: Digits) -> bool:
+    """Return whether hops lead from every device to every other."""
+    return all(steps(extent) for _, extent in digits)
+
+
+@cache
+def times(extent: int, value: int) -> tuple[int, int]:
+    """Return the step, and how often it is made, that changes a digit by a value: the fewest
+    times; on a ring from neighbour to neighbour.
+
+    >>> times(5, 2), times(5, 3), times(3, 2), times(16, 9)
+    ((1, 2), (4, 2), (2, 1), (15, 7))
+    """
+    counts = [
+        (count, by)
+        for by in ((1, extent - 1) if is_ring(extent) else steps(extent))
+        for count in range(extent)
+        if count * by % extent == value
+    ]
+    count, by = min(counts)
+    return by, count
+
+
+@cache
+def changes(extent: int, value: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
+    """Return the steps that change a digit by a value, each with how late it is made. On a ring
+    these are the binary digits of the shorter distance; half around `sign` says which way.
+
+    >>> changes(16, 13), changes(16, 8), changes(16, 8, -1), changes(5, 3)
+    (((0, 15), (1, 14)), ((2, 4), (3, 4)), ((2, 12), (3, 12)), ((0, 4), (1, 4)))
+    """
+    if not is_ring(extent):
+        by, count = times(extent, value) if value else (0, 0)
+        return tuple((turn, by) for turn in range(count))
+    last = extent.bit_length() - 3  # of the bits of a quarter
+    if 2 * value == extent:
+        quarter = sign * extent // 4 % extent
+        return (last, quarter), (last + 1, quarter)
+    distance, ahead = min((value, 1), (extent - value, -1))
+    bits = (bit for bit in range(last + 1) if distance >> bit & 1)
+    return tuple((bit, ahead * (1 << bit) % extent) for bit in bits)
+
+
+@cache
+def depth(extent: int) -> int:
+    """Return how many turns the changes of a digit take at most."""
+    made = (changes(extent, value) for value in range(extent))
+    return 1 + max((at for each in made for at, _ in each), default=-1)

@@ -1,0 +1,41 @@
+"""Collectives that a user writes in a `shard_map`: they stay as they are, and what they receive is
+counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.forms.form import FormMove, SplitOp
+from shardwright.codegen.propagate.collectives import ALIKE, GATHERS
+from shardwright.ir.program import Op, Param
+
+
+def axes_of(op: Op) -> tuple[str, ...]:
+    """Return the axes of a collective, or of an index along axes."""
+    known = dict(op.params)
+    found: Param = known.get("axes", known.get("axis_name"))
+    listed = found if isinstance(found, tuple) else (found,)
+    return tuple(map(str, listed))
+
+
+def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
+    """Yield what a collective of the user's own receives, around a ring."""
+    op = split.op
+    names = axes.whole_axes(axes_of(op))
+    parts = math.prod(axes.sizes[name] for name in names)
+    if parts == 1:
+        return
+    source, target = split.bytes(0), split.bytes(split.tensors.result)
+    if op.kind == "ppermute":
+        kind, received = "permute", source
+    elif op.kind in ALIKE:
+        kind, received = "all_reduce", 2 * (source * (parts - 1) // parts)
+    elif op.kind in GATHERS:
+        kind, received = "all_gather", source * (parts - 1)
+    elif op.kind == "reduce_scatter":
+        kind, received = "reduce_scatter", target * (parts - 1)
+    else:
+        kind, received = "all_to_all", source * (parts - 1) // parts
+    yield FormMove(kind, names, 0, 0, received, "as you wrote it")

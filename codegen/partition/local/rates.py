@@ -1,0 +1,114 @@
+"""What bytes are weighed against: how much a device computes while it receives a byte, and which
+axes are slow.
+
+Without a topology these are guesses, about what chips of all makers have. With one they are what
+its model gives for a gather of large shards along each axis, and the rates of its devices.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.hardware.presets import check_devices, name_of, topology_of
+from shardwright.codegen.hardware.rates import multiply_rate
+from shardwright.codegen.hardware.topology import Topology
+from shardwright.codegen.planner.basis.digits import Pair
+from shardwright.codegen.planner.network.collectives import prices_of
+from shardwright.codegen.planner.network.links import Network
+from shardwright.ir.dtypes import dtype_of
+from shardwright.ir.errors import InputError
+
+OPERATIONS, TOUCHED = 1000.0, 5.0
+"""Operations of a matmul, and bytes that other ops read or write, to a byte received."""
+LARGE = 2.0**26
+"""Bytes of a shard whose gather takes no notice of latencies."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast a device is, in bytes received over the fastest axis; `slow`: how many times as long
+    a byte takes over other axes."""
+
+    topology: Topology | None = None
+    bandwidth: float = 0.0  # bytes a second over the fastest axis
+    slow: tuple[tuple[str, float], ...] = ()
+
+    def operations(self, dtype: str) -> float:
+        """Return the operations of a matmul of an element type, as jaxprs name it, to a byte."""
+        if self.topology is None:
+            return OPERATIONS
+        return _multiplied(self.topology, dtype) / self.bandwidth
+
+    @property
+    def touched(self) -> float:
+        """The bytes that are read or written to a byte received."""
+        memory = 0.0 if self.topology is None else self.topology.memory
+        return memory / self.bandwidth if memory else TOUCHED
+
+    def __str__(self) -> str:
+        figures = f"{self.operations('f32'):,.0f} operations of a float32 matmul, or "
+        figures += f"{self.touched:,.1f}".removesuffix(".0") + " bytes read or written, to a byte"
+        if self.topology is None:
+            return f"{figures}; no topology is given"
+        slow = [(name, times) for name, times in self.slow if times > 1.05]
+        several = (f'; over "{name}" a byte counts {times:.1f} times' for name, times in slow)
+        return "".join((f"on {name_of(self.topology)} {figures}", *several))
+
+
+DEFAULT = Rates()
+"""Without a topology."""
+
+
+def slowest(slow: tuple[tuple[str, float], ...], axes: Iterable[str]) -> float:
+    """Return how many times as long a byte takes over axes together: as over the slowest."""
+    known = {*axes}
+    return max((times for name, times in slow if name in known), default=1.0)
+
+
+def rates_of(
+    pieces: tuple[tuple[str, int], ...], device_ids: Iterable[int], topology: str | None
+) -> Rates:
+    """Return the rates of a mesh, of axes in pieces, on a topology.
+
+    Raises InputError for an unknown topology and one with too few devices.
+    """
+    ids = np.array([*device_ids], dtype=np.int64)
+    if topology is None:
+        return DEFAULT
+    found, devices = topology_of(topology), int(ids.max()) + 1
+    check_devices(found, devices)
+    prices = prices_of(Network(found, devices), ids)
+    speeds = {
+        name: (size - 1) * LARGE / prices.all_gather((digit,), LARGE)
+        for (name, digit), (_, size) in zip(digits_of(pieces).items(), pieces, strict=True)
+        if size > 1
+    }
+    if not speeds:
+        return DEFAULT
+    best = max(speeds.values())
+    return Rates(found, best, tuple((name, best / speed) for name, speed in speeds.items()))
+
+
+def digits_of(pieces: tuple[tuple[str, int], ...]) -> dict[str, Pair]:
+    """Return for each piece of the axes its stride and its size among the positions of a mesh."""
+    sizes = [size for _, size in reversed(pieces)]
+    strides = list(itertools.accumulate(sizes, operator.mul, initial=1))[: len(sizes)]
+    return {
+        name: (stride, size) for (name, size), stride in zip(pieces, reversed(strides), strict=True)
+    }
+
+
+@functools.cache
+def _multiplied(topology: Topology, dtype: str) -> float:
+    """Return multiplications and additions a second; of types without a name, as of float32."""
+    try:
+        name = dtype_of(dtype)
+    except InputError:
+        name = "float32"
+    return multiply_rate(topology, name)

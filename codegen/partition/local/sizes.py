@@ -1,0 +1,11 @@
+"""Numbers of bytes in sentences."""
+
+from __future__ import annotations
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit, power in (("MiB", 20), ("KiB", 10)):
+        if size >= 2**power:
+            return f"{size / 2**power:.3f}".rstrip("0").rstrip(".") + f" {unit}"
+    return f"{size} B"

@@ -1,0 +1,40 @@
+"""What one device computes in a program, weighed as the search weighs it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from shardwright.codegen.partition.local.assign import Splits
+from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram, Step
+
+
+def computed(program: LocalProgram) -> float:
+    """Return what a device computes, in bytes that it could receive in that time; loops count as
+    often as they turn, one of unknown length once."""
+    return sum(_work(program, step) * times for step, times in _computes(program))
+
+
+def _work(program: LocalProgram, step: Compute) -> float:
+    """Return what a device computes in an op: its part of the whole."""
+    layouts = (program.values[v].layout for v in (*step.operands, *step.results))
+    splits = Splits(step.op, program.program.values, program.axes)
+    return splits.whole_work / program.axes.parts_of({n for each in layouts for n in each.used})
+
+
+def _computes(program: LocalProgram) -> Iterator[tuple[Compute, int]]:
+    """Yield the ops of a program that have no bodies, each with how often it is run."""
+    calls = Counter(s.function for s in program.body.steps if isinstance(s, CallFunction))
+    yield from _inside(program.body.steps, 1)
+    for number, body in enumerate(program.functions):
+        yield from _inside(body.steps, calls[number])
+
+
+def _inside(steps: Iterable[Step], times: int) -> Iterator[tuple[Compute, int]]:
+    for step in steps:
+        if isinstance(step, Compute) and step.bodies:
+            length = step.op.integers("length")[0] if step.op.kind == "scan" else 1
+            for body in step.bodies:
+                yield from _inside(body.steps, times * length)
+        elif isinstance(step, Compute):
+            yield step, times

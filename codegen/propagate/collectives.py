@@ -1,0 +1,47 @@
+"""The rules of collectives that a user writes in a `shard_map`: what they do along axes that are
+manual there says nothing of the others, along which tensors are split as they are."""
+
+from __future__ import annotations
+
+from shardwright.codegen.propagate.build import Builder, Shape, aligned
+from shardwright.ir.program import Op, Rule
+
+Shapes = tuple[Shape, ...]
+ALIKE = frozenset({"psum", "psum_invariant", "pmax", "pmin", "ppermute"})
+GATHERS = frozenset({"all_gather", "all_gather_invariant"})
+COLLECTIVES = ALIKE | GATHERS | {"reduce_scatter", "all_to_all"}
+
+
+def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a collective: of a gather, a scatter and an exchange, the dimensions that
+    it changes are whole."""
+    if op.kind in ALIKE:
+        return aligned(operands, results)
+    build = Builder(operands, results)
+    (source,), (target,) = operands, results
+    changed = _changed(op)
+    if len(source) == len(target):
+        pairs = [(dim, dim) for dim in range(len(source)) if dim not in changed]
+    else:  # of the longer side one dimension is of devices
+        (new,) = changed
+        longer = max(len(source), len(target))
+        kept = [dim for dim in range(longer) if dim != new]
+        pairs = [(dim, at) for at, dim in enumerate(kept)]
+        pairs = pairs if len(source) > len(target) else [(at, dim) for dim, at in pairs]
+    for here, there in pairs:
+        build.factor(source[here], {0: here, 1: there})
+    for tensor, shape in enumerate((source, target)):
+        known = {pair[tensor] for pair in pairs}
+        for dim, extent in enumerate(shape):
+            if dim not in known:
+                build.factor(extent, {tensor: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _changed(op: Op) -> tuple[int, ...]:
+    """Return the dimensions that a collective changes."""
+    if op.kind in GATHERS:
+        return op.integers("all_gather_dimension")
+    if op.kind == "reduce_scatter":
+        return op.integers("scatter_dimension")
+    return (*op.integers("split_axis"), *op.integers("concat_axis"))

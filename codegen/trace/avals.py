@@ -1,0 +1,26 @@
+"""Types and numbers of jaxprs as a program has them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+SHORT = {"bool": "bool", "bfloat16": "bf16", "int": "i", "uint": "u", "float": "f", "complex": "c"}
+
+
+@functools.cache
+def dtype_of(dtype: Any) -> str:
+    """Return a dtype as jaxprs print it: f32, bf16, i32, bool, key<fry>."""
+    name = str(dtype)
+    match = re.fullmatch(r"(uint|int|float|complex)(\d+)", name)
+    return SHORT.get(name) or (f"{SHORT[match[1]]}{match[2]}" if match else name)
+
+
+def plain(value: Any) -> bool | int | float | str:
+    """Return a scalar as Python's own; what is neither boolean nor a real number as text."""
+    item = getattr(value, "item", lambda: value)()
+    for kind in (bool, int, float):
+        if isinstance(item, kind):
+            return kind(item)
+    return str(item)

@@ -1,0 +1,30 @@
+"""What `jax.checkpoint` keeps, as the text of its policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+WORDS = {
+    "SaveOnlyTheseNames": "save_only_these_names",
+    "SaveAnyNamesButThese": "save_any_names_but_these",
+    "SaveAnythingExceptTheseNames": "save_anything_except_these_names",
+}
+"""Classes of policies that jax makes of names, and the functions that make them."""
+
+
+def policy_text(policy: Any) -> str | None:
+    """Return a policy as an expression, the empty string for none; None if it has no name."""
+    if policy is None:
+        return ""
+    known = jax.checkpoint_policies
+    for name in sorted(dir(known), reverse=True):
+        if not name.startswith("_") and getattr(known, name) == policy:
+            return f"jax.checkpoint_policies.{name}"
+    made = WORDS.get(type(policy).__name__)
+    sets = [value for value in vars(policy).values() if isinstance(value, frozenset)]
+    if made is None or len(sets) != 1:
+        return None
+    names = ", ".join(f'"{name}"' for name in sorted(map(str, sets[0])))
+    return f"jax.checkpoint_policies.{made}({names})"

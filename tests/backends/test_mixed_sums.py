@@ -1,0 +1,42 @@
+"""Two hundred reshards of terms that mix what sums can have, by every backend."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from mixed_sums import COUNT, FEATURES, MIXED, direct
+from running import check
+from sweeps import swept
+
+from shardwright.codegen.planner import plan
+from shardwright.codegen.spec.description import Description
+
+KERNELS = ("pallas_tpu", "triton_gpu")
+APART = {("kept", "another order"), ("narrow floats", "integers")}
+"""Features that no reshard has both of."""
+
+
+def test_features_meet() -> None:
+    """Every two of them in some reshard, each in a good part."""
+    assert len({repr(Description.of(reshard, "each")) for reshard in MIXED}) == COUNT == 200
+    has = {name: {n for n, each in enumerate(MIXED) if of(each)} for name, of in FEATURES.items()}
+    assert min(map(len, has.values())) > COUNT // 10
+    met = {pair for pair in itertools.combinations(has, 2) if has[pair[0]] & has[pair[1]]}
+    assert met == {*itertools.combinations(has, 2)} - APART
+    assert {direct(number).ops for number in range(COUNT)} == {
+        "exchange",
+        "reduce_scatter, all_gather",
+    }
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("number", [0, *swept(range(1, COUNT), 50)])
+def test_by_kernels(number: int, backend: str, tmp_path: Path) -> None:
+    check(backend, [direct(number, backend)], tmp_path)
+
+
+@pytest.mark.parametrize("number", [*range(0, COUNT, 50), *swept(range(1, COUNT), 200)])
+def test_by_collectives(number: int, tmp_path: Path) -> None:
+    check("jax_xla", [plan(MIXED[number], "basis")], tmp_path)

@@ -1,0 +1,48 @@
+"""Faults to plant in emitted programs with loops, branches and manual parts, each with its case."""
+
+from __future__ import annotations
+
+import re
+
+from emitted import Plant, once
+
+
+def _carried_on(text: str) -> str:
+    """Carry a sum through a loop as terms, and make it after."""
+    text, count = re.subn(
+        r'(dot_general_1_sum) = lax\.psum\((\w+), "t"\)', r"\1 = \2", text, count=1
+    )
+    assert count
+    made = r"(\n    \(scan_0,\), _ = lax\.scan\((?:.*\n)*?)(    (?:# .*|integer_pow))"
+    planted, count = re.subn(made, r'\1    scan_0 = lax.psum(scan_0, "t")\n\2', text, count=1)
+    assert count
+    return planted
+
+
+FAULTS: dict[str, tuple[str, Plant]] = {
+    "a sum carried past what is not linear": ("layers", _carried_on),
+    "a sum after a loop that is left out": (
+        "micro-batches",
+        once(r'(div_3_sum) = lax\.psum\((\w+), "d"\)', r"\1 = \2"),
+    ),
+    "a sum in every turn, and after the loop": (
+        "micro-batches",
+        once(r"add_1 = (scan_arg_1 \+ transpose_1)", r'add_1 = lax.psum(\1, "d")'),
+    ),
+    "zeros that are not": (
+        "micro-batches",
+        once(r"jnp\.full\(\(16, 16\), 0\.0", "jnp.full((16, 16), 0.5"),
+    ),
+    "a branch that devices do not agree on": (
+        "branch",
+        once(r"lax\.switch\((\w+),", r'lax.switch((\1 + lax.axis_index("d")) % 2,'),
+    ),
+    "a manual axis that is summed over": (
+        "one axis",
+        once(r"= manual_arg @", r'= lax.psum(manual_arg, "t") @'),
+    ),
+    "a sum of the user's own made twice": (
+        "one axis",
+        once(r'= (lax\.psum\(dot_general_1, "t"\))', r'= lax.psum(\1, "t")'),
+    ),
+}

@@ -1,0 +1,102 @@
+"""Runs emitted programs with loops, branches and manual parts beside one device, in a process of
+its own: prints what differs as JSON.
+
+python tests/flow_process.py cases 2x4 cheapest gradients
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["JAX_PLATFORMS"] = "cpu"
+if "bytes" not in sys.argv[1:2]:  # XLA's code need not be fast, but compiled soon
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+
+import emitted
+import flow_cases
+import flow_faults
+import jax
+import jax.numpy as jnp
+import models
+import random_flow
+
+import shardwright as sw
+
+SWEPT = ("2x2", "2x4", "1x1", "4x2")
+"""Meshes of the sweep over random functions."""
+
+
+def mesh_of(sizes: str) -> Any:
+    return models.jax_mesh(**dict(zip("dt", map(int, sizes.split("x")), strict=True)))
+
+
+def gradient_of(fn: Any) -> Any:
+    """A number made of what a function gives, and its gradient by every argument."""
+
+    def step(*arguments: Any) -> Any:
+        def number(arguments: Any) -> Any:
+            return sum(jnp.tanh(each).sum() for each in jax.tree.leaves(fn(*arguments)))
+
+        return jax.value_and_grad(number)(arguments)
+
+    return step
+
+
+def of_cases(sizes: str, mode: str, what: str, *names: str) -> dict[str, str]:
+    """Every case, or those of some names, forward or with gradients."""
+    mesh = mesh_of(sizes)
+    found = {}
+    cases = flow_cases.flow_cases() | flow_cases.manual_cases(mesh)
+    for name, case in cases.items():
+        if (names and name not in names) or (what == "gradients" and not case.differentiable):
+            continue
+        fn = gradient_of(case.fn) if what == "gradients" else case.fn
+        try:
+            program = sw.partition(fn, *case.avals, mesh=mesh, in_shardings=case.inputs, mode=mode)
+            found[name] = emitted.fault(fn, case.avals, program, mesh)
+        except sw.InputError as error:
+            found[name] = str(error)
+    return found
+
+
+def of_random(first: str, last: str) -> dict[str, str]:
+    """Random functions, each in one mode on one mesh, most with gradients."""
+    found = {}
+    for seed in range(int(first), int(last)):
+        mode = ("cheapest", "as_shardy")[seed % 3 == 2]
+        sizes = SWEPT[seed // 2 % len(SWEPT)]
+        mesh = mesh_of(sizes)
+        made = random_flow.flow_program(seed, mesh)
+        fn = gradient_of(made) if made.differentiable and seed % 4 else made
+        given = dict(zip("dt", map(int, sizes.split("x")), strict=True))
+        sides = {"mesh": sw.Mesh(given), "in_shardings": made.inputs}
+        program = sw.partition(fn, *random_flow.AVALS, mode=mode, **sides)
+        name = f"{seed} {mode} {sizes} {', '.join(made.kinds)}"
+        one = jax.jit(fn)  # jax cannot run all of them op by op
+        found[name] = emitted.fault(one, random_flow.AVALS, program, mesh)
+    return found
+
+
+def of_faults() -> dict[str, str]:
+    """What is found where a fault is planted in an emitted module."""
+    mesh = mesh_of("2x2")
+    cases = flow_cases.flow_cases() | flow_cases.manual_cases(mesh)
+    found = {}
+    for name, (case_name, plant) in flow_faults.FAULTS.items():
+        case = cases[case_name]
+        program = sw.partition(
+            case.fn, *case.avals, mesh=mesh, in_shardings=case.inputs, mode="cheapest"
+        )
+        assert emitted.fault(case.fn, case.avals, program, mesh) == ""
+        found[name] = emitted.fault(case.fn, case.avals, program, mesh, plant)
+    return found
+
+
+RUNS: dict[str, Any] = {"cases": of_cases, "random": of_random, "faults": of_faults}
+
+if __name__ == "__main__":
+    print(json.dumps(RUNS[sys.argv[1]](*sys.argv[2:])))
