@@ -100,9 +100,13 @@ class PlanCommand(Flags):
         except InputError as error:
             raise self.located(error, description.name) from None
         if self.json:
-            sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))
+            from shardwright.codegen.emit.ways import plan_json
+
+            transfers = True if self.transfers else None
+            sys.stdout.write(plan_json(planned, description.backends, transfers))
             return
         _print(planned, self.transfers)
+        _print_ways(planned, description)
         if description.topology is not None:
             for line in verdict_lines(planned, description):
                 print(line)
@@ -177,6 +181,14 @@ class PlanCommand(Flags):
             return
         folders = {member: self.chosen.folder(member) for member in group.members}
         sys.stdout.write(group_json(group, plans, folders, transfers=self.transfers))
+
+
+def _print_ways(planned: "Plan", description: "Description") -> None:
+    """Print how modules reduce terms, where any are reduced."""
+    from shardwright.codegen.emit.ways import reduced_by
+
+    for backend, way in reduced_by(planned, description.backends).items():
+        print(f"{backend} reduces terms by {way}")
 
 
 def planned_matmul(given: Flags, description: "MatmulDescription") -> "MatmulPlan":

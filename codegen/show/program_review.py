@@ -3,7 +3,7 @@ line, bytes, seconds, reason, and what would remove it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.partition.local.communications import Communication
@@ -14,9 +14,14 @@ from shardwright.codegen.partition.remedied import gathered_arguments
 HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")
 
 
-def program_page(program: Partitioned, name: str, topology: str | None = None) -> str:
-    """Return the page of a program under a name, in Markdown; with a topology, seconds on it."""
-    return "\n".join(_lines(program, name, topology)) + "\n"
+def program_page(
+    program: Partitioned, name: str, topology: str | None = None, kernels: Sequence[str] = ()
+) -> str:
+    """Return the page of a program under a name, in Markdown; with a topology, seconds on it;
+    `kernels`: what is said of each matmul beside which something moves."""
+    lines = [*_lines(program, name, topology)]
+    lines += ["", "Matmuls beside which something moves:", ""] if kernels else []
+    return "\n".join([*lines, *(f"- {each}" for each in kernels)]) + "\n"
 
 
 def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[str]:
