@@ -54,7 +54,8 @@ def test_the_sweep_of_random_functions(start: int) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("start", range(0, 200, 4))
 def test_every_random_function(start: int) -> None:
-    """200 functions and their gradients on four meshes in both modes."""
+    """200 functions and their gradients on four meshes in both modes. Of these the first 10 ran on
+    2026-11-23, without a fault; all of them never ran together yet."""
     assert wrong(run("product", str(start), str(start + 4))) == {}
 
 
