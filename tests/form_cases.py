@@ -24,7 +24,7 @@ class FormCase(NamedTuple):
     fn: Fn
     avals: tuple[Any, ...]
     inputs: tuple[str | None, ...]
-    output: str | None
+    output: Any
     most: int
     mesh: str = "d"
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+import box_cases
 import emitted
 import form_cases
 import models
+import window_cases
 
 import shardwright as sw
 
@@ -72,11 +75,16 @@ FAULTS = {
 """What is planted: the case, what is replaced, by what."""
 
 
+def every_case() -> Iterator[Any]:
+    for module in (form_cases, window_cases, box_cases):
+        yield from module.cases()
+
+
 def of_faults() -> dict[str, str]:
     """What is found where a fault is planted in a form."""
-    known = {case.name: case for case in form_cases.cases()}
+    known = {case.name: case for case in every_case()}
     found = {}
-    for name, (which, pattern, to) in FAULTS.items():
+    for name, (which, pattern, to) in {**FAULTS, **window_cases.FAULTS, **box_cases.FAULTS}.items():
         case = known[which]
         program = partitioned(case, "as_shardy")
         mesh = models.jax_mesh(**form_cases.MESHES[case.mesh].sizes)
@@ -85,7 +93,7 @@ def of_faults() -> dict[str, str]:
 
 
 def of_cases(mode: str, *words: str) -> dict[str, str]:
-    chosen = (c for c in form_cases.cases() if not words or c.name in words)
+    chosen = (c for c in every_case() if not words or c.name in words)
     found = {}
     for case in chosen:
         try:

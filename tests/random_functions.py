@@ -2,7 +2,8 @@
 
 `case(seed, rich)` is what a seed makes: a function, its avals, and shardings. With `rich` they have
 sub-axes, closed dimensions and priorities, and functions have constraints, groups and scans; with
-`meshes` each is on one of several meshes.
+`meshes` each is on one of several meshes; `formed`: how often, of ten steps, one is of those that
+need a local form.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import random_forms
 
 from shardwright.codegen.partition.constraints import constrain, shard_alike
 from shardwright.ir.axes import AxisRef
@@ -75,6 +77,7 @@ _STEPS: dict[str, Any] = {
     "constrain": constrain,
     "alike": lambda x, y, _: shard_alike(x, y)[0] * 2.0,
     "scan": _scan,
+    **random_forms.STEPS,
 }
 
 
@@ -106,7 +109,9 @@ def _dim(rng: random.Random, refs: list[AxisRef], rich: bool) -> DimSharding:
     return DimSharding(tuple(refs), is_open, priority)
 
 
-def case(seed: int, rich: bool, steps: int = 18, meshes: tuple[Mesh, ...] = (MESH,)) -> Case:
+def case(
+    seed: int, rich: bool, steps: int = 18, meshes: tuple[Mesh, ...] = (MESH,), formed: int = 0
+) -> Case:
     """What a seed makes."""
     rng = random.Random(seed)
     shapes = [
@@ -115,7 +120,11 @@ def case(seed: int, rich: bool, steps: int = 18, meshes: tuple[Mesh, ...] = (MES
     ]
     made = Case(shapes, len(shapes), meshes=meshes)
     for _ in range(steps):
-        step = _step(rng, made, rich)
+        is_formed = formed and rng.randrange(10) < formed
+        value = rng.randrange(len(made.shapes)) if is_formed else None
+        step = (
+            _step(rng, made, rich) if value is None else random_forms.step(rng, made.shapes, value)
+        )
         if step is not None:
             kind, operands, more, shape = step
             made.steps.append((kind, operands, more))

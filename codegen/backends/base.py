@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from shardwright.codegen.backends.contract import Contract
 from shardwright.codegen.backends.toolchain import Compiler, Runtime
+from shardwright.codegen.planner.network.rings import Rings
 from shardwright.codegen.planner.network.timeline import Timeline
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.matmul import Matmul
@@ -97,6 +98,11 @@ class Backend(Protocol):
 
     def review(self, plan: Plan) -> Table | None:
         """Return what a review page says of the module, None for nothing."""
+        return None
+
+    def rings(self, plan: Plan) -> Rings | None:
+        """Return the rings on which the module of a plan that is not refused reduces terms, None
+        where it does not."""
         return None
 
     def refuse_matmul(self, matmul: Matmul) -> None:

@@ -47,6 +47,14 @@ JAX_MATMULS = (
 )
 """Those by which it runs a matmul's."""
 
+TORCH_MATMULS = (
+    "__all__",
+    *("DTYPE", "LHS", "LHS_SHAPE", "MESH", "OUT", "OUT_DTYPE", "OUT_SHAPE", "RHS", "RHS_SHAPE"),
+    *("IDS", "WIRE_BYTES", "lhs_box", "matmul", "matmul_local", "out_box", "product_box"),
+    *("rhs_box", "_HOST"),
+)
+"""Those by which it runs a matmul of torch tensors."""
+
 
 @dataclass(frozen=True)
 class Contract:

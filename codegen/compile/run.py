@@ -162,11 +162,12 @@ class _MatmulTask:
         files = None if save is None else str(save / name / self.target.stem)
         asked = Job("matmul", self.target.backend, emitted, module, self.target.name, files)
         jobs: tuple[Job, ...] = (asked,)
+        is_xla = self.target.compiler.is_xla
         # No kernel multiplies 64-bit elements: these types are off where none asks for them.
-        if emitted == self.target.backend:
+        if is_xla and emitted == self.target.backend:
             jobs += (replace(asked, what="x64_matmul", files=None),)
         matmul = self.description.matmul()
-        if xla and not any(matmul.sharding(side).unreduced for side in SIDES):
+        if xla and is_xla and not any(matmul.sharding(side).unreduced for side in SIDES):
             jobs += (replace(asked, what="xla_matmul", files=None),)
         return jobs
 

@@ -15,6 +15,7 @@ from shardwright.codegen.partition.local.communications import (
 )
 from shardwright.codegen.partition.local.even import check_even
 from shardwright.codegen.partition.local.fold import folded
+from shardwright.codegen.partition.local.forms.padded import with_padding
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.steps import LocalProgram
@@ -22,6 +23,7 @@ from shardwright.codegen.partition.local.work import computed
 from shardwright.codegen.partition.overlapped import BesideMatmul, beside_matmuls
 from shardwright.codegen.partition.owners import owners
 from shardwright.codegen.partition.planned import planned
+from shardwright.codegen.partition.remedied import remedied
 from shardwright.codegen.partition.seconds import seconds_of
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
@@ -68,7 +70,7 @@ class Partitioned:
         """
         check_even(self.given, self.program)
         ratings = Ratings(regather=self.gather == "regather", topology=self.topology)
-        program = with_shifts(self.program)
+        program = with_shifts(with_padding(self.program))
         local = planned(program, self.mesh, self.mode, ratings, self.memory_limit)
         arguments = owners(self.inputs, len(local.body.arguments), "arguments")
         results = owners(self.outputs, len(local.body.results), "results")
@@ -97,6 +99,15 @@ class Partitioned:
         if not self.kernels or self.topology is None:
             return ()
         return beside_matmuls(self.local, self.topology)
+
+    def with_remedy(self, number: int) -> Partitioned:
+        """Return the program in which the argument that a communication gathers, by its number, is
+        not split there: what its remedy does in all.
+
+        Raises InputError where the communication gathers no argument.
+        """
+        check_type(number, int, "the number of a communication: 3 of C3", "number")
+        return replace(self, given=remedied(self.given, self.local, number))
 
     def seconds(self, topology: str) -> tuple[float, ...]:
         """Return how long each communication takes on a topology, by the model of its network: one

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shardwright.codegen.propagate.build import Builder, Shape
 from shardwright.ir.program import Op, Rule
 
 Shapes = tuple[Shape, ...]
+Extents = tuple[int, int, int]  # of the input, the kernel and the output
+Spatial = Callable[[Builder, Extents, tuple[int, int, int]], None]
 
 
-def convolution(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a convolution: batch and features as in a matmul; a spatial dimension is
-    permuted (a halo).
-
-    With strides a spatial dimension of the input is the output's times what a stride leaves.
-    """
-    build = Builder(operands, results)
-    (lhs, rhs), (out,) = operands, results
-    lhs_spec, rhs_spec, out_spec = (op.integers(f"{name}_spec") for name in ("lhs", "rhs", "out"))
-    groups, batches = op.integers("feature_group_count")[0], op.integers("batch_group_count")[0]
-    n, c, o = lhs_spec[0], lhs_spec[1], rhs_spec[0]
-    if batches > 1:  # the batch is groups times what is left, and so is the output's feature
-        build.factor(batches, {0: n, 1: o, 2: out_spec[1]})
-    build.factor(lhs[n] // batches, {0: n, 2: out_spec[0]})
-    if groups > 1:
-        build.factor(groups, {0: c, 1: o, 2: out_spec[1]})
-    build.factor(rhs[o] // (groups * batches), {1: o, 2: out_spec[1]})
-    build.factor(lhs[c] // groups, {0: c, 1: rhs_spec[1]}, kind="reduction")
-    for left, right, to in zip(lhs_spec[2:], rhs_spec[2:], out_spec[2:], strict=True):
-        _spatial(build, (lhs[left], rhs[right], out[to]), (left, right, to))
-    return build.rule()
-
-
-def _spatial(build: Builder, extents: tuple[int, int, int], dims: tuple[int, int, int]) -> None:
+def _spatial(build: Builder, extents: Extents, dims: tuple[int, int, int]) -> None:
     """Add the factors of one spatial dimension of input, kernel and output.
 
     Where a stride leaves `ratio` positions of the input for each of the output, these are summed
@@ -47,6 +28,30 @@ def _spatial(build: Builder, extents: tuple[int, int, int], dims: tuple[int, int
         build.factor(ratio, {0: left, 1: right}, kind="reduction")
     else:
         build.factor(1, {1: right})
+
+
+def convolution(op: Op, operands: Shapes, results: Shapes, spatial: Spatial = _spatial) -> Rule:
+    """Return the rule of a convolution: batch and features as in a matmul; a spatial dimension is
+    permuted (a halo).
+
+    With strides a spatial dimension of the input is the output's times what a stride leaves;
+    `spatial` adds the factors of one.
+    """
+    build = Builder(operands, results)
+    (lhs, rhs), (out,) = operands, results
+    lhs_spec, rhs_spec, out_spec = (op.integers(f"{name}_spec") for name in ("lhs", "rhs", "out"))
+    groups, batches = op.integers("feature_group_count")[0], op.integers("batch_group_count")[0]
+    n, c, o = lhs_spec[0], lhs_spec[1], rhs_spec[0]
+    if batches > 1:  # the batch is groups times what is left, and so is the output's feature
+        build.factor(batches, {0: n, 1: o, 2: out_spec[1]})
+    build.factor(lhs[n] // batches, {0: n, 2: out_spec[0]})
+    if groups > 1:
+        build.factor(groups, {0: c, 1: o, 2: out_spec[1]})
+    build.factor(rhs[o] // (groups * batches), {1: o, 2: out_spec[1]})
+    build.factor(lhs[c] // groups, {0: c, 1: rhs_spec[1]}, kind="reduction")
+    for left, right, to in zip(lhs_spec[2:], rhs_spec[2:], out_spec[2:], strict=True):
+        spatial(build, (lhs[left], rhs[right], out[to]), (left, right, to))
+    return build.rule()
 
 
 def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:

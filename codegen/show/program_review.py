@@ -9,6 +9,7 @@ from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.partition.local.communications import Communication
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.partition.remedied import gathered_arguments
 
 HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")
 
@@ -59,6 +60,22 @@ def _cells(each: Communication) -> tuple[str, ...]:
         each.remedy,
         size_text(each.saving),
     )
+
+
+def remedies_text(program: Partitioned) -> str:
+    """Return what each remedy of an argument that is gathered does in all, by partitioning
+    again."""
+    lines = ["with an argument left whole where it is gathered, in all is received:"]
+    for numbers in gathered_arguments(program.local):
+        first = program.communications[numbers[0] - 1]
+        made = program.with_remedy(numbers[0]).bytes_received
+        more = made - program.bytes_received
+        change = f"{size_text(abs(more))} {'more' if more > 0 else 'less'}" if more else "the same"
+        said = ", ".join(f"C{number}" for number in numbers)
+        lines.append(f"    {said} ({first.value}): {size_text(made)}, {change}")
+    if len(lines) == 1:
+        return "no argument is gathered\n"
+    return "\n".join(lines) + "\n"
 
 
 def _seconds(program: Partitioned, topology: str | None) -> tuple[float, ...]:

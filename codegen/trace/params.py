@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
+import jax.extend.core
 
 from shardwright.ir.program import Param
 
@@ -68,6 +69,8 @@ def _literal(value: Any) -> Param | _Nothing:
     """Return a value as a literal; NO if it is none (a jaxpr, a function)."""
     if value is None or isinstance(value, bool | str):
         return value
+    if isinstance(value, jax.extend.core.Primitive):  # by which the best of a window is chosen
+        return str(value.name)
     if isinstance(value, enum.Enum):  # some of which are integers too
         return value.name
     if isinstance(value, int | float):  # jax has subclasses that carry a dtype

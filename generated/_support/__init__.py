@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "4fc656d1bc8aaf65",
     "pallas_tpu": "7cdc7da10b697a44",
-    "triton_gpu": "5d06ab8cdfec3693",
+    "triton_gpu": "79797366bc6d8693",
 }
 
 

@@ -54,8 +54,7 @@ def test_the_sweep_of_random_functions(start: int) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("start", range(0, 200, 4))
 def test_every_random_function(start: int) -> None:
-    """200 functions and their gradients on four meshes in both modes, with all of XLA's
-    optimizations."""
+    """200 functions and their gradients on four meshes in both modes."""
     assert wrong(run("product", str(start), str(start + 4))) == {}
 
 
@@ -86,10 +85,7 @@ def test_more_random_functions(kind: str, mode: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_other_models_and_loops(mode: str) -> None:
-    found = wrong(run("more", mode))
-    refused = found.pop("step of convolutions")
-    assert "select_and_scatter_add" in refused
-    assert found == {}
+    assert wrong(run("more", mode)) == {}
 
 
 def test_planted_faults_are_found() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 from programs import findings
+from sweeps import swept
 
 MODES = ("as_shardy", "cheapest")
-QUICK = ("cumsum", "gradient of cumsum", "argmax", "top 3", "embedding", "gradient of embedding")
+QUICK = (
+    *("cumsum", "gradient of cumsum", "argmax", "top 3", "embedding", "gradient of embedding"),
+    *("gradient of a convolution", "gradient of pool over a border", "halves put together"),
+)
 
 
-def run(*words: str) -> dict[str, str]:
-    found: dict[str, str] = findings("form_process.py", *words)
+def run(*words: str, script: str = "form_process.py") -> dict[str, str]:
+    found: dict[str, str] = findings(script, *words)
     return found
 
 
@@ -34,3 +38,13 @@ def test_planted_faults_are_found() -> None:
     found = run("faults")
     missed = [n for n, said in found.items() if "off by" not in said and "other" not in said]
     assert missed == []
+
+
+def test_random_functions_with_forms_have_one_devices_values() -> None:
+    """Gradients of the first seeds of the sweep below."""
+    assert wrong(run("formed", "0", "2", script="emitted_process.py")) == {}
+
+
+@pytest.mark.parametrize("start", swept(range(0, 96, 4), 48))
+def test_the_sweep_of_random_functions_with_forms(start: int) -> None:
+    assert wrong(run("formed", str(start), str(start + 4), script="emitted_process.py")) == {}

@@ -70,6 +70,7 @@ class Writer:
     permutations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     imports: dict[str, None] = field(default_factory=dict)
     rings: ProgramRings = field(default_factory=ProgramRings)
+    made: dict[str, str] = field(default_factory=dict)  # of rows of other shards, in this body
 
     def read(self, local: int) -> str:
         """Return a local value as an expression of an array."""
@@ -93,7 +94,7 @@ class Writer:
     def body(self, body: LocalBody, indent: int) -> list[str]:
         """Return the lines of the steps of a body."""
         lines: list[str] = []
-        uses = _uses(body)
+        uses, outside, self.made = _uses(body), self.made, {}
         at: Line | None = None
         for step in body.steps:
             if isinstance(step, Compute) and self._implied(step, uses):
@@ -104,6 +105,7 @@ class Writer:
                 lines.append(f"# {line}")
                 at = line
             lines += made
+        self.made = outside
         return lines
 
     def _step(self, step: Step, indent: int) -> list[str]:
@@ -145,15 +147,17 @@ class Writer:
     def _form(self, step: Compute, indent: int) -> list[str]:
         """Return the statements of a local form, with a comment at each communication."""
         text = self.op_text(step)
-        form = FormText(text, tuple(self._named(step)), self.names.fresh)
+        form = FormText(text, tuple(self._named(step)), self.names.fresh, self.made)
         moves = iter(step.moves)
         kind = step.op.kind
         if kind in IMPORTS:
             self.imports[IMPORTS[kind]] = None
         lines = []
         for each in FORM_TEXTS[kind](form):
-            if each.moves:
-                lines += self._comment(next(moves).result, indent)
+            found = next(moves).result if each.moves else None
+            if not each.target:
+                continue
+            lines += [] if found is None else self._comment(found, indent)
             shown = {form.results[n]: local for n, local in enumerate(step.results)}.get(
                 each.target
             )

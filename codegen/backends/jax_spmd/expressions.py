@@ -274,13 +274,31 @@ def _bitcast(text: OpText) -> Expression:
     return _call("lax.bitcast_convert_type", text, dtype_text(text.dtype))
 
 
-def _window(function: str, start: str) -> Callable[[OpText], Expression]:
+def window_fill(text: OpText) -> str:
+    """Return what is no part of the result of windows: as Python's number where jax takes it so."""
+    dtype, kind = text.dtype, text.op.kind
+    if kind == "reduce_window_sum":
+        return "0.0" if dtype[0] in "fb" else f"{dtype_text(dtype)}(0)"
+    least = kind == "reduce_window_max" or text.has("select_prim") == "ge"
+    if dtype[0] in "iu":
+        return f"jnp.iinfo({dtype_text(dtype)}).{'min' if least else 'max'}"
+    return "-jnp.inf" if least else "jnp.inf"
+
+
+def _window(function: str) -> Callable[[OpText], Expression]:
     def window(text: OpText) -> Expression:
         names = ("window_dimensions", "window_strides", "padding", "base_dilation")
         ends = [f"{name}={integers(text.op.param(name))}" for name in (*names, "window_dilation")]
-        return "lax.reduce_window", [text.given[0], start, function, *ends]
+        return "lax.reduce_window", [text.given[0], window_fill(text), function, *ends]
 
     return window
+
+
+def _select_and_scatter(text: OpText) -> Expression:
+    names = ("window_dimensions", "window_strides", "padding")
+    ends = [f"{name}={integers(text.op.param(name))}" for name in names]
+    choose = f"select_prim=lax.{text.has('select_prim')}_p"
+    return "lax.select_and_scatter_add_p.bind", [*text.given, choose, *ends]
 
 
 TABLE: dict[str, Callable[[OpText], Expression]] = {
@@ -310,9 +328,10 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
         name: _cumulative(name)
         for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
     },
-    "reduce_window_max": _window("lax.max", "-jnp.inf"),
-    "reduce_window_min": _window("lax.min", "jnp.inf"),
-    "reduce_window_sum": _window("lax.add", "0.0"),
+    "reduce_window_max": _window("lax.max"),
+    "reduce_window_min": _window("lax.min"),
+    "reduce_window_sum": _window("lax.add"),
+    "select_and_scatter_add": _select_and_scatter,
     "iota": _iota,
     "slice": _slice,
     "pad": _pad,

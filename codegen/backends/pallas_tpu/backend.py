@@ -15,7 +15,7 @@ from shardwright.codegen.backends.pallas_tpu.matmul.context import (
 )
 from shardwright.codegen.backends.pallas_tpu.review import review
 from shardwright.codegen.backends.pallas_tpu.runtime import RUNTIME
-from shardwright.codegen.backends.pallas_tpu.timeline import timeline
+from shardwright.codegen.backends.pallas_tpu.timeline import rings, timeline
 from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.hardware.chips import TOPOLOGIES
 
@@ -94,6 +94,7 @@ class PallasTpu(Backend):
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
     review = staticmethod(review)
+    rings = staticmethod(rings)
     refuse_matmul = staticmethod(refuse_matmul)
     render_matmul = staticmethod(render_matmul)
     ring_of = staticmethod(ring_of)

@@ -9,6 +9,7 @@ from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.backends.triton_gpu import context
 from shardwright.codegen.backends.triton_gpu.contract import CONTRACT
+from shardwright.codegen.backends.triton_gpu.matmul.context import refuse_matmul, render_matmul
 from shardwright.codegen.backends.triton_gpu.runtime import RUNTIME
 from shardwright.codegen.backends.triton_gpu.timeline import timeline
 
@@ -67,14 +68,19 @@ class TritonGpu(Backend):
     )
     support = (
         "boxes",
+        "matmul_parts",
         "torch_check",
         "torch_dtensor",
         "torch_gpu",
+        "torch_matmul",
+        "torch_member",
         "torch_processes",
         "torch_reduce",
+        "torch_shared",
         "torch_tensors",
         "torch_wire",
         "triton_listed",
+        "triton_matmul",
         "triton_rows",
     )
     gradient_on_request = True
@@ -82,6 +88,8 @@ class TritonGpu(Backend):
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
+    refuse_matmul = staticmethod(refuse_matmul)
+    render_matmul = staticmethod(render_matmul)
 
 
 BACKEND: Backend = TritonGpu()

@@ -66,7 +66,7 @@ class Splits:
         self.shapes = tuple(value.shape for value in tensors)
         self.items = tuple(item_bytes(value.dtype) for value in tensors)
         rule = rule_of(op, values) or _of_results(op, values)
-        self.tensors = OpTensors(op, rule, tensors)
+        self.tensors = OpTensors(op, rule, tensors, tuple(self.sizes.values()))
         self.form = form_of(self.tensors)
         self.rule = rule if self.form is None else self.form.rule
         self.fixed, self.barred = _manual(op, axes)
@@ -141,9 +141,8 @@ class Splits:
                 out[factor] = ()
 
     def _allowed(self, factor: int, names: Names) -> Names:
-        """Return the pieces along a factor up to the most parts that a form takes."""
-        most = None if self.form is None else self.form.most.get(factor)
-        while most is not None and self.axes.parts_of(names) > most:
+        """Return the pieces along a factor up to as many parts as a form takes."""
+        while names and self.form and not self.form.takes(factor, self.axes.parts_of(names)):
             names = names[:-1]
         return names
 
@@ -218,8 +217,11 @@ class Splits:
         rates = self.axes.rates
         touched = sum(math.prod(shape) * item for shape, item in self._touched())
         flops = 0
-        if self.op.kind in ("dot_general", "conv_general_dilated"):
+        if self.op.kind == "dot_general":
             flops = 2 * math.prod(self.rule.sizes)
+        elif self.op.kind == "conv_general_dilated":
+            each = math.prod(self.shapes[1]) // self.shapes[1][self.op.integers("rhs_spec")[0]]
+            flops = 2 * math.prod(self.shapes[2]) * each
         kind = self.tensors.values[0].dtype if self.tensors.values else "f32"
         return max(flops / rates.operations(kind), touched / rates.touched)
 

@@ -50,10 +50,11 @@ class LocalLayout:
 
 
 def fitting(names: Iterable[str], extent: int, sizes: Mapping[str, int]) -> Names:
-    """Return the longest beginning of the pieces that splits an extent into equal shards."""
+    """Return the longest beginning of the pieces that splits an extent into equal shards; nothing
+    splits what has no extent."""
     out: list[str] = []
     for name in names:
-        if extent % sizes[name]:
+        if not extent or extent % sizes[name]:
             break
         extent //= sizes[name]
         out.append(name)

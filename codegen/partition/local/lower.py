@@ -7,12 +7,13 @@ made on the way is kept: a value is gathered once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.forms.form import FormMove
+from shardwright.codegen.partition.local.known import known_as
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.codegen.partition.local.ports import Port, ports_of
@@ -77,6 +78,7 @@ class _Lowering:
         self.forgotten: frozenset[int] = frozenset()  # arguments that are moved for every use
         self.loops: dict[int, int] = {}  # how often a loop turned that has given a value as terms
         self.values: list[LocalValue] = []
+        self.known = known_as(program)
 
     def body(
         self,
@@ -120,6 +122,7 @@ class _Steps:
         self.steps: list[Step] = []
         self.versions: dict[int, dict[LocalLayout, int]] = {}
         self.lost: set[tuple[int, LocalLayout]] = set()  # what is to be made again
+        self.brought: set[Hashable] = set()  # by communications inside ops
         self.moved: int | None = None  # of the arguments that are not kept the one moved last
 
     def define(self, value: int, layout: LocalLayout) -> int:
@@ -201,14 +204,19 @@ class _Steps:
             operand = operands[move.place]
             layout = known[operand].layout
             number = self.lowering.new(known[result].value, layout)
+            same = (operand, move.kind, move.axes, move.dim, move.rows)
+            is_known = move.rows is not None and same in self.brought
+            self.brought.add(same)
             change = LayoutChange(
-                *(move.kind, move.axes, (move.dim,), layout, move.received, True),
+                *(move.kind, move.axes, (move.dim,), layout),
+                *(0 if is_known else move.received, True),
                 own=reasons.kind in COLLECTIVES,
             )
-            yield MoveValue(change, operand, number, reasons.inside(move), line)
+            reason = reasons.inside(move)
+            yield MoveValue(change, operand, number, reason, line, known=is_known)
 
     def _of(self, value: int) -> str:
-        return self.lowering.program.values[value].name
+        return self.lowering.known[value]
 
     def _settle(self, op: Op, reasons: OpReasons) -> None:
         """Bring results into the layouts that their values are to have, and forget the others."""

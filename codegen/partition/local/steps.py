@@ -71,7 +71,8 @@ class LayoutChange:
 class MoveValue:
     """A change of the layout of one value, with the reason for it and the line it is made for.
 
-    `again`: it was made before and not kept, and is not to be taken from there.
+    `again`: it was made before and not kept, and is not to be taken from there. `known`: of one
+    inside an op, that what it brings is there already.
     """
 
     change: LayoutChange
@@ -80,6 +81,7 @@ class MoveValue:
     reason: str
     line: Line | None
     again: bool = False
+    known: bool = False
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,12 @@ def read_slice(form: FormText) -> FormLines:
     yield FormLine(form.results[0], ("jnp.take", [source, rows, *ends]))
 
 
+def is_read_whole(form: FormText) -> bool:
+    """Return whether the result of a slice is whole along a dimension that is cut and split."""
+    dims = range(len(form.text.shapes[0]))
+    return any(form.axes(0, dim) != form.axes(1, dim) for dim in dims)
+
+
 def write_slice(form: FormText) -> FormLines:
     """Yield the rows of an update as they are numbered here, and the update of those that are
     here."""

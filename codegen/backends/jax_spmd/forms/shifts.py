@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from shardwright.codegen.backends.jax_spmd.changes import axes_text
 from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
@@ -16,7 +15,6 @@ from shardwright.codegen.partition.local.forms.shifts import (
     shifts_of,
     stretches_of,
 )
-from shardwright.codegen.partition.local.layout import Names
 
 
 def shift(form: FormText) -> FormLines:
@@ -64,21 +62,9 @@ def _sent(form: FormText, place: int, dim: int, text: str, part: RingPart) -> Ex
     ordered = form.text.axes.ordered(axes)
     pairs = f"[(i, (i + {part.hops}) % {count}) for i in range({count})]"
     if ordered != axes:  # jax numbers devices in the order of the mesh
-        at = _positions(axes, ordered, form.text.axes.sizes)
+        at = form.positions(place, dim)
         pairs = str([(at[n], at[(n + part.hops) % count]) for n in range(count)])
     return "lax.ppermute", [text, axes_text(ordered), pairs]
-
-
-def _positions(axes: Names, ordered: Names, sizes: Mapping[str, int]) -> list[int]:
-    """Return for each shard, in the order of the axes that split it, the number of its device in
-    another order of these axes."""
-    found = []
-    for place in itertools.product(*(range(sizes[name]) for name in axes)):
-        own, number = dict(zip(axes, place, strict=True)), 0
-        for name in ordered:
-            number = number * sizes[name] + own[name]
-        found.append(number)
-    return found
 
 
 def _chosen(

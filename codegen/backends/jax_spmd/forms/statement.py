@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from shardwright.codegen.partition.local.layout import Names
 
 @dataclass(frozen=True)
 class FormLine:
-    """One assignment; `moves` if it makes the next communication of the form."""
+    """One assignment; `moves` if it makes the next communication of the form. Without a target
+    nothing is written: what it makes is there already."""
 
     target: str
     made: Expression
@@ -28,6 +30,7 @@ class FormText:
     text: OpText
     results: tuple[str, ...]
     fresh: Callable[[str], str]
+    made: dict[str, str]  # names of what forms before made of other shards' rows, by how
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -45,6 +48,23 @@ class FormText:
     def extent(self, place: int, dim: int) -> int:
         """Return the extent of a dimension of a shard."""
         return self.text.shapes[place][dim]
+
+    def whole(self, place: int) -> tuple[int, ...]:
+        """Return the shape of a whole tensor."""
+        shape = self.text.shapes[place]
+        return tuple(extent * self.parts(place, dim) for dim, extent in enumerate(shape))
+
+    def positions(self, place: int, dim: int) -> list[int]:
+        """Return for each shard along a dimension, in the order of the axes that split it, the
+        number of its device where these axes are in the order of the mesh."""
+        axes, sizes = self.axes(place, dim), self.text.axes.sizes
+        ordered, found = self.text.axes.ordered(axes), []
+        for each in itertools.product(*(range(sizes[name]) for name in axes)):
+            own, number = dict(zip(axes, each, strict=True)), 0
+            for name in ordered:
+                number = number * sizes[name] + own[name]
+            found.append(number)
+        return found
 
     def at(self, place: int, dim: int) -> str:
         """Return the number of this device's shard along a dimension."""

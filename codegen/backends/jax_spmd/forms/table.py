@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardwright.codegen.backends.jax_spmd.forms.bits import random_bits
+from shardwright.codegen.backends.jax_spmd.forms.boxes import boxes
 from shardwright.codegen.backends.jax_spmd.forms.choices import arg, top_k
 from shardwright.codegen.backends.jax_spmd.forms.rows import (
     gather,
+    is_read_whole,
     read_slice,
     scatter,
     write_slice,
@@ -15,7 +17,12 @@ from shardwright.codegen.backends.jax_spmd.forms.rows import (
 from shardwright.codegen.backends.jax_spmd.forms.scans import cumulative
 from shardwright.codegen.backends.jax_spmd.forms.shifts import shift
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormLines, FormText
-from shardwright.codegen.propagate.kinds import CUMULATIVE
+from shardwright.codegen.backends.jax_spmd.forms.windows import (
+    convolution,
+    select_and_scatter,
+    window,
+)
+from shardwright.codegen.propagate.kinds import CUMULATIVE, WINDOWS
 
 FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     **dict.fromkeys(CUMULATIVE, cumulative),
@@ -23,10 +30,15 @@ FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     "top_k": top_k,
     "gather": gather,
     **dict.fromkeys(("scatter", "scatter-add"), scatter),
-    **dict.fromkeys(("slice", "dynamic_slice"), read_slice),
+    "slice": lambda form: (read_slice if is_read_whole(form) else boxes)(form),
+    **dict.fromkeys(("split", "concatenate", "pad"), boxes),
+    "dynamic_slice": read_slice,
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,
     "shift": shift,
+    "conv_general_dilated": convolution,
+    **dict.fromkeys(WINDOWS - {"reduce_window"}, window),
+    "select_and_scatter_add": select_and_scatter,
 }
 IMPORTS = {"random_bits": "from jax.extend.random import threefry_2x32"}
 """What a form takes from elsewhere than `jax`, `jnp` and `lax`."""

@@ -27,22 +27,23 @@ def matmul_facts(
     """Return lines that state shardings, the case, steps, traffic, and the devices' ranges; `more`:
     what else there is to say of the product."""
     matmul = plan.matmul
-    lines = [f"C[{_dims(matmul, 'out')}] = sum over j of A[{_dims(matmul, 'lhs')}] * "
-             f"B[{_dims(matmul, 'rhs')}], on {mesh_text(matmul.mesh)}."]  # fmt: skip
+    lines = [f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * "
+             f"B[{dims_said(matmul, 'rhs')}], on {mesh_text(matmul.mesh)}."]  # fmt: skip
     names: tuple[tuple[Side, str], ...] = (("lhs", "A"), ("rhs", "B"), ("out", "C"))
     for side, name in names:
         stated = side_lines(side, name, str(matmul.sharding(side)), layouts[side], "padded")
         lines += [stated[0].replace(f" on {mesh_text(matmul.mesh)}", ""), *stated[2:]]
-    return (*lines, "", *_case_lines(plan), "", *_step_lines(plan, steps), *_sums(plan),
-            *(line for text in more for line in _wrapped(text, "")), *_table(layouts))  # fmt: skip
+    return (*lines, "", *case_lines(plan), "", *_step_lines(plan, steps), *_sums(plan),
+            *(line for text in more for line in _wrapped(text, "")),
+            *device_table(layouts))  # fmt: skip
 
 
-def _dims(matmul: Matmul, side: Side) -> str:
+def dims_said(matmul: Matmul, side: Side) -> str:
     names = (matmul.factor_name(factor) for factor in matmul.factors(side))
     return ", ".join(name.replace("batch ", "b") for name in names)
 
 
-def _case_lines(plan: MatmulPlan) -> list[str]:
+def case_lines(plan: MatmulPlan) -> list[str]:
     """Return the case of every axis, in words."""
     lines = [] if plan.cases else ["Case 1: every device has all of both operands."]
     for case in plan.cases:
@@ -78,7 +79,7 @@ def _sums(plan: MatmulPlan) -> list[str]:
     return _wrapped(text, "")
 
 
-def _table(layouts: dict[Side, Layout]) -> list[str]:
+def device_table(layouts: dict[Side, Layout]) -> list[str]:
     """Return what every device has of the three, in columns, where devices are few."""
     mesh = layouts["out"].mesh
     if mesh.size > TABLE_DEVICES:

@@ -13,6 +13,7 @@ import numpy as np
 from shardwright.codegen.verify.compare import MismatchError, expect
 from shardwright.codegen.verify.jax_devices import to_bits, wide_types
 from shardwright.codegen.verify.matmul_case import SIDES, MatmulCase
+from shardwright.codegen.verify.matmul_compare import constants, same_product, wide_numbers
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.codegen.verify.oracle.definition import Bits, Placement
 from shardwright.codegen.verify.oracle.products import (
@@ -23,6 +24,8 @@ from shardwright.codegen.verify.oracle.products import (
     value_of,
 )
 from shardwright.codegen.verify.oracle.sums import array_of, array_shape
+
+__all__ = ["CHECKS", "MatmulExecution", "constants", "multiplied", "run"]
 
 CHECKS = ("constants", "index functions", "values", "padding", "pad", "unpad")
 
@@ -51,23 +54,6 @@ def multiplied(
         with execution.observed(seed):
             execution.eager(each, fill)
     return (*CHECKS, "derivative") if case.derivative else CHECKS
-
-
-def constants(module: ModuleType, case: MatmulCase) -> None:
-    """Compare constants and index functions with the description and the oracle."""
-    for name, text in case.texts:
-        expect(name, getattr(module, name), text)
-    expect("DTYPE", module.DTYPE, case.dtype)
-    expect("OUT_DTYPE", module.OUT_DTYPE, case.out_dtype)
-    for side, shape, place in zip(SIDES, case.shapes, case.placements, strict=True):
-        expect(f"{side.upper()}_SHAPE", tuple(getattr(module, f"{side.upper()}_SHAPE")), shape)
-        box, array = getattr(module, f"{side}_box"), array_of(place)
-        held = oracle.holdings(array, array_shape(place, shape))
-        for position, device in enumerate(place.device_ids):
-            ends = tuple(int(end) for end in box(position))
-            ranges = [range(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)]
-            wanted = [list(along) for along in held[device]]
-            expect(f"{side}_box({position})", [list(each) for each in ranges], wanted)
 
 
 class MatmulExecution:
@@ -177,7 +163,7 @@ class MatmulExecution:
         self.shards(y, logical, array_of(place))
         expect("shape of unpad(y)", logical.shape, shape)
         found = logical.view(jnp.dtype(case.out_dtype))
-        _same(value_of(_wide(found), place), product, case.out_dtype)
+        same_product(value_of(wide_numbers(found), place), product, case.out_dtype)
 
     def shards(self, y: Any, logical: Bits, place: Placement) -> None:
         """Check that every device has its part of the logical result, replicas bit by bit the
@@ -190,24 +176,3 @@ class MatmulExecution:
             wanted = oracle.padded_shard(exact[device], local)
             if not np.array_equal(to_bits(shard.data), wanted):
                 raise MismatchError(f"device {device}: not its part of the result, padded with 0")
-
-
-def _wide(values: Numbers) -> Numbers:
-    """Return numbers as numpy adds them: floats as float64."""
-    is_integer = np.issubdtype(values.dtype, np.integer)
-    return values if is_integer else values.astype(np.float64)
-
-
-def _same(found: Numbers, product: Product, dtype: str) -> None:
-    """Raise MismatchError where values differ by more than they may."""
-    wanted = product.result
-    if product.within is not None:
-        near = np.abs(found - wanted) <= product.within
-    elif np.issubdtype(found.dtype, np.integer):
-        near = found == wanted.astype(dtype)
-    else:
-        near = found == wanted
-    if near.all():
-        return
-    place = tuple(int(each) for each in np.argwhere(~near)[0])
-    raise MismatchError(f"result at {place}: got: {found[place]}, expected: {wanted[place]}")

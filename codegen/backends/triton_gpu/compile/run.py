@@ -72,7 +72,7 @@ def _both(one: GpuCode, other: GpuCode) -> GpuCode:
 def compiled(module: ModuleType, target: str, phase: int = 0, *, grouped: bool = False) -> Any:
     """Return what Triton makes of the kernel of an exchange for an architecture, as the module's
     launches call it; `grouped`: the module is that of a group, whose kernel is another."""
-    return triton.compile(_source(module, phase, grouped), target=_gpu(target))
+    return triton.compile(_source(module, phase, grouped), target=gpu(target))
 
 
 def code_of(kernel: Any, seconds: float) -> GpuCode:
@@ -106,7 +106,7 @@ def kinds(kernel: Any) -> tuple[str, str]:
     return ("cubin", "ptx") if "cubin" in kernel.asm else ("hsaco", "amdgcn")
 
 
-def _gpu(name: str) -> GPUTarget:
+def gpu(name: str) -> GPUTarget:
     if name.startswith("sm_"):
         return GPUTarget("cuda", int(name.removeprefix("sm_")), 32)
     return GPUTarget("hip", name, 64)

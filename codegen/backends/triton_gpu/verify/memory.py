@@ -47,7 +47,7 @@ class Memory:
         self._known: list[tuple[int, int]] = []
         self._bounds = np.empty((2, 0), dtype=np.uint64)
         for tensor in inputs.values():
-            self._allow(tensor)
+            self.allow(tensor)
 
     def __enter__(self) -> Memory:
         builder, launch = interpreter.interpreter_builder, interpreter.GridExecutor
@@ -90,7 +90,7 @@ class Memory:
         def allocate(*args: Any, **kwargs: Any) -> Any:
             tensor = guarded(original(*args, **kwargs))
             tensor.reshape(-1).view(torch.uint8).fill_(self._poison)
-            self._allow(tensor)
+            self.allow(tensor)
             return tensor
 
         return allocate
@@ -99,7 +99,7 @@ class Memory:
         def launch(executor: Any, args: Any, kwargs: Any) -> Any:
             for value in (*args, *kwargs.values()):
                 if isinstance(value, torch.Tensor):
-                    self._allow(value)
+                    self.allow(value)
             return original(executor, args, kwargs)
 
         return launch
@@ -120,7 +120,7 @@ class Memory:
 
         return load
 
-    def _allow(self, tensor: Any) -> None:
+    def allow(self, tensor: Any) -> None:
         """Let kernels touch a tensor; what overlaps, as a view does, becomes one range."""
         start, stop = extent_of(tensor)
         apart = []

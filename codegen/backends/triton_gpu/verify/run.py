@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from shardwright.codegen.backends.triton_gpu.verify.copies import check_copies
+from shardwright.codegen.backends.triton_gpu.verify.matmul import run_matmul
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
 from shardwright.codegen.backends.triton_gpu.verify.planted import missed
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
@@ -35,7 +36,7 @@ from shardwright.codegen.verify.terms import (
     without_value,
 )
 
-__all__ = ["inspect", "missed", "run", "run_group"]
+__all__ = ["inspect", "missed", "run", "run_group", "run_matmul"]
 
 Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
 """From source shards, by tensor and in the order of device ids, to target shards."""

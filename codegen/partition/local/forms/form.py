@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.ir.program import Op, Rule, Value
@@ -16,11 +16,12 @@ NUMBERS = ("f", "i", "u", "c", "b")
 
 @dataclass(frozen=True)
 class OpTensors:
-    """An op with its rule and its tensors, operands first."""
+    """An op with its rule, its tensors, operands first, and the sizes of the pieces of axes."""
 
     op: Op
     rule: Rule
     values: tuple[Value, ...]
+    pieces: tuple[int, ...]
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -52,6 +53,7 @@ class FormMove:
     dim: int  # of the operand, along which the op is split
     received: int  # bytes, by each device
     what: str
+    rows: Hashable = None  # what is brought, if another op may bring the same of the operand
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,16 @@ def nothing(split: SplitOp) -> Iterator[FormMove]:
     yield from ()
 
 
+def any_parts(factor: int, parts: int) -> bool:
+    """Return that a factor can be split into any number of equal parts."""
+    return True
+
+
 @dataclass(frozen=True)
 class LocalForm:
-    """A form of one op: `factors` of `rule` may be split, into at most so many parts where `most`
-    says it."""
+    """A form of one op: `factors` of `rule` may be split, each into as many parts as it takes."""
 
     rule: Rule
     factors: frozenset[int]
     moves: Callable[[SplitOp], Iterator[FormMove]] = nothing
-    most: Mapping[int, int] = field(default_factory=dict)
+    takes: Callable[[int, int], bool] = any_parts

@@ -134,10 +134,10 @@ def _rewritten(body: Body, values: Sequence[Value]) -> Body:
             made_by[op.results[0]] = found
         inner = tuple(_rewritten(each, values) for each in op.bodies)
         ops.append(found or (replace(op, bodies=inner) if inner else op))
-    return replace(body, ops=tuple(_in_use(body, ops)))
+    return replace(body, ops=tuple(in_use(body, ops)))
 
 
-def _in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
+def in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
     """Return the ops without those that only served what has become a shift."""
     before = {operand for op in body.ops for operand in op.operands} | {*body.results}
     used = set(body.results)
@@ -183,7 +183,7 @@ def _is_split(value: Value, dim: int) -> bool:
 
 def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
     """Return the one stretch of a padded slice."""
-    moved = _moved(op)
+    moved = padded_dims(op)
     if len(moved) != 1:
         return None
     dim, (low, _, inner) = moved[0]
@@ -197,7 +197,7 @@ def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found
     return (dim, [(source, start + cut, to, count)], op.operands[1]) if count > 0 else None
 
 
-def _moved(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
+def padded_dims(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
     """Return the dimensions that are padded or cut, each with rows before, behind and between."""
     config = op.param("padding_config")
     found = []
@@ -251,7 +251,7 @@ def _first_row(op: Op, value: int, dim: int, values: Sequence[Value]) -> int | N
     if op.kind == "slice" and _cuts_only(op, dim, values):
         return op.integers("start_indices")[dim]
     if op.kind == "pad":  # a slice, as gradients say it
-        cut = _moved(op)
+        cut = padded_dims(op)
         if len(cut) == 1 and cut[0][0] == dim and max(cut[0][1]) <= 0:
             return -cut[0][1][0]
     return None

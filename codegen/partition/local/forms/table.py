@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardwright.codegen.partition.local.forms.bits import random_bits
+from shardwright.codegen.partition.local.forms.boxes import boxes, is_split_as_boxes
 from shardwright.codegen.partition.local.forms.choices import arg, top_k
 from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
 from shardwright.codegen.partition.local.forms.rows import gather, read_slice, scatter, write_slice
 from shardwright.codegen.partition.local.forms.scans import cumulative
 from shardwright.codegen.partition.local.forms.shifts import shift
-from shardwright.codegen.propagate.kinds import CUMULATIVE
+from shardwright.codegen.partition.local.forms.windows import (
+    convolution,
+    select_and_scatter,
+    window,
+)
+from shardwright.codegen.propagate.kinds import CUMULATIVE, WINDOWS
 
 FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
     **dict.fromkeys(CUMULATIVE, cumulative),
@@ -18,10 +24,15 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
     "top_k": top_k,
     "gather": gather,
     **dict.fromkeys(("scatter", "scatter-add"), scatter),
-    **dict.fromkeys(("slice", "dynamic_slice"), read_slice),
+    "slice": lambda tensors: (boxes if is_split_as_boxes(tensors) else read_slice)(tensors),
+    **dict.fromkeys(("split", "concatenate", "pad"), boxes),
+    "dynamic_slice": read_slice,
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,
     "shift": shift,
+    "conv_general_dilated": convolution,
+    **dict.fromkeys(WINDOWS - {"reduce_window"}, window),
+    "select_and_scatter_add": select_and_scatter,
 }
 
 

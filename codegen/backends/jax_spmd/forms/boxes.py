@@ -1,0 +1,123 @@
+"""Rows that are sent to the shards in which their new places are."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from shardwright.codegen.backends.jax_spmd.expressions import Expression
+from shardwright.codegen.backends.jax_spmd.forms.halos import sent
+from shardwright.codegen.backends.jax_spmd.forms.statement import FormLine, FormLines, FormText
+from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers
+from shardwright.codegen.partition.local.forms.boxes import (
+    StretchRound,
+    box_dims,
+    box_rounds,
+    stretches_of_box,
+)
+
+
+def boxes(form: FormText) -> FormLines:
+    """Yield for each result what it takes of other shards, dimension by dimension; what is not
+    split is cut before, and padded after."""
+    op, count = form.text.op, len(form.given)
+    whole = tuple(map(form.whole, range(len(form.text.shapes))))
+    dims = box_dims(op, whole)
+    split = [dim for dim in dims if form.axes(0, dim)]
+    rest = [dim for dim in dims if dim not in split]
+    given = [form.given[place] for place in range(count) if whole[place]]
+    for number, result in enumerate(form.results):
+        shape = list(form.text.shapes[0])
+        if rest and op.kind == "slice":
+            given = [(yield from _cut(form, given[0], rest, shape))]
+        names = given
+        for dim in split:
+            stretches = stretches_of_box(op, whole, dim, number)
+            extents = tuple(form.extent(place, dim) for place in range(len(given)))
+            shape[dim] = form.extent(count + number, dim)
+            found = box_rounds(stretches, extents, shape[dim], form.parts(0, dim))
+            is_last = dim == split[-1] and not (rest and op.kind == "pad")
+            name = result if is_last else form.local("moved")
+            yield from _moved(form, names, dim, found, shape, name)
+            names = [name]
+        if rest and op.kind == "pad":
+            config = list(_config(form, rest))
+            padded = [names[0], form.given[1], integers(tuple(config))]
+            yield FormLine(result, ("lax.pad", padded))
+
+
+def _cut(
+    form: FormText, given: str, rest: Sequence[int], shape: list[int]
+) -> Generator[FormLine, None, str]:
+    """Yield a slice along the dimensions that are not split; return its name."""
+    op, ranges = form.text.op, [":"] * len(shape)
+    starts, limits = op.integers("start_indices"), op.integers("limit_indices")
+    strides = form.text.has("strides")
+    for dim in rest:
+        step = f":{strides[dim]}" if isinstance(strides, tuple) and strides[dim] != 1 else ""
+        ranges[dim] = f"{starts[dim]}:{limits[dim]}{step}"
+        shape[dim] = form.extent(1, dim)
+    name = form.local("cut")
+    yield FormLine(name, f"{given}[{', '.join(ranges)}]")
+    return name
+
+
+def _config(form: FormText, rest: Sequence[int]) -> Generator[tuple[int, ...], None, None]:
+    """Yield what is padded along each dimension that is not split."""
+    given = form.text.op.param("padding_config")
+    for dim, own in enumerate(given if isinstance(given, tuple) else ()):
+        numbers = own if isinstance(own, tuple) else ()
+        yield tuple(n if isinstance(n, int) and dim in rest else 0 for n in numbers)
+
+
+def _moved(
+    form: FormText,
+    given: Sequence[str],
+    dim: int,
+    rounds: Sequence[StretchRound],
+    shape: Sequence[int],
+    name: str,
+) -> FormLines:
+    """Yield a result as rows come: what no shard receives in a round is put behind its end."""
+    extent, along = shape[dim], f"axis={dim}"
+    behind = max((r.length for r in rounds if None in r.places), default=0)
+    number, so_far = form.local("number"), form.local("so_far")
+    yield FormLine(number, form.at(0, dim))
+    source = given[0]
+    if len(given) > 1:
+        source = form.local("together")
+        yield FormLine(source, ("jnp.concatenate", [f"({', '.join(given)})", along]))
+    yield FormLine(so_far, _empty(form, (*shape[:dim], extent + behind, *shape[dim + 1 :])))
+    for each in rounds:
+        rows = form.local("rows")
+        start = _by_shard(each.starts, number, None)
+        cut = [source, start, str(each.length), along]
+        yield FormLine(rows, ("lax.dynamic_slice_in_dim", cut))
+        if each.pairs:
+            yield FormLine(rows, sent(form, 0, dim, rows, each.pairs), moves=True)
+        place = _by_shard(each.places, number, extent)
+        yield FormLine(so_far, ("lax.dynamic_update_slice_in_dim", [so_far, rows, place, along]))
+    ends = [so_far, "0", str(extent), along]
+    yield FormLine(name, ("lax.slice_in_dim", ends) if behind else so_far)
+
+
+def _empty(form: FormText, shape: tuple[int, ...]) -> Expression:
+    """Return rows of what is padded with, or of zeros."""
+    if form.text.op.kind == "pad":
+        return "jnp.full", [integers(shape), form.given[1]]
+    return "jnp.zeros", [integers(shape), dtype_text(form.text.dtype)]
+
+
+def _by_shard(values: Sequence[int | None], number: str, otherwise: int | None) -> str:
+    """Return the value of this shard; `otherwise` where it has none, None: whatever is shortest."""
+    known = [(n, value) for n, value in enumerate(values) if value is not None]
+    (first, start), (second, after) = known[0], known[min(1, len(known) - 1)]
+    step = (after - start) // max(second - first, 1)
+    regular = all(value == start + (n - first) * step for n, value in known)
+    if regular and (otherwise is None or len(known) == len(values)):
+        least = start - first * step
+        if not step:
+            return str(least)
+        text = number if step == 1 else f"{number} * {step}"
+        return f"{text} {'-' if least < 0 else '+'} {abs(least)}" if least else text
+    filled = [(otherwise or 0) if value is None else value for value in values]
+    return f"jnp.array({filled})[{number}]"

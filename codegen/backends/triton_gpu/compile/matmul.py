@@ -1,0 +1,160 @@
+"""Compile the kernels of a matmul for a GPU architecture. In a worker only."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import torch
+import triton
+from triton.compiler import ASTSource
+
+from shardwright.codegen.backends.triton_gpu.compile.launch import ALIGNMENT, kernel_facts
+from shardwright.codegen.backends.triton_gpu.compile.run import code_of, gpu, kinds
+from shardwright.codegen.compile.job import Job
+from shardwright.codegen.compile.report import GpuCode
+from shardwright.codegen.compile.saving import lines_of, save
+
+_NUMBERS = {
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float32: "fp32",
+    torch.int8: "i8",
+    torch.int32: "i32",
+}
+_WORDS = {"flags", "told", "come", "state"}
+"""Arguments that are flags, counters, and the number of the call."""
+
+_TABLES = {"names", "places", "peers", "jobs", "tiles", "stretches", "owners"}
+"""Those that are tables of integers."""
+
+_WHOLE_SLOTS = {"offer", "add"}
+"""Kernels that Triton compiles anew where 16 divides a number."""
+
+
+def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
+    """Return what Triton makes of all kernels of a call, those that are launched by a device with
+    the most of them: of a program the largest figures, of code the sums. With `job.files`, binaries
+    and assemblies are saved too."""
+    found: GpuCode | None = None
+    for name, kernel, seconds in compiled_kernels(module, job.target):
+        code = code_of(kernel, seconds)
+        if job.files is not None:
+            binary, assembly = kinds(kernel)
+            used = {"registers": code.registers, "stack_bytes": code.stack_bytes}
+            about = kernel_facts(job.target, kernel.metadata, used)
+            contents = {
+                f"{name}.{binary}": kernel.asm[binary],
+                f"{name}.{assembly}": kernel.asm[assembly].encode(),
+                f"{name}.json": lines_of(about).encode(),
+            }
+            save(job.files, contents)
+        found = code if found is None else _together(found, code)
+    assert found is not None
+    return found
+
+
+def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any, float]]:
+    """Yield the kernels of a call: name, what Triton makes of it, seconds."""
+    for name, (source, options) in _sources(module._HOST).items():
+        start = time.perf_counter()
+        made = triton.compile(source, target=gpu(target), options=options)
+        yield name, made, time.perf_counter() - start
+
+
+def described(host: Any) -> tuple[Any, ModuleType]:
+    """Return the first device of a matmul, with memory on paper only, and the module of such."""
+    support = sys.modules[type(host).__module__]
+    held = torch.empty(host.layout[-1], dtype=torch.uint8, device="meta")
+    kind = support.Member
+    return kind(host, 0, held, [0] * len(host.ids)), sys.modules[kind.__module__]
+
+
+def _sources(host: Any) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
+    """Return the kernels that a device launches, with options."""
+    member, support = described(host)
+    size = {"SIZE": support.SIZE}
+    constants = {"offer": size, "announce": {}, "pull": {"BLOCK": member.block}}
+    constants |= {"multiply": {"TILE": member.tiling}, "add": size}
+    launched = {"pull": member.incoming, "multiply": member.tile_count, "add": host.parts.pushes}
+    return {
+        name: (
+            _source(host, getattr(support, name), given),
+            host.options if name == "multiply" else {},
+        )
+        for name, given in constants.items()
+        if launched.get(name, True)
+    }
+
+
+def _source(host: Any, kernel: Any, constants: dict[str, Any]) -> ASTSource:
+    """Return a kernel as a device launches it: addresses begin at multiples of 16 bytes, slots at
+    multiples of more; of other numbers only the sizes of shards may be multiples of 16."""
+    names = kernel.arg_names
+    signature = {name: _type(host, name, constants) for name in names}
+    sizes = [math.prod(host.shape(side, 0)) for side in range(3)]
+    known = dict(zip(("lhs_size", "rhs_size", "size"), sizes, strict=True))
+    if kernel.__name__ in _WHOLE_SLOTS:
+        known |= dict.fromkeys(("slot", "rhs_at"), 0)
+    divided = [
+        k
+        for k, name in enumerate(names)
+        if signature[name].startswith("*") or known.get(name, 1) % ALIGNMENT == 0
+    ]
+    return ASTSource(
+        fn=kernel,
+        signature=signature,
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(k,): [["tt.divisibility", ALIGNMENT]] for k in divided},
+    )
+
+
+def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
+    """Return Triton's type of an argument."""
+    if name in constants:
+        return "constexpr"
+    if name in ("lhs", "rhs", "offered", "a", "b"):
+        return f"*{_NUMBERS[host.dtype]}"
+    if name in ("c", "out", "sums"):
+        return f"*{_NUMBERS[host.out_dtype]}"
+    if name == "into":
+        bits = 8 * constants["BLOCK"].width * host.dtype.itemsize
+        return "*u8" if bits == 8 else f"*i{bits}"
+    if name in _WORDS:
+        return "*i32"
+    return "*i64" if name in _TABLES else "i32"
+
+
+def _together(one: GpuCode, other: GpuCode) -> GpuCode:
+    """Return the figures of two kernels."""
+    found: dict[str, Any] = {}
+    for name, value in vars(one).items():
+        given = value, getattr(other, name)
+        combine = max if name in ("registers", "stack_bytes", "shared_bytes") else sum
+        found[name] = None if None in given else combine(given)
+    return replace(one, **found)
+
+
+_UNITS = {
+    "wgmma": r"wgmma\.mma_async",
+    "tcgen05": r"tcgen05\.mma",
+    "mma.sync": r"\bmma\.sync",
+    "v_mfma": r"\bv_mfma",
+    "fma": r"\bfma\.rn\.f32|\bv_(?:pk_)?fma",
+    "cp.async": r"\bcp\.async\.c[ag]",
+    "acquire": r"\bld\S*\.acquire|\bbuffer_inv\b",
+    "release": r"\batom\S*\.release|\bbuffer_wbl2\b",
+}
+"""Instructions that say how a kernel multiplies, loads and synchronizes."""
+
+
+def units_of(assembly: str) -> dict[str, int]:
+    """Return how many instructions there are of each kind, of those that there are."""
+    found = {name: len(re.findall(pattern, assembly)) for name, pattern in _UNITS.items()}
+    return {name: number for name, number in found.items() if number}

@@ -1,0 +1,1 @@
+"""Triton modules of matmuls: operands come and sums leave while GPUs multiply."""

@@ -1,0 +1,193 @@
+"""The Triton module of a matmul: what its template prints."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwright.codegen.backends.jax_xla.matmul.context import layout_of, refuse_wide_matmul
+from shardwright.codegen.backends.jax_xla.matmul.docstring import (
+    case_lines,
+    device_table,
+    dims_said,
+    matmul_title,
+)
+from shardwright.codegen.backends.triton_gpu.context import NAME
+from shardwright.codegen.backends.triton_gpu.matmul.tiles import (
+    KernelTiles,
+    product_layout,
+    received,
+    tiles_of,
+)
+from shardwright.codegen.emit.context import FunctionText, id_lines, quoted
+from shardwright.codegen.emit.docstring import mesh_text, side_lines
+from shardwright.codegen.emit.index_functions import box_function
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, exploded, function_lines
+from shardwright.codegen.emit.support import version
+from shardwright.codegen.emit.templates import render
+from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.dtypes import is_floating
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.layout import Layout
+from shardwright.ir.matmul import SIDES, Matmul, Side
+from shardwright.ir.matmul_plan import MatmulPlan
+
+DTYPES = "bfloat16", "float16", "float32", "int8"
+"""The types that kernels multiply."""
+
+MOST = 2**23
+"""Elements of a row, of which a tile has at most 2**7."""
+
+
+@dataclass(frozen=True)
+class MatmulModule:
+    """Everything the template prints."""
+
+    backend: str
+    support: str
+    title: str
+    facts: tuple[str, ...]
+    command: str
+    constants: tuple[str, ...]
+    functions: tuple[FunctionText, ...]
+    host_lines: tuple[str, ...]
+
+
+def refuse_matmul(matmul: Matmul) -> None:
+    """Raise InputError for what this backend does not do."""
+    refuse_wide_matmul(matmul, NAME)
+    if matmul.dtype not in DTYPES:
+        raise InputError(
+            f"{NAME} does not multiply such elements",
+            argument="dtype",
+            got=matmul.dtype,
+            expected=one_of(DTYPES),
+        )
+    if max(matmul.extents[matmul.batch :]) > MOST:
+        raise InputError(
+            f"{NAME} finds the elements of a tile in 32 bits",
+            argument="lhs",
+            got=" and ".join("x".join(map(str, matmul.shape(side))) for side in SIDES[:2]),
+            expected=f"matrices of at most {MOST} rows and columns",
+        )
+    for side in SIDES:
+        if matmul.sharding(side).unreduced:
+            raise InputError(
+                f"{NAME} multiplies what has been summed, and leaves no sum to be made",
+                argument=side,
+                got=str(matmul.sharding(side)),
+                expected="a sharding without unreduced axes; jax_xla takes those",
+            )
+
+
+def render_matmul(
+    plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
+) -> str:
+    """Return the text of a module; `backward`: the modules beside it that make the cotangents of
+    lhs and of rhs."""
+    del collective_id  # of kernels on TPUs
+    matmul, product = plan.matmul, plan.chosen.multiplication
+    layouts = {side: layout_of(matmul, side) for side in SIDES}
+    tiles = tiles_of(product, layouts)
+    whole = product_layout(product)
+    functions = [_box_text(side, layouts[side]) for side in SIDES] + [_box_text("product", whole)]
+    found = MatmulModule(
+        backend=NAME,
+        support=version(NAME),
+        title="\n".join(textwrap.wrap(matmul_title(matmul), WIDTH - 3)),
+        facts=(*_facts(plan, layouts, tiles),),
+        command=command,
+        constants=(*_constants(plan, layouts),),
+        functions=tuple(functions),
+        host_lines=tuple(_host_lines(plan, tiles, backward)),
+    )
+    return render("triton_gpu/matmul.py.jinja", found)
+
+
+def _box_text(name: str, layout: Layout) -> FunctionText:
+    function = box_function(name, layout)
+    signature = tuple(exploded(f"def {function.name}", list(function.parameters), suffix=":"))
+    return FunctionText(
+        signature, function.doc, tuple(function_lines(PYTHON, function)), frozenset()
+    )
+
+
+def _constants(plan: MatmulPlan, layouts: dict[Side, Layout]) -> Iterator[str]:
+    """Yield what is multiplied and how it is sharded."""
+    matmul = plan.matmul
+    yield from (f"{side.upper()}_SHAPE = {matmul.shape(side)}" for side in SIDES)
+    yield f'DTYPE = "{matmul.dtype}"'
+    yield f'OUT_DTYPE = "{matmul.out_dtype}"'
+    yield f"MESH = {quoted(str(matmul.mesh))}"
+    yield from (f"{side.upper()} = {quoted(str(matmul.sharding(side)))}" for side in SIDES)
+    yield from (f"{line}  # by mesh position" for line in id_lines("IDS", matmul.mesh))
+    yield f"WIRE_BYTES = {sum(received(plan.chosen.multiplication, layouts))}"
+
+
+def _host_lines(
+    plan: MatmulPlan, tiles: KernelTiles, backward: tuple[str, ...]
+) -> list[str]:  # fmt: skip
+    given = [
+        "__name__",
+        'f"{LHS} by {RHS} to {OUT} of {LHS_SHAPE}, {RHS_SHAPE} {DTYPE}, {OUT_DTYPE} on {MESH}"',
+        "(LHS_SHAPE, RHS_SHAPE, OUT_SHAPE)",
+        "(DTYPE, OUT_DTYPE)",
+        "IDS",
+        "(lhs_box, rhs_box, out_box, product_box)",
+        f"blocks={tiles.blocks}",
+        f"warps={tiles.warps}",
+        f"stages={tiles.stages}",
+    ]
+    given += ["overlap=False"] if plan.asked == "never" else []
+    given += [f"backward=({', '.join(map(quoted, backward))})"] if backward else []
+    return called("_HOST = TritonMatmul", given)
+
+
+def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) -> Iterator[str]:
+    """Yield lines that state shardings, the case, what moves, sums, and the devices' ranges."""
+    matmul = plan.matmul
+    on = mesh_text(matmul.mesh)
+    yield f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * " + (
+        f"B[{dims_said(matmul, 'rhs')}], on {on}."
+    )
+    names: tuple[tuple[Side, str], ...] = (("lhs", "A"), ("rhs", "B"), ("out", "C"))
+    for side, name in names:
+        stated = side_lines(side, name, str(matmul.sharding(side)), layouts[side], "dense")
+        yield stated[0].replace(f" on {on}", "")
+        yield from stated[2:]
+    yield ""
+    yield from case_lines(plan)
+    yield ""
+    for text in _moves(plan, layouts, tiles):
+        yield from textwrap.wrap(
+            text, WIDTH, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
+        )
+    yield from device_table(layouts)
+
+
+def _moves(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) -> Iterator[str]:
+    """Yield what devices multiply, what they take and give, and in what they add."""
+    matmul, product = plan.matmul, plan.chosen.multiplication
+    lhs, rhs = (" x ".join(map(str, product.local_shape(side))) for side in SIDES[:2])
+    yield f"Each device multiplies {lhs} by {rhs}, {product.flops} flops, in tiles of " + (
+        f"{tiles.blocks[0]} x {tiles.blocks[1]}, {tiles.blocks[2]} of j at a time."
+    )
+    bytes_of = dict(zip(SIDES, received(product, layouts), strict=True))
+    when = "before it multiplies" if plan.asked == "never" else "while it multiplies what has come"
+    for side in SIDES[:2]:
+        if bytes_of[side]:
+            yield f"It takes {bytes_of[side]} bytes of {side} from its peers {when}."
+    terms = product.axes[matmul.batch + 1]
+    if bytes_of["out"]:
+        yield f"Tiles of other devices' results go to them as they are made, {bytes_of['out']} " + (
+            "bytes to each, those of the farthest device first."
+        )
+    yield f"On the wire {sum(bytes_of.values())} bytes into the busiest device."
+    yield f"A device sums its products in {matmul.sum_dtype}."
+    if terms:
+        wide = "float32" if is_floating(matmul.out_dtype) else "int32"
+        yield (
+            f"Partial sums of devices are {matmul.out_dtype}; who has the result adds them in "
+            + (f"{wide}, in the order of their ranges of j, and rounds once.")
+        )

@@ -1,0 +1,167 @@
+"""Run an emitted matmul in Triton's interpreter, all devices in one address space.
+
+In a worker only. Every pair of operands is multiplied in a call of its own, several in a row on the
+same memory: what a call has left there is wrong for the next one.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
+from shardwright.codegen.backends.triton_gpu.verify.order import POLLS, Order
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+from shardwright.codegen.verify.compare import MismatchError, expect
+from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.matmul_compare import constants, same_product, wide_numbers
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.products import Numbers, Product, cotangents, products
+
+CHECKS = ("constants", "index functions", "traffic")
+KERNEL_CHECKS = ("values", "replicas", "poison", "stored once", "reads in bounds", "inputs kept")
+POISONS = 0xFF, 0x5A
+CALLS = 2
+"""How often operands are drawn for each poison."""
+ORDERED = 5
+"""Calls whose order is checked."""
+
+
+def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
+    """Multiply, several calls in a row; return the checks passed. Raises MismatchError."""
+    constants(module, case)
+    _check_traffic(module)
+    if not case.execute:
+        return CHECKS
+    for seed, poison in enumerate(POISONS * CALLS):
+        for each in products(
+            case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed
+        ):
+            _multiply(module, case, each, poison)
+            if case.derivative and seed < 1:
+                _transpose(module, case, each, seed)
+    _check_order(module, case)
+    return (*CHECKS, *KERNEL_CHECKS, "order", *(("derivative",) if case.derivative else ()))
+
+
+def _check_order(module: ModuleType, case: MatmulCase) -> None:
+    """Make some calls, twice with each slot and once more, and check that whatever is read or
+    written is waited for. Raises MismatchError."""
+    host = module._HOST
+    support = sys.modules[type(host).__module__]
+    every = range(len(host.ids))
+    held = [torch.zeros(host.layout[-1], dtype=torch.uint8) for _ in every]
+    places = [each.data_ptr() for each in held]
+    members = [support.Member(host, place, held[place], places) for place in every]
+    order, polls = Order(members), host.polls
+    host.polls = POLLS
+    try:
+        for seed in range(ORDERED):
+            product, *_ = products(
+                case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed
+            )
+            lhs, rhs = (_shards(case, n, x) for n, x in enumerate((product.lhs, product.rhs)))
+            given = dict(zip(case.devices(), zip(lhs, rhs, strict=True), strict=True))
+            with order.watching(), quick_launches():
+                results = order.call([given[device] for device in host.ids])
+            found = dict(zip(host.ids, results, strict=True))
+            _compare(case, product, [found[device] for device in case.devices()])
+    finally:
+        host.polls = polls
+
+
+def _check_traffic(module: ModuleType) -> None:
+    """Compare what is said to come to the busiest device with what devices take and are given."""
+    host = module._HOST
+    sizes = host.dtype.itemsize, host.out_dtype.itemsize
+    bytes_of = [
+        sum(count * size for count, size in zip(host.parts.received(p), sizes, strict=True))
+        for p in range(len(host.ids))
+    ]
+    expect("WIRE_BYTES", module.WIRE_BYTES, max(bytes_of))
+
+
+def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: int) -> None:
+    """Make one call under observation, and compare what every device gets."""
+    lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
+    kept = [each.clone() for each in (*lhs, *rhs)]
+    names = [f"{side} of device {device}" for side in ("lhs", "rhs") for device in case.devices()]
+    memory = Memory(poison, dict(zip(names, (*lhs, *rhs), strict=True)))
+    host = module._HOST
+    for member in host._local(tuple(each.device for each in lhs)):
+        memory.allow(member.held)
+    with memory, quick_launches():
+        results = module.matmul_local(lhs, rhs)
+    for name, before, after in zip(names, kept, (*lhs, *rhs), strict=True):
+        if not _bits(before).equal(_bits(after)):
+            raise MismatchError(f"{name} is another after the call")
+    memory.check({f"result of device {d}": r for d, r in zip(case.devices(), results, strict=True)})
+    _compare(case, product, results)
+
+
+def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
+    """Compare results with the oracle: values, and replicas bit by bit."""
+    place = case.placements[2]
+    held = oracle.holdings(place, case.shapes[2])
+    seen: dict[tuple[Any, ...], Any] = {}
+    for device, result in zip(case.devices(), results, strict=True):
+        expect("dtype of the result", str(result.dtype), f"torch.{case.out_dtype}")
+        ranges = tuple(held[device])
+        expect(f"shape of the result of device {device}", tuple(result.shape),
+               tuple(map(len, ranges)))  # fmt: skip
+        first = seen.setdefault(ranges, result)
+        if not _bits(first).equal(_bits(result)):
+            raise MismatchError(f"device {device}: another result than its replicas have")
+        part = np.ix_(*(list(each) for each in ranges))
+        within = None if product.within is None else product.within[part]
+        own = Product(product.lhs, product.rhs, product.result[part], within)
+        if result.numel():
+            same_product(wide_numbers(_numbers(result)), own, case.out_dtype)
+
+
+def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int) -> None:
+    """Make the cotangents of both operands from that of the result."""
+    wanted = cotangents(product, case.placements, (case.dtype, case.out_dtype), seed)
+    lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
+    given = [each.requires_grad_() for each in (*lhs, *rhs)]
+    c_bar = _shards(case, 2, wanted.result)
+    with quick_launches():
+        found = torch.autograd.grad(module.matmul_local(lhs, rhs), given, c_bar)
+    devices = len(case.devices())
+    for number, values in enumerate(wanted.operands):
+        held = oracle.holdings(case.placements[number], case.shapes[number])
+        for at, device in enumerate(case.devices()):
+            part = np.ix_(*(list(each) for each in held[device]))
+            within = 0 if wanted.within is None else wanted.within[number][part]
+            own = _numbers(found[number * devices + at]).astype(np.float64)
+            if not (np.abs(own - values[part]) <= within).all():
+                side = ("lhs", "rhs")[number]
+                raise MismatchError(
+                    f"the derivative: the cotangent of {side} is wrong on device {device}"
+                )
+
+
+def _shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
+    """Return the shards of a side by device id, each in memory of its own."""
+    held = oracle.holdings(case.placements[number], case.shapes[number])
+    dtype = getattr(torch, case.out_dtype if number == 2 else case.dtype)
+    found = []
+    for device in case.devices():
+        part = values[np.ix_(*(list(each) for each in held[device]))]
+        shard = torch.from_numpy(np.ascontiguousarray(part)).to(dtype)
+        found.append(guarded(torch.empty_like(shard)).copy_(shard))
+    return found
+
+
+def _numbers(tensor: Any) -> Numbers:
+    """Return numbers as numpy has them."""
+    found: Numbers = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+    return found
+
+
+def _bits(tensor: Any) -> Any:
+    return tensor.detach().reshape(-1).view(torch.uint8)

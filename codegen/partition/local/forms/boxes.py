@@ -1,0 +1,235 @@
+"""Rows that get another place: slices, splits, concatenations and paddings along a split dimension,
+where operands and results have different extents.
+
+Every stretch of rows that lies in one shard and is to lie in another is sent there as it is. Those
+of one length are sent in as many rounds as the busiest device takes part in.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.partition.local.forms.form import (
+    FormMove,
+    LocalForm,
+    OpTensors,
+    SplitOp,
+)
+from shardwright.codegen.partition.local.forms.halos import Pairs, at_busiest
+from shardwright.codegen.partition.local.forms.shifts import Stretch, padded_dims
+from shardwright.codegen.planner.rounds import colouring
+from shardwright.codegen.propagate.build import Builder
+from shardwright.ir.program import Op
+
+MOST_ROUNDS = 8
+"""Of ops whose rows take more rounds the dimension is gathered."""
+
+
+@dataclass(frozen=True)
+class StretchRound:
+    """Stretches of one length, at most one that each shard sends and one that it receives: of each
+    shard where what it sends begins, in its operands put together, and where what it receives is
+    put; None: it sends or receives none. Without pairs every stretch stays where it is."""
+
+    length: int
+    pairs: Pairs
+    starts: tuple[int | None, ...]
+    places: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class _RowBox:
+    source: int  # shards
+    target: int
+    start: int  # rows in these
+    place: int
+    length: int
+
+
+@functools.cache
+def box_rounds(
+    stretches: tuple[Stretch, ...], extents: tuple[int, ...], extent: int, parts: int
+) -> tuple[StretchRound, ...]:
+    """Return how stretches get to their places; `extents` are those of the shards of operands,
+    `extent` that of the result's."""
+    boxes = list(_boxes(stretches, extents, extent, parts))
+    found: list[StretchRound] = []
+    for length in sorted({box.length for box in boxes}, reverse=True):
+        own = [box for box in boxes if box.length == length]
+        found += _rounds([box for box in own if box.source == box.target], parts, False)
+        found += _rounds([box for box in own if box.source != box.target], parts, True)
+    return tuple(found)
+
+
+def _boxes(
+    stretches: Sequence[Stretch], extents: Sequence[int], extent: int, parts: int
+) -> Iterator[_RowBox]:
+    """Yield what each shard of the result takes of each shard of an operand."""
+    for each in stretches:
+        before = sum(extents[: each.place])
+        own = extents[each.place]
+        borders = {each.to, each.to + each.length}
+        borders.update(shard * extent for shard in range(parts))
+        borders.update(shard * own - each.start + each.to for shard in range(parts))
+        inside = sorted(b for b in borders if each.to <= b <= each.to + each.length)
+        for low, high in itertools.pairwise(inside):
+            row = low - each.to + each.start
+            source, target = row // own, low // extent
+            start = before + row - source * own
+            yield _RowBox(source, target, start, low - target * extent, high - low)
+
+
+def _rounds(boxes: list[_RowBox], parts: int, away: bool) -> Iterator[StretchRound]:
+    """Yield the rounds of boxes of one length."""
+    if not boxes:
+        return
+    senders, receivers = np.array([(box.source, box.target) for box in boxes]).T
+    most = max(int(np.bincount(ends).max()) for ends in (senders, receivers))
+    rounds = colouring(senders, receivers, np.ones(len(boxes), dtype=np.int64), most)
+    for number in range(most):
+        taken = [box for box, own in zip(boxes, rounds, strict=True) if own == number]
+        starts = {box.source: box.start for box in taken}
+        places = {box.target: box.place for box in taken}
+        yield StretchRound(
+            taken[0].length,
+            tuple(sorted((box.source, box.target) for box in taken)) if away else (),
+            tuple(map(starts.get, range(parts))),
+            tuple(map(places.get, range(parts))),
+        )
+
+
+def stretches_along(op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int) -> Stretch:
+    """Return the stretch of its only operand that a result of an op consists of along a
+    dimension."""
+    shape = shapes[len(op.operands) + number]
+    if op.kind == "split":
+        return Stretch(0, sum(op.integers("sizes")[:number]), 0, shape[dim])
+    if op.kind == "slice":
+        return Stretch(0, op.integers("start_indices")[dim], 0, shape[dim])
+    low = dict(padded_dims(op))[dim][0]
+    start, to = max(-low, 0), max(low, 0)
+    return Stretch(0, start, to, max(min(shapes[0][dim] - start, shape[dim] - to), 0))
+
+
+def put_together(op: Op, shapes: Sequence[tuple[int, ...]], dim: int) -> tuple[Stretch, ...]:
+    """Return the stretches of a concatenation."""
+    found, to = [], 0
+    for place, shape in enumerate(shapes[: len(op.operands)]):
+        found.append(Stretch(place, 0, to, shape[dim]))
+        to += shape[dim]
+    return tuple(found)
+
+
+def stretches_of_box(
+    op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int
+) -> tuple[Stretch, ...]:
+    """Return the stretches of which a result of an op consists along a dimension."""
+    if op.kind == "concatenate":
+        return put_together(op, shapes, dim)
+    return (stretches_along(op, shapes, dim, number),)
+
+
+def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the dimensions along which rows get another place."""
+    if op.kind == "concatenate":
+        return op.integers("dimension")
+    if op.kind == "pad":
+        return tuple(dim for dim, _ in padded_dims(op))
+    pairs = enumerate(zip(shapes[0], shapes[1], strict=True))
+    return tuple(dim for dim, (before, after) in pairs if before != after)
+
+
+def boxes(tensors: OpTensors) -> LocalForm | None:
+    """Return the form of an op that gives rows another place."""
+    op, shapes = tensors.op, tensors.shapes
+    ranked = [place for place, shape in enumerate(shapes) if shape]
+    if any(value.dtype.startswith("key") for value in tensors.values):
+        return None
+    moved = box_dims(op, shapes)
+    build = Builder(shapes[: tensors.result], shapes[tensors.result :])
+    dim_of: dict[int, int] = {}
+    for dim in range(len(shapes[0])):
+        extents = {place: shapes[place][dim] for place in ranked}
+        most = math.gcd(*extents.values()) if dim not in moved or _is_even(op, dim) else 1
+        if dim in moved and most > 1:
+            dim_of[len(build.sizes)] = dim
+        kind = "permutation" if dim in moved else "pass"
+        build.factor(most, dict.fromkeys(ranked, dim), kind=kind)
+        for place, extent in extents.items():
+            if dim in moved:
+                build.factor(extent // most, {place: dim}, kind="need_replication")
+
+    def takes(factor: int, parts: int) -> bool:
+        dim = dim_of.get(factor)
+        return dim is None or _count(op, shapes, dim, parts) <= MOST_ROUNDS
+
+    return LocalForm(build.rule(), frozenset(dim_of), _moves, takes) if dim_of else None
+
+
+def _count(op: Op, shapes: tuple[tuple[int, ...], ...], dim: int, parts: int) -> int:
+    """Return in how many rounds rows are sent along a dimension."""
+    count = len(op.operands)
+    extents = tuple(shape[dim] // parts for shape in shapes[:count] if shape)
+    found = 0
+    for number, shape in enumerate(shapes[count:]):
+        stretches = stretches_of_box(op, shapes, dim, number)
+        rounds = box_rounds(stretches, extents, shape[dim] // parts, parts)
+        found += sum(bool(each.pairs) for each in rounds)
+    return found
+
+
+def _is_even(op: Op, dim: int) -> bool:
+    """Return whether rows that are taken along a dimension lie side by side."""
+    if op.kind == "pad":
+        return dict(padded_dims(op))[dim][2] == 0
+    strides = dict(op.params).get("strides")
+    return not isinstance(strides, tuple) or strides[dim] == 1
+
+
+def is_split_as_boxes(tensors: OpTensors) -> bool:
+    """Return whether every axis divides what a slice takes and what it takes it from, along the
+    longest dimension that is cut."""
+    pairs = list(zip(tensors.shapes[0], tensors.shapes[1], strict=True))
+    cut = [(before, after, d) for d, (before, after) in enumerate(pairs) if before != after]
+    if not cut:
+        return False
+    before, after, dim = max(cut)
+    most = math.gcd(before, after)
+    return _is_even(tensors.op, dim) and all(most % size == 0 for size in tensors.pieces)
+
+
+def _moves(split: SplitOp) -> Iterator[FormMove]:
+    op, shapes = split.op, split.tensors.shapes
+    first = split.tensors.result
+    dims = box_dims(op, shapes)
+    shape = dict(enumerate(split.shape(0)))
+    if op.kind == "slice":
+        shape.update((d, shapes[first][d]) for d in dims if not split.axes(0, d))
+    for dim in (dim for dim in dims if split.axes(0, dim)):
+        sizes, receivers = [], []
+        for number in range(len(op.results)):
+            for each in rounds_of(split, dim, number):
+                if each.pairs:
+                    sizes.append(each.length * split.bytes(0, {**shape, dim: 1}))
+                    receivers.append([target for _, target in each.pairs])
+        axes = split.axes(0, dim)
+        for received in at_busiest(sizes, receivers):
+            what = "rows go to the shards in which their new places are"
+            yield FormMove("permute", axes, 0, dim, received, what)
+        shape[dim] = split.shape(first)[dim]
+
+
+def rounds_of(split: SplitOp, dim: int, number: int) -> tuple[StretchRound, ...]:
+    """Return the rounds of one result along a dimension."""
+    op, shapes = split.op, split.tensors.shapes
+    first = split.tensors.result
+    ranked = [place for place in range(first) if shapes[place]]
+    extents = tuple(split.shape(place)[dim] for place in ranked)
+    stretches = stretches_of_box(op, shapes, dim, number)
+    return box_rounds(stretches, extents, split.shape(first + number)[dim], split.parts(0, dim))

@@ -1,0 +1,68 @@
+"""Arrays put together along a new dimension, and taken apart: as StableHLO says it, by broadcasts
+and a concatenation, by slices and reshapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+
+from shardwright.codegen.trace.params import Params
+from shardwright.ir.program import Line, Op
+
+
+class OpBlock(Protocol):
+    """What ops are added to."""
+
+    tracer: Any
+    ops: list[Op]
+
+    def read(self, atom: Any) -> int:
+        """Return the value of an atom of a jaxpr."""
+
+
+def stack(block: OpBlock, equation: Any) -> Sequence[int]:
+    """Add the ops of a stack; return its result."""
+    (out,), axis = equation.outvars, equation.params["axis"]
+    line = block.tracer.lines.of(equation)
+    shape = (*out.aval.shape[:axis], 1, *out.aval.shape[axis + 1 :])
+    one = jax.ShapeDtypeStruct(shape, out.aval.dtype)
+    dims = tuple(dim for dim in range(len(shape)) if dim != axis)
+    params = (("broadcast_dimensions", dims), ("shape", shape))
+    wide = tuple(
+        _added(block, "broadcast_in_dim", (block.read(atom),), one, line, params)
+        for atom in equation.invars
+    )
+    return (_added(block, "concatenate", wide, out.aval, line, (("dimension", axis),)),)
+
+
+def unstack(block: OpBlock, equation: Any) -> Sequence[int]:
+    """Add the ops of what a stack is taken apart by; return its results."""
+    (given,), axis = equation.invars, equation.params["axis"]
+    line, operand = block.tracer.lines.of(equation), block.read(given)
+    extents, found = given.aval.shape, []
+    for number, out in enumerate(equation.outvars):
+        starts = tuple(number if dim == axis else 0 for dim in range(len(extents)))
+        limits = tuple(number + 1 if d == axis else extent for d, extent in enumerate(extents))
+        shape = tuple(1 if d == axis else extent for d, extent in enumerate(extents))
+        aval = jax.ShapeDtypeStruct(shape, out.aval.dtype)
+        params: Params = (("limit_indices", limits), ("start_indices", starts), ("strides", None))
+        row = _added(block, "slice", (operand,), aval, line, params)
+        flat: Params = (("dimensions", None), ("new_sizes", tuple(out.aval.shape)))
+        found.append(_added(block, "reshape", (row,), out.aval, line, flat))
+    return tuple(found)
+
+
+def _added(
+    block: OpBlock,
+    kind: str,
+    operands: tuple[int, ...],
+    aval: Any,
+    line: Line | None,
+    params: Params,
+) -> int:
+    """Add an op; return its result."""
+    result: int = block.tracer.value(kind, aval, line)
+    block.ops.append(Op(kind, operands, (result,), params, line=line))
+    return result

@@ -1,0 +1,189 @@
+"""What devices give each other for a matmul, by the boxes that they have: which parts of operands
+come from where, what of a product waits for them, and whose result its sums belong to.
+
+A position is the row-major number of a device in the mesh. Ranges are half-open pairs, one for each
+dimension: the batch and i, j of lhs (`a`), j, k of rhs (`b`), i, k of the result (`c`).
+"""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+from .boxes import ranges
+
+
+class Part(NamedTuple):
+    """A part of a tensor that a device takes from the one at a position, its own among them."""
+
+    holder: int
+    ranges: tuple
+
+
+class Cell(NamedTuple):
+    """A part of a product, of one index of the batch (`at`), whose tiles wait for the same and go
+    to the same. `stretches` of j in the order in which they are summed: their ends, then the
+    numbers of the parts of a and of b that they are of, -1 for what is here. `owners`: the
+    positions that it goes to, and which of their terms it is."""
+
+    at: tuple
+    rows: tuple
+    columns: tuple
+    stretches: tuple
+    owners: tuple
+
+
+class Parts:
+    """All of a matmul over some devices. `boxes`: functions of a position, of lhs, rhs, the result
+    and the product, that one with a range for each of batch, i, j and k."""
+
+    def __init__(self, devices, boxes, batch):
+        found = [[tuple(map(tuple, ranges(box(p)))) for p in range(devices)] for box in boxes]
+        self.devices, self.batch, self.product = devices, batch, found.pop()
+        self.held = dict(zip("abc", found, strict=True))
+        lead, (i, j, k) = range(batch), range(batch, batch + 3)
+        dims = {"a": (*lead, i, j), "b": (*lead, j, k), "c": (*lead, i, k)}
+        self.used = {
+            side: [tuple(each[dim] for dim in along) for each in self.product]
+            for side, along in dims.items()
+        }
+        stretches = [each[j] for each in self.product]
+        # The terms of a sum, in the order in which they are added.
+        self.terms = sorted({each for each in stretches if each[0] < each[1]})
+        self._adding = [[p for p in range(devices) if stretches[p] == t] for t in self.terms]
+        self.moved = [side for side in "ab" if self.held[side] != self.used[side]]
+        self.pushes = any(self._gets(position) for position in range(devices))
+
+    def _gets(self, position):
+        """Return whether a device's result is another than its own product."""
+        own = self.held["c"][position]
+        return bool(elements(own)) and self.added(position) != [(0, Part(position, own))]
+
+    def _nearest(self, boxes, wanted, position, among):
+        """Yield parts that make up what a device wants, its own first, then those of the devices
+        before it: of replicas the nearest, so that devices do not all ask the same one."""
+        seen = set()
+        for holder in sorted(among, key=lambda other: (position - other) % self.devices):
+            pairs = zip(boxes[holder], wanted, strict=True)
+            part = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in pairs)
+            if elements(part) and boxes[holder] not in seen:
+                seen.add(boxes[holder])
+                yield Part(holder, part)
+
+    @functools.cache  # noqa: B019
+    def incoming(self, position):
+        """Return the parts of operands that a device multiplies, those that come first first: pairs
+        of a side and a part."""
+        if not elements(self.product[position]):
+            return []
+        found = [
+            (side, part)
+            for side in self.moved
+            for part in self._nearest(
+                self.held[side], self.used[side][position], position, range(self.devices)
+            )
+        ]
+        return sorted(found, key=lambda each: (position - each[1].holder) % self.devices)
+
+    @functools.cache  # noqa: B019
+    def added(self, position):
+        """Return what a device adds: pairs of the number of a term and a part of a product."""
+        own = self.held["c"][position]
+        return [
+            (number, part)
+            for number, among in enumerate(self._adding)
+            for part in self._nearest(self.used["c"], own, position, among)
+        ]
+
+    def leaving(self, position):
+        """Return what a device's product is added to: owners, numbers of terms, and ranges."""
+        return [
+            (owner, number, part.ranges)
+            for owner in range(self.devices)
+            for number, part in self.added(owner)
+            if part.holder == position
+        ]
+
+    @functools.cache  # noqa: B019
+    def partners(self, position):
+        """Return the positions that a device has to do with, itself among them."""
+        found = {position}
+        for one, other in itertools.product(range(self.devices), repeat=2):
+            if position in (one, other):
+                takes = any(part.holder == other for _, part in self.incoming(one))
+                if takes or any(part.holder == other for _, part in self.added(one)):
+                    found |= {one, other}
+        return sorted(found)
+
+    @functools.cache  # noqa: B019
+    def cells(self, position):
+        """Return the cells of a device's product in the order in which it multiplies them: as their
+        operands come, and of those that have come what belongs to the farthest device first."""
+        whole, incoming, leaving = (
+            self.product[position], self.incoming(position), self.leaving(position),
+        )  # fmt: skip
+        if not elements(whole):
+            return []
+        a, b = ([part.ranges for side, part in incoming if side == each] for each in "ab")
+        i, j, k = whole[self.batch :]
+        rows = _cut(i, [part[-2] for part in a] + [to[-2] for *_, to in leaving])
+        columns = _cut(k, [part[-1] for part in b] + [to[-1] for *_, to in leaving])
+        along = _cut(j, [part[-1] for part in a] + [part[-2] for part in b])
+        batches = itertools.product(*(range(*each) for each in whole[: self.batch]))
+        found = []
+        for at, row, column in itertools.product(batches, rows, columns):
+            needs = [
+                (*ends, self._number("a", incoming, (*at, row[0], ends[0])),
+                 self._number("b", incoming, (*at, ends[0], column[0])))
+                for ends in along
+            ]  # fmt: skip
+            needs.sort(key=lambda need: max(need[2:]))
+            place = *at, row[0], column[0]
+            owners = [each[:2] for each in leaving if _inside(place, each[2])]
+            found.append(Cell(at, row, column, tuple(needs), tuple(owners)))
+
+        def turn(cell):
+            comes = max(max(need[2:]) for need in cell.stretches)
+            return comes, -max(((o - position) % self.devices for o, _ in cell.owners), default=0)
+
+        return sorted(found, key=turn)
+
+    def _number(self, side, incoming, place):
+        """Return the number of the part of a side that a place is in, -1 where nothing comes."""
+        numbers = (
+            number
+            for number, (which, part) in enumerate(incoming)
+            if which == side and _inside(place, part.ranges)
+        )
+        return next(numbers, -1)
+
+    def received(self, position):
+        """Return the elements that come to a device: of operands, and of terms."""
+        comes = sum(elements(p.ranges) for _, p in self.incoming(position) if p.holder != position)
+        added = sum(elements(p.ranges) for _, p in self.added(position) if p.holder != position)
+        return comes, added
+
+
+def elements(part):
+    """Return how many elements some ranges have, none where they are empty."""
+    found = 1
+    for low, high in part:
+        found *= max(0, high - low)
+    return found
+
+
+def place_in(place, part):
+    """Return where an element of some ranges is in a contiguous tensor of just these."""
+    found = 0
+    for index, (low, high) in zip(place, part, strict=True):
+        found = found * (high - low) + index - low
+    return found
+
+
+def _inside(place, part):
+    return all(low <= index < high for index, (low, high) in zip(place, part, strict=True))
+
+
+def _cut(whole, parts):
+    """Return the pieces into which the ends of parts cut a range."""
+    ends = {*whole, *(end for part in parts for end in part if whole[0] < end < whole[1])}
+    return list(itertools.pairwise(sorted(ends)))

@@ -1,0 +1,266 @@
+"""The host of an emitted matmul: memory that peers read, tables of its kernels, launches, streams.
+
+One address space (`matmul_local`), or the processes of a group (`matmul`), one a device: rank r is
+the r-th of all device ids. Peers' memory is symmetric memory on GPUs of one host, and, for Triton's
+interpreter, files that processes share.
+"""
+
+import functools
+import importlib
+import itertools
+import math
+import weakref
+
+import torch
+import torch.distributed as dist
+import triton
+
+from .boxes import extents
+from .matmul_parts import Parts
+from .torch_member import Member
+from .torch_shared import shared_memory
+from .torch_tensors import check, has_kernels, join_streams, let_read, requires_grad
+from .triton_matmul import multiply
+
+NO_COTANGENTS = (
+    "an operand requires a gradient: emit with --gradient, or call it in torch.no_grad()"
+)
+ALIGNED = 128  # bytes at whose multiples slots begin
+MOST_FLOPS = 2**24  # more are not done in a self-check
+
+
+class TritonMatmul:
+    """One emitted matmul. `name`: its module's; `said`: what all ranks must have; `ids` and `boxes`
+    by position: of lhs, rhs, the result and the product; `blocks` of i, k and j, `warps` and
+    `stages` of the kernel; `overlap`: whether it multiplies while parts come; `backward`: the
+    modules beside it whose results are the cotangents of lhs and of rhs. `polls`: how often a
+    kernel looks for what it waits for."""
+
+    polls = 100_000_000
+
+    def __init__(
+        self, name, said, shapes, dtypes, ids, boxes, *, blocks, warps, stages, overlap=True,
+        backward=(),
+    ):  # fmt: skip
+        self.name, self.said, self.shapes, self.backward = name, said, shapes, backward
+        self.dtype, self.out_dtype = (getattr(torch, each) for each in dtypes)
+        self.ids, self.boxes, self.batch = list(ids), boxes, len(shapes[0]) - 2
+        self.blocks, self.options = blocks, {"num_warps": warps, "num_stages": stages}
+        self.overlap = overlap
+        # By group: its device of this matmul, whose calls come one after another.
+        self._met: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    @functools.cached_property
+    def parts(self):
+        """What devices give each other."""
+        return Parts(len(self.ids), self.boxes, self.batch)
+
+    def shape(self, side, position):
+        """Return the exact shape of a shard: of lhs (0), rhs (1), or the result (2)."""
+        return tuple(extents(self.boxes[side](position)))
+
+    @property
+    def layout(self):
+        """Where in the memory of each device others find what it offers, and leave sums, in bytes:
+        flags and counters first; elements of the slots of both; where rhs begins in one."""
+        sizes = [
+            max(math.prod(self.shape(side, p)) for p in range(len(self.ids))) for side in range(3)
+        ]
+        item, out_item = self.dtype.itemsize, self.out_dtype.itemsize
+        lhs, rhs = (
+            _up(size * (name in self.parts.moved), ALIGNED // item)
+            for size, name in zip(sizes, "ab", strict=False)
+        )
+        terms = len(self.parts.terms) * self.parts.pushes
+        sums = _up(sizes[2] * terms, ALIGNED // out_item)
+        offered = _up(12 * len(self.ids), ALIGNED)
+        summed = offered + _up(2 * (lhs + rhs) * item, ALIGNED)
+        return offered, lhs + rhs, lhs, summed, sums, summed + 2 * sums * out_item
+
+    def matmul_local(self, lhs, rhs):
+        """Return the shards of the result, from those of both operands in one address space: lists
+        sorted by device id, of tensors on GPUs, or all on the CPU in the interpreter. Its gradient,
+        where there is one, is that of `matmul`: where results have replicas, all must get the same.
+        Raises ValueError for what are no such shards.
+        """
+        lhs, rhs = list(lhs), list(rhs)
+        if len(lhs) != len(self.order) or len(rhs) != len(self.order):
+            expected = f"expected {len(self.order)} of each"
+            raise ValueError(f"got {len(lhs)} shards of lhs, {len(rhs)} of rhs, {expected}")
+        if not requires_grad([*lhs, *rhs]):
+            return self._call_local(lhs, rhs)
+        if not self.backward:
+            raise ValueError(NO_COTANGENTS)
+        return list(_Multiplied.apply(self, None, *lhs, *rhs))
+
+    @torch.no_grad()
+    def _call_local(self, lhs, rhs):
+        for position, *given in zip(self.order, lhs, rhs, strict=True):
+            self.check(given, position)
+        homes = [each.device for each in lhs]
+        for reader, owner in itertools.permutations({*homes}, 2):
+            let_read(reader, owner)
+        join_streams({*homes})
+        members = self._local(tuple(homes))
+        # Of several devices on one GPU none may wait for what is launched after it.
+        overlap = self.overlap and len({*homes}) == len(homes)
+        calls = [
+            members[position].steps(a, b, overlap=overlap)
+            for position, a, b in zip(self.order, lhs, rhs, strict=True)
+        ]
+        for steps in zip(*calls, strict=True):
+            results = [step() for step in steps]
+        for member in members:
+            member.ended()
+        join_streams({*homes})
+        return results
+
+    @functools.cached_property
+    def order(self):
+        """The positions in the order of device ids."""
+        return sorted(range(len(self.ids)), key=lambda position: self.ids[position])
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019
+    def _local(self, homes):
+        """Return the devices of one address space, by position; `homes` by device id."""
+        home, size = dict(zip(self.order, homes, strict=True)), self.layout[-1]
+        every = range(len(self.ids))
+        held = [torch.zeros(size, dtype=torch.uint8, device=home[place]) for place in every]
+        places = [each.data_ptr() for each in held]
+        return [Member(self, position, held[position], places) for position in every]
+
+    def matmul(self, a, b, group=None):
+        """Return this rank's shard of the product of two operands, from its shards of them.
+
+        Every process of the group calls it; of one group calls come from one stream, and none ends
+        before its peers have begun it. To capture it in a CUDA graph, call it once before. Raises
+        ValueError for a wrong shard or group; RuntimeError, which says which rank waits for what,
+        where a peer does not come: on GPUs when `synchronize` is called, or in the next call. A
+        group of which a call failed takes no other.
+        """
+        group = dist.group.WORLD if group is None else group
+        if not requires_grad([a, b]):
+            return self._call(a, b, group)
+        if not self.backward:
+            raise ValueError(NO_COTANGENTS)
+        return _Multiplied.apply(self, group, a, b)[0]
+
+    @torch.no_grad()
+    def _call(self, a, b, group):
+        met = self._met.get(group)
+        member = self._meet(a, b, group) if met is None else met
+        self.check((a, b), member.position)
+        if a.device != member.home:
+            raise ValueError(f"lhs: got a tensor on {a.device}, expected one on {member.home}")
+        for step in member.steps(a, b, overlap=self.overlap):
+            result = step()
+        member.ended()
+        return result
+
+    def synchronize(self, group=None):
+        """Wait for the calls of a group. Raises RuntimeError where one of them failed."""
+        member = self._met.get(dist.group.WORLD if group is None else group)
+        if member is not None:
+            member.synchronize()
+
+    def check(self, given, position):
+        """Raise ValueError for what are no operands' shards of a device."""
+        for side, (name, tensor) in enumerate(zip(("lhs", "rhs"), given, strict=True)):
+            what = f"{name} of device {self.ids[position]}"
+            check(tensor, self.shape(side, position), self.dtype, what)
+            if not has_kernels(tensor, multiply):
+                raise ValueError(f"{what}: got a tensor on the CPU, expected one on a GPU")
+        if given[0].device != given[1].device:
+            raise ValueError(f"got operands on {given[0].device} and {given[1].device}")
+
+    def _meet(self, a, b, group):
+        """Return this rank's device, once all ranks have agreed on what they multiply."""
+        ranks, position = dist.get_world_size(group), -1
+        fault = f"group of {ranks} ranks, expected {len(self.ids)}" * (ranks != len(self.ids))
+        if not fault:
+            position = self.order[dist.get_rank(group)]
+            try:
+                self.check((a, b), position)
+            except ValueError as error:
+                fault = str(error)
+        said: list = [None] * ranks
+        kind = getattr(getattr(a, "device", None), "type", "")
+        dist.all_gather_object(said, (fault, self.said, kind), group=group)
+        for rank, (problem, *other) in enumerate(said):
+            if problem:
+                raise ValueError(f"rank {rank}: {problem}")
+            if other != list(said[0][1:]):
+                raise ValueError(f"ranks differ: rank 0 has {said[0][1:]}, rank {rank} {other}")
+        held, places = shared_memory(self.layout[-1], a.device, group)
+        ordered = dict(zip(sorted(self.ids), places, strict=True))
+        by_position = [ordered[each] for each in self.ids]
+        self._met[group] = member = Member(self, position, held, by_position)
+        return member
+
+    def cotangents(self, lhs, rhs, c_bar, group):
+        """Return the cotangents of shards: two matmuls, of the modules beside."""
+        package = self.name.rpartition(".")[0]
+        first, second = (importlib.import_module(f"{package}.{each}") for each in self.backward)
+        # They multiply in the dtype of the result.
+        a, b = (
+            [x.transpose(-1, -2).to(self.out_dtype).contiguous() for x in each]
+            for each in (lhs, rhs)
+        )
+        c_bar = [each.resolve_neg().contiguous() for each in c_bar]
+        if group is None:
+            found = first.matmul_local(c_bar, b) + second.matmul_local(a, c_bar)
+        else:
+            found = [first.matmul(*c_bar, *b, group), second.matmul(*a, *c_bar, group)]
+        return [each.to(self.dtype) for each in found]
+
+    def self_check(self):
+        """Multiply numbered elements twice, and return what is right; exit with what is wrong."""
+        flops = 2 * math.prod(self.shapes[0]) * self.shapes[1][-1]
+        if flops > MOST_FLOPS:
+            return f"none of {flops} flops done"
+        home = "cpu" if not isinstance(multiply, triton.JITFunction) else "cuda"
+        for turn in range(2):
+            whole = [
+                (torch.arange(math.prod(shape)) * (turn + side + 2) % 7 - 3).view(shape)
+                for side, shape in enumerate(self.shapes[:2])
+            ]
+            given = [
+                [_shard(x, self.boxes[side](p)).to(self.dtype).to(home) for p in self.order]
+                for side, x in enumerate(whole)
+            ]
+            wanted = (whole[0] @ whole[1]).to(self.out_dtype)
+            for position, found in zip(self.order, self.matmul_local(*given), strict=True):
+                right = _shard(wanted, self.boxes[2](position))
+                within = 0.05 * self.out_dtype.is_floating_point
+                far = (found.cpu().double() - right.double()).abs() > within * (1 + right.abs())
+                if far.any():
+                    raise SystemExit(f"device {self.ids[position]}: wrong product")
+        return f"{flops} flops done twice, every element of the product right"
+
+
+class _Multiplied(torch.autograd.Function):
+    """A matmul of a group, or of one address space, with its cotangents."""
+
+    @staticmethod
+    def forward(ctx, host, group, *given):
+        ctx.host, ctx.group = host, group
+        ctx.save_for_backward(*given)
+        half = len(given) // 2
+        if group is None:
+            return tuple(host._call_local(given[:half], given[half:]))
+        return (host._call(*given, group),)
+
+    @staticmethod
+    def backward(ctx, *c_bar):
+        half = len(ctx.saved_tensors) // 2
+        both = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
+        return None, None, *ctx.host.cotangents(*both, c_bar, ctx.group)
+
+
+def _shard(tensor, box):
+    pairs = zip(box[::2], box[1::2], strict=True)
+    return tensor[tuple(slice(*ends) for ends in pairs)].contiguous()
+
+
+def _up(size, unit):
+    return -(-size // unit) * unit

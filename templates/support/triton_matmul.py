@@ -1,0 +1,230 @@
+"""The kernels of a matmul whose operands come, and whose sums leave, while a GPU multiplies.
+
+A device offers its shards in memory that its peers read, and tells them so. On a stream of its own
+`pull` takes parts of operands from there, and counts for each part the programs that are done with
+it. `multiply` is persistent: it goes through tiles in the order in which parts come, and waits for
+those of a tile before it first loads of them. What belongs to another device it stores there, and
+counts. `add` waits for all terms, and adds them in one order on all devices.
+
+Calls are numbered by an epoch that stands in device memory, so that a captured graph counts too.
+Whoever waits for something of a call waits for its number, or for its number times what counts in
+one: nothing is ever set back. What peers read or store lies in two slots, taken in turn; nobody
+begins a call before its partners have begun the one before, and so ended the one before that.
+
+All that is told is released after a barrier of the program's threads, all that is waited for is
+acquired, over the system: peers are on other GPUs. Tested with triton 3.7.1 and torch 2.13.0.
+"""
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from .triton_rows import copy_rows, shard_at
+
+HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
+TILE_FIELDS = tl.constexpr(9)
+JOB_FIELDS = tl.constexpr(8)
+# Numbers that differ from device to device, of which none gets a kernel of its own.
+MULTIPLIED = "number", "stretched", "a_row", "b_row", "slot", "pullers", "polls", "code"
+POLL_NS = tl.constexpr(1000)  # of one poll
+
+
+class Tiling(NamedTuple):
+    """How `multiply` is compiled: blocks of i, k and j; whether all tiles and stretches of j are
+    whole ones; whether parts of operands come, and whether sums leave; what divides, in elements,
+    where rows of a, b and the result begin and end; whether operands become float32 first, since
+    the interpreter multiplies the bits of bfloat16; whether products are of float32, exactly."""
+
+    rows: int
+    columns: int
+    depth: int
+    whole_columns: bool
+    whole_depth: bool
+    waits: bool
+    pushes: bool
+    a_unit: int
+    b_unit: int
+    c_unit: int
+    widens: bool
+    exact: bool
+
+
+@triton.jit
+def wait(flag, wanted, state, polls, code):
+    """Wait until a flag is what is wanted, and acquire what was written before. After so many polls
+    note the code of who waits for what; whoever waits next does not wait again."""
+    left, wanted = tl.where(tl.load(state + 1) == 0, polls, 0), tl.cast(wanted, tl.int32)
+    seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+    while (left > 0) & (seen != wanted):
+        if HAS_POLL:  # it sleeps; of one that times out nothing is acquired
+            tl.atomic_poll(flag, wanted, sem="acquire", scope="sys", timeout_ns=POLL_NS)
+        seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+        left -= 1
+    if seen != wanted:
+        tl.atomic_cas(state + 1, 0, tl.cast(code, tl.int32))
+
+
+@triton.jit
+def count(flag):
+    """Count this program, once all of its threads have stored what they store."""
+    tl.debug_barrier()
+    tl.atomic_add(flag, 1, sem="release", scope="sys")
+
+
+@triton.jit(do_not_specialize=["partners", "devices", "polls"])
+def offer(
+    lhs, rhs, offered, flags, names, state, lhs_size, rhs_size, rhs_at, slot, partners, devices,
+    polls, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Copy shards to this call's slot, once nobody reads any more what was there two calls ago."""
+    epoch = tl.load(state) + 1
+    before = flags + (epoch - 1 & 1) * devices
+    for number in range(partners):
+        name = tl.load(names + number)
+        wait(before + name, epoch - 1, state, polls, 1 + name)
+    offered += (epoch & 1) * tl.cast(slot, tl.int64)
+    step = tl.num_programs(0) * SIZE
+    for start in range(tl.program_id(0) * SIZE, lhs_size, step):
+        place = tl.cast(start, tl.int64) + tl.arange(0, SIZE)
+        inside = place < lhs_size
+        tl.store(offered + place, tl.load(lhs + place, mask=inside), mask=inside)
+    for start in range(tl.program_id(0) * SIZE, rhs_size, step):
+        place = tl.cast(start, tl.int64) + tl.arange(0, SIZE)
+        inside = place < rhs_size
+        tl.store(offered + rhs_at + place, tl.load(rhs + place, mask=inside), mask=inside)
+
+
+@triton.jit(do_not_specialize=["partners", "devices"])
+def announce(places, state, partners, devices):
+    """Begin a call: tell all partners, whose `places` for it are listed. One program."""
+    epoch = tl.load(state) + 1
+    tl.store(state, epoch)
+    tl.debug_barrier()
+    for number in range(partners):
+        place = tl.load(places + number).to(tl.pointer_type(tl.int32))
+        tl.atomic_xchg(place + (epoch & 1) * devices, epoch, sem="release", scope="sys")
+
+
+@triton.jit(do_not_specialize=["number", "devices", "slot", "polls"])
+def pull(peers, into, jobs, flags, come, state, number, devices, slot, polls, BLOCK: tl.constexpr):
+    """Take parts of operands, one after another: rows of what the device at a position offers, once
+    it has. `slot`: elements of one; `BLOCK`: see `triton_rows`."""
+    epoch = tl.load(state)
+    for job in range(number):
+        row = jobs + job * JOB_FIELDS
+        holder = tl.load(row)
+        wait(flags + (epoch & 1) * devices + holder, epoch, state, polls, 1 + devices + holder)
+        source = shard_at(peers, holder, into, BLOCK)
+        read = tl.load(row + 1) + (epoch & 1) * tl.cast(slot, tl.int64)
+        write, rows, columns = tl.load(row + 2), tl.load(row + 3), tl.load(row + 4)
+        read_row, write_row = tl.load(row + 5), tl.load(row + 6)
+        blocks = tl.cdiv(rows, BLOCK.rows) * BLOCK.column_blocks
+        for number_of in range(tl.program_id(0), blocks, tl.num_programs(0)):
+            block = tl.cast(number_of, tl.int64)
+            copy_rows(
+                source, into, read, write, read_row, write_row, rows, columns, block, BLOCK=BLOCK
+            )
+        part = tl.load(row + 7)
+        if part >= 0:
+            count(come + part)
+
+
+@triton.jit
+def product(total, a, b, b_row, columns, depth, TILE: tl.constexpr):
+    """Return a sum with the product of rows of a and columns of b over so much of j."""
+    k, column = tl.arange(0, TILE.depth), tl.arange(0, TILE.columns)[None, :]
+    a += k[None, :]
+    b += k[:, None] * b_row
+    for start in tl.range(0, depth, TILE.depth):
+        inside = k < depth - start
+        x = tl.load(a) if TILE.whole_depth else tl.load(a, inside[None, :], 0)
+        if TILE.whole_depth and TILE.whole_columns:
+            y = tl.load(b)
+        elif TILE.whole_columns:
+            y = tl.load(b, inside[:, None], 0)
+        else:
+            y = tl.load(b, inside[:, None] & (column < columns), 0)
+        if TILE.widens:
+            x, y = x.to(tl.float32), y.to(tl.float32)
+        if TILE.exact:
+            total = tl.dot(x, y, total, input_precision="ieee", out_dtype=total.dtype)
+        else:
+            total = tl.dot(x, y, total, out_dtype=total.dtype)
+        a += TILE.depth
+        b += TILE.depth * b_row
+    return total
+
+
+@triton.jit(do_not_specialize=MULTIPLIED)
+def multiply(
+    a, b, c, tiles, stretches, owners, places, come, state, number, stretched, a_row, b_row, slot,
+    pullers, polls, code, TILE: tl.constexpr,
+):  # fmt: skip
+    """Multiply tile after tile: see `Tiling`, and `torch_matmul` for what tables list."""
+    epoch = tl.load(state)
+    wide: tl.constexpr = tl.int32 if a.dtype.element_ty.is_int() else tl.float32
+    a_unit: tl.constexpr = TILE.a_unit
+    b_unit: tl.constexpr = TILE.b_unit
+    c_unit: tl.constexpr = TILE.c_unit
+    a_row = tl.multiple_of(tl.cast(a_row, tl.int64), a_unit)
+    b_row = tl.multiple_of(tl.cast(b_row, tl.int64), b_unit)
+    row, column = tl.arange(0, TILE.rows)[:, None], tl.arange(0, TILE.columns)[None, :]
+    for turn in tl.range(tl.program_id(0), number, tl.num_programs(0)):
+        tile = tiles + tl.cast(turn, tl.int64) * TILE_FIELDS
+        rows, columns = tl.load(tile).to(tl.int32), tl.load(tile + 1).to(tl.int32)
+        columns = tl.multiple_of(columns, c_unit)
+        # Rows beyond the last one are that one: they are multiplied, and not stored.
+        a_at = a + tl.multiple_of(tl.load(tile + 2), a_unit) + tl.minimum(row, rows - 1) * a_row
+        b_at = b + tl.multiple_of(tl.load(tile + 3), b_unit) + column
+        total = tl.full((TILE.rows, TILE.columns), 0, wide)
+        stretch = stretches + tl.load(tile + 4) * 4
+        for _ in range(stretched):
+            start = tl.multiple_of(tl.load(stretch), a_unit)
+            depth = tl.multiple_of((tl.load(stretch + 1) - start).to(tl.int32), a_unit)
+            if TILE.waits:
+                for side in tl.static_range(2, 4):
+                    part = tl.load(stretch + side)
+                    if part >= 0:
+                        wait(come + part, epoch * pullers, state, polls, code + part.to(tl.int32))
+            total = product(
+                total, a_at + start, b_at + start * b_row, b_row, columns, depth, TILE=TILE
+            )
+            stretch += 4
+        inside = (row < rows) & (column < columns)
+        # Where it goes, for each owner: its position, the first element of the cell, rows apart.
+        owner = owners + tl.load(tile + 5) * 3
+        for _ in range(tl.load(tile + 6)):
+            place, name = c, tl.load(owner)
+            if TILE.pushes:
+                place = tl.multiple_of(tl.load(places + 2 * name).to(c.dtype), 16)
+                place += tl.multiple_of((epoch & 1) * tl.cast(slot, tl.int64), c_unit)
+            apart = tl.multiple_of(tl.load(owner + 2), c_unit)
+            first = tl.multiple_of(tl.load(owner + 1), c_unit) + tl.load(tile + 7) * apart
+            first += tl.multiple_of(tl.load(tile + 8), c_unit)
+            # Within a tile 32 bits are enough, and take half as many registers.
+            at = row * tl.multiple_of(apart.to(tl.int32), c_unit) + column
+            tl.store(place + first + at, total.to(c.dtype.element_ty), mask=inside)
+            if TILE.pushes:
+                count(tl.load(places + 2 * name + 1).to(tl.pointer_type(tl.int32)))
+            owner += 3
+
+
+@triton.jit(do_not_specialize=["terms", "devices", "polls", "code"])
+def add(
+    sums, out, told, tiles, state, size, slot, terms, devices, polls, code, SIZE: tl.constexpr
+):  # fmt: skip
+    """Add terms in their order, once all `tiles` of each device have come."""
+    epoch = tl.load(state)
+    for name in range(devices):
+        wait(told + name, epoch * tl.load(tiles + name), state, polls, code + name)
+    wide: tl.constexpr = tl.int32 if out.dtype.element_ty.is_int() else tl.float32
+    sums += (epoch & 1) * tl.cast(slot, tl.int64)
+    for start in range(tl.program_id(0) * SIZE, size, tl.num_programs(0) * SIZE):
+        place = tl.cast(start, tl.int64) + tl.arange(0, SIZE)
+        inside = place < size
+        total = tl.load(sums + place, mask=inside).to(wide)
+        for term in range(1, terms):
+            more = sums + tl.cast(term, tl.int64) * size + place
+            total += tl.load(more, mask=inside).to(wide)
+        tl.store(out + place, total.to(out.dtype.element_ty), mask=inside)

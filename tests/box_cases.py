@@ -1,0 +1,82 @@
+"""Slices, splits, concatenations and paddings along split dimensions, and what they may move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from form_cases import COLUMNS, ROWS, Fn, FormCase, f32
+from jax import lax
+
+BOTH, TURNED = '[{"d"}, {"t"}]', '[{"t", "d"}, {}]'
+ROW = 6 * 4  # bytes
+
+
+def joined(*arrays: Any) -> Any:
+    return jnp.concatenate(arrays)
+
+
+def parts(x: Any) -> Any:
+    return jnp.split(x, 3, 1)
+
+
+def cut(start: int, stop: int) -> Fn:
+    return lambda x: x[start:stop]
+
+
+def framed(x: Any) -> Any:
+    return jnp.pad(x, ((3, 5), (1, 1)), constant_values=2.0)
+
+
+def gradient(fn: Fn, count: int = 1) -> Fn:
+    def loss(*arguments: Any) -> Any:
+        results = jax.tree.leaves(fn(*arguments))
+        return sum((n + 2.0) * (result**3).sum() for n, result in enumerate(results))
+
+    return jax.grad(loss, tuple(range(count)) if count > 1 else 0)
+
+
+def cases() -> Iterator[FormCase]:
+    """Each device receives no row that it does not hold afterwards."""
+    x, half = f32(32, 6), f32(16, 6)
+    two = ((x, x), (ROWS, ROWS))
+    yield FormCase("halves put together", joined, *two, ROWS, 8 * ROW)
+    sides = (ROWS, ROWS)
+    name = "gradient of halves put together"
+    yield FormCase(name, gradient(joined, 2), *two, sides, 16 * ROW)
+    yield FormCase("unlike parts put together", joined, (x, half), sides, ROWS, 6 * ROW)
+    turned = (TURNED, TURNED)
+    yield FormCase("halves on two axes", joined, (x, x), turned, TURNED, 8 * ROW, "two")
+    flags = lambda x, y: joined(x > 0, y > 0)  # noqa: E731
+    yield FormCase("flags put together", flags, *two, ROWS, 8 * ROW // 4)
+    wide = f32(4, 48)
+    thirds = [COLUMNS] * 3
+    yield FormCase("thirds", parts, (wide,), (COLUMNS,), thirds, 6 * 16)
+    yield FormCase("gradient of thirds", gradient(parts), (wide,), (COLUMNS,), COLUMNS, 12 * 16)
+    yield FormCase("second half", cut(16, 32), (x,), (ROWS,), ROWS, 2 * ROW)
+    fn = gradient(cut(16, 32))
+    yield FormCase("gradient of second half", fn, (x,), (ROWS,), ROWS, 6 * ROW)
+    yield FormCase("a half from row 5 on", cut(5, 21), (x,), (ROWS,), ROWS, 2 * ROW)
+    some = lambda x: x[5:21, 1:5:2]  # noqa: E731
+    yield FormCase("some of other columns", some, (x,), (ROWS,), ROWS, 2 * 8)
+    some = lambda x: x[5:21, 1:3]  # noqa: E731
+    most = 4 * 3 * 4 + 4 * 4
+    yield FormCase("rows and columns", some, (x,), (BOTH,), BOTH, most, "two")
+    yield FormCase("framed", framed, (x,), (ROWS,), ROWS, 4 * ROW)
+    most = 5 * 3 * 4 + 10 * 4
+    yield FormCase("framed both ways", framed, (x,), (BOTH,), BOTH, most, "two")
+    less = lambda x: lax.pad(x, 0.0, ((-8, 0, 0), (0, 0, 0)))  # noqa: E731
+    yield FormCase("without its first rows", less, (x,), (ROWS,), ROWS, 3 * ROW)
+
+
+FAULTS = {
+    "rows from another place": ("halves put together", r"\[4, 0, 4, 0, 4", "[0, 4, 0, 4, 0"),
+    "rows to another place": ("halves put together", r"\[4, 4, 4, 4, 0", "[0, 0, 0, 0, 4"),
+    "rows that stay left out": ("halves put together", r"\[0, 8, 8, 8", "[8, 8, 8, 8"),
+    "rows to another shard": ("second half", r"\[\(4, 0\)", "[(4, 1)"),
+    "a row too early": ("framed", r"\[5, 5, 1, 0, 5", "[5, 5, 0, 0, 5"),
+    "columns of others": ("some of other columns", r"1:5:2", "0:4:2"),
+}
+"""What is planted: the case, what is replaced, by what."""

@@ -1,0 +1,82 @@
+"""One process of a group: an emitted Triton matmul in the interpreter, with flags in shared memory.
+
+Arguments: rank, processes, devices of a process (one), port of the first process. A case a line of
+standard input (`MatmulCase.to_json`), "ok" or what is wrong a line of standard output. All
+processes are given the same lines; of each case they make several calls, and come late to them in
+turn.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import json
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+from shardwright.codegen.verify.load import load
+from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.products import products
+from shardwright.codegen.verify.worker import brief
+from shardwright.codegen.workers.serve import own_stdout
+
+CALLS = 4
+POLLS = int(os.environ.get("MATMUL_POLLS", "100_000_000"))
+"""Of a GPU; in the interpreter 1/500 of them."""
+LATE = 0.15
+
+
+def main(rank: int, processes: int, port: int) -> None:
+    """Answer every line."""
+    answers = own_stdout()
+    torch.set_num_threads(1)
+    address = f"tcp://localhost:{port}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=processes)
+    for line in sys.stdin:
+        try:
+            called(MatmulCase.from_data(json.loads(line)), rank)
+            answers.write("ok\n")
+        except Exception as error:
+            answers.write(f"{brief(error)}\n")
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def called(case: MatmulCase, rank: int) -> None:
+    """Make some calls in a row, each with other operands; raise ValueError for a wrong result."""
+    module, device = load(case.module), case.devices()[rank]
+    module._HOST.polls = POLLS
+    for call in range(CALLS):
+        seed = 3 * call
+        product, *_ = products(
+            case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed
+        )
+        a, b = (own(case, n, x, device) for n, x in enumerate((product.lhs, product.rhs)))
+        if (rank + call) % len(case.devices()) == 0:
+            time.sleep(LATE)
+        with quick_launches():
+            found = module.matmul(a, b)
+        wanted = own(case, 2, product.result, device)
+        if not found.double().equal(wanted.double()):
+            raise ValueError(f"call {call}: a wrong result on rank {rank}")
+
+
+def own(case: MatmulCase, number: int, values: np.ndarray, device: int) -> torch.Tensor:
+    """Return the shard of a side on a device."""
+    held = oracle.holdings(case.placements[number], case.shapes[number])[device]
+    part = values[np.ix_(*(list(each) for each in held))]
+    dtype = case.out_dtype if number == 2 else case.dtype
+    return torch.from_numpy(np.ascontiguousarray(part)).to(getattr(torch, dtype))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4]))
