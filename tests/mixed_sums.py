@@ -10,7 +10,7 @@ from dataclasses import replace
 from cases import random_sharding, with_unreduced
 from sums import OPERATORS, QUICK
 
-from shardwright.codegen.planner import plan
+import shardwright as sw
 from shardwright.ir import AxisRef, InputError, Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.plan import Plan
@@ -71,11 +71,12 @@ MIXED = [mixed(seed) for seed in range(COUNT)]
 
 def direct(number: int, backend: str = "triton_gpu") -> Plan:
     """The plan of a mixed reshard for kernels, every other one where bytes alone count: in two
-    exchanges then, if replicas can share."""
+    exchanges then, if replicas can share and the backend takes it."""
     given = MIXED[number]
     if given.dtype == "float64" and backend == "pallas_tpu":  # no TPU has it
         given = replace(given, dtype="float32")
-    return plan(given, "direct", topology=QUICK if number % 2 else None)
+    topology = QUICK if number % 2 else None
+    return sw.plan(given, "direct", topology=topology, backends=(backend,))
 
 
 def _is_uneven(reshard: Reshard) -> bool:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from mixed_sums import COUNT, FEATURES, MIXED, direct
 from running import check
+from strategies import exactly, message
 from sweeps import swept
 
+import shardwright as sw
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.description import Description
 
@@ -40,3 +42,16 @@ def test_by_kernels(number: int, backend: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [*range(0, COUNT, 50), *swept(range(1, COUNT), 200)])
 def test_by_collectives(number: int, tmp_path: Path) -> None:
     check("jax_xla", [plan(MIXED[number], "basis")], tmp_path)
+
+
+def test_two_exchanges_between_orders_are_refused() -> None:
+    """A plan that is made for other backends."""
+    made = direct(147)
+    assert made.ops == "reduce_scatter, all_gather"
+    assert message(lambda: sw.emit(made, ("pallas_tpu",))) == exactly(
+        """
+        target_mesh: pallas_tpu reduces terms in two exchanges between meshes of one order only
+        got: <["x"=8], device_ids=[6, 3, 4, 7, 1, 2, 5, 0]>
+        expected: a plan of one exchange, as sw.plan(…, backends=("pallas_tpu",)) makes it
+        """
+    )

@@ -41,6 +41,7 @@ from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.codegen.planner.reduce import reduced_like
 from shardwright.ir.algebra.printers import PALLAS
+from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 
 NAME = "pallas_tpu"
@@ -75,11 +76,24 @@ def refuse(plan: Plan) -> None:
     """Raise InputError for what this backend does not do."""
     refuse_common(plan, NAME, UNSUPPORTED)
     check_ascii(plan.reshard)
+    _refuse_orders(plan)
     for each in exchanges_of(plan):
         refuse_wide(plan, moved(each), NAME)
         grid = each.once(grid_of)
         if grid is not None:
             refuse_unreached(grid, each)
+
+
+def _refuse_orders(plan: Plan) -> None:
+    """Raise InputError for two exchanges between devices in two orders: one program has both."""
+    source, target = plan.reshard.source.mesh, plan.reshard.target.mesh
+    if isinstance(plan, SteppedPlan) and tuple(source.device_ids) != tuple(target.device_ids):
+        raise InputError(
+            f"{NAME} reduces terms in two exchanges between meshes of one order only",
+            argument="target_mesh",
+            got=str(target),
+            expected=f'a plan of one exchange, as sw.plan(…, backends=("{NAME}",)) makes it',
+        )
 
 
 def render(request: Request) -> str:

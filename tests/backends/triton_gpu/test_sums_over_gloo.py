@@ -1,6 +1,6 @@
 """Sums by Triton modules among real processes: pairs of shardings, mixed features, faults.
 
-All of it last ran whole on 2026-11-23, the exhaustive part in 15 minutes.
+All of it last ran whole on 2026-11-23, the exhaustive part in twenty minutes of a busy machine.
 """
 
 from __future__ import annotations
