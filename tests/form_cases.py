@@ -221,6 +221,21 @@ def shifted() -> Iterator[FormCase]:
     )
 
 
+def both_sorted(x: Any, i: Any) -> Any:
+    return lax.sort((x, i), dimension=1, num_keys=1)
+
+
+def along_others() -> Iterator[FormCase]:
+    """Sorts along a whole dimension; maxima and sums of a softmax along a split one."""
+    given, where = (f32(16, 64), i32(16, 64)), (ROWS, ROWS)
+    yield FormCase("two sorted by one", both_sorted, given, where, where, 0)
+    softmax = lambda x: jax.nn.softmax(x, -1)  # noqa: E731
+    x, reduced = (f32(16, 64),), 2 * 7 * 16 * 4 // 8
+    yield FormCase("softmax", softmax, x, (COLUMNS,), COLUMNS, 2 * reduced)
+    gradient = jax.grad(lambda x: (softmax(x) ** 3).sum())
+    yield FormCase("gradient of softmax", gradient, x, (COLUMNS,), COLUMNS, 4 * reduced)
+
+
 def cases() -> Iterator[FormCase]:
-    for group in (scans, choices, indexed, sliced, random_ones, shifted):
+    for group in (scans, choices, indexed, sliced, random_ones, shifted, along_others):
         yield from group()

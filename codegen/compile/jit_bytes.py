@@ -35,13 +35,18 @@ def jit_received(
 ) -> int:
     """Return the bytes that the busiest device receives with XLA's own partitioner. What
     `sw.constrain` says, `jax.jit` does not hear."""
+    sides = named_sides(program, devices)
+    return received_by_hlo(jax.jit(fn, **sides).lower(*avals), len(devices))
+
+
+def named_sides(program: Partitioned, devices: Sequence[Any]) -> dict[str, Any]:
+    """Return the shardings that the user gave, as `jax.jit` takes them."""
     given = program.given
     inputs = [given.values[number].sharding for number in given.body.arguments]
-    sides = {
+    return {
         "in_shardings": program.inputs(tuple(_named(each, devices) for each in inputs)),
         "out_shardings": program.outputs(tuple(_named(each, devices) for each in given.results)),
     }
-    return received_by_hlo(jax.jit(fn, **sides).lower(*avals), len(devices))
 
 
 def received_by_hlo(lowered: Any, devices: int) -> int:

@@ -53,7 +53,7 @@ class ProgramPrices:
     def seconds(self) -> Iterator[float]:
         """Yield the seconds of each communication."""
         for step, times in moves_of(self.program):
-            if step.change.received:
+            if step.is_sent:
                 yield times * self._seconds(step.change, step.operand)
 
     def _seconds(self, change: LayoutChange, operand: int) -> float:

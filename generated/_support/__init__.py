@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
     "pallas_tpu": "fd88417703946dba",
-    "triton_gpu": "79797366bc6d8693",
+    "triton_gpu": "ec578222e16b800c",
 }
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
 from programs import findings
 from sweeps import swept
+
+import shardwright as sw
 
 MODES = ("as_shardy", "cheapest")
 QUICK = (
@@ -48,3 +51,20 @@ def test_random_functions_with_forms_have_one_devices_values() -> None:
 @pytest.mark.parametrize("start", swept(range(0, 96, 4), 48))
 def test_the_sweep_of_random_functions_with_forms(start: int) -> None:
     assert wrong(run("formed", str(start), str(start + 4), script="emitted_process.py")) == {}
+
+
+def test_every_communication_of_a_form_has_its_seconds() -> None:
+    """Those too of which the busiest device receives nothing: of two shards each gets its halo."""
+    mesh, where = sw.Mesh({"t": 2}), '[{"t"}, {}]'
+    x = jax.ShapeDtypeStruct((16, 4), "float32")
+    window = ((3, 1), (1, 1), "SAME")
+    program = sw.partition(
+        lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, *window),
+        x,
+        mesh=mesh,
+        in_shardings=(where,),
+        out_shardings=where,
+    )
+    assert [each.received for each in program.communications] == [16, 0]
+    assert len(program.seconds("v5e:2x4")) == 2
+    assert '"received": 0' in program.to_json("v5e:2x4")

@@ -65,7 +65,7 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
     number, where = 0, where_taken(program)
     for step, times in moves_of(program):
         change = step.change
-        if step.known or (change.received == 0 and not change.inside):
+        if not step.is_sent:
             continue
         number += 1
         value = program.of(step.operand)

@@ -83,6 +83,13 @@ class MoveValue:
     again: bool = False
     known: bool = False
 
+    @property
+    def is_sent(self) -> bool:
+        """Do devices send each other anything? Of what is inside an op the busiest device may
+        receive nothing more."""
+        sent = self.change.received > 0 or (self.change.inside and self.change.kind == "permute")
+        return sent and not self.known
+
 
 @dataclass(frozen=True)
 class CallFunction:

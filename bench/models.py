@@ -1,0 +1,84 @@
+"""Bytes that whole models bring to the busiest device: our two modes beside others.
+
+A GPT-2-like step (Adam, clipping, a scan over layers that are computed again in the backward pass,
+dropout), a convolution net, a mixture of experts, decoding with a cache (`tests/model_cases.py`).
+The columns are those of `bench/program_bytes.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from bench.program_bytes import COLUMNS, TESTS
+
+LINE = "from bench.models import measured; measured(%r)"
+
+
+def measured(column: str, family: str = "") -> None:
+    """Print the KiB of each model of a family in one column; null where it is not known."""
+    import model_cases
+
+    for case in model_cases.cases():
+        if family not in case.name:
+            continue
+        try:
+            found = _bytes(column, case)
+        except Exception as error:  # of a compiler
+            print(f"{case.name}: {type(error).__name__}: {error}"[:300], file=sys.stderr)
+            found = None
+        print(json.dumps([case.name, None if found is None else found / 2**10]), flush=True)
+
+
+def _bytes(column: str, case: Any) -> int | None:
+    """Return the bytes of a case."""
+    import shardwright as sw
+    from bench.shardy_bytes import shardy_received
+    from shardwright.codegen.compile.jit_bytes import devices_of, jit_received, named_sides
+
+    mode = column if column in ("as_shardy", "cheapest") else "as_shardy"
+    program = sw.partition(
+        case.fn,
+        *case.avals,
+        mesh=sw.Mesh(case.mesh),
+        in_shardings=case.inputs,
+        out_shardings=case.outputs,
+        mode=mode,
+    )
+    if mode == column:
+        return program.bytes_received
+    if column == "shardy":
+        sides = named_sides(program, devices_of("cpu", 8))
+        return shardy_received(case.fn, case.avals, case.mesh, **sides)
+    return jit_received(case.fn, case.avals, program, devices_of(column, 8))
+
+
+def rows(columns: tuple[str, ...] = COLUMNS) -> list[list[Any]]:
+    """Return the rows, each column from a process with eight devices."""
+    from shardwright.codegen.compile.totals import ENVIRONMENT
+
+    env = {
+        **os.environ,
+        **ENVIRONMENT,
+        "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent))),
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
+    found: dict[str, list[Any]] = {}
+    for column in columns:
+        command = [sys.executable, "-c", LINE % column]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
+        for name, figure in map(json.loads, done.stdout.splitlines()):
+            found.setdefault(name, []).append(figure)
+    return [[name, *figures] for name, figures in found.items()]
+
+
+def main() -> None:
+    """Print the table."""
+    print("| model | as_shardy | cheapest | XLA, CPU | XLA, v5e | Shardy's passes |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for name, *figures in rows():
+        shown = ("–" if figure is None else f"{figure:,.1f}" for figure in figures)
+        print(f"| {name} | {' | '.join(shown)} |", flush=True)
