@@ -33,6 +33,7 @@ MODULES = {
     "move_four_axes": "move_four_axes",
     "move_major_2x2x2": "move_major_2x2x2",
     "reduce_scatter_2x4": "reduce_scatter_2x4",
+    "reduce_scatter_ring": "reduce_scatter_ring",
     "reversed_devices": "reversed_devices",
     "slice_2x3": "slice_2x3",
     "steps_2x4": "steps_2x4",

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -360,8 +361,41 @@ class Mapped:
         dist.barrier()
 
 
+class Unshared(Mapped):
+    """As where one rank's memory cannot be shared, or where a backend is set already."""
+
+    backend = "CUDA"
+
+    def get_backend(self, device: object) -> str:
+        return self.backend
+
+    def rendezvous(self, buffer: Any, group: object) -> Mapped:
+        if self.rank == 1:
+            raise RuntimeError("no handle\nand more")
+        return self
+
+
+def unshared(rank: int, case: dict) -> dict:
+    """What ranks agree upon, on GPUs that are none, where one cannot share its memory, then where
+    another has set NVSHMEM: what is taken, the warning, and the error of those who ask for it."""
+    own = load(case["module"])._HOST.processes
+    there = sys.modules[type(own).__module__]
+    there.symmetric_memory = stand_in = Unshared(rank, Path(case["folder"]), [])
+    home, group, found = torch.device("cuda"), dist.group.WORLD, []
+    for backend in ("CUDA", "NVSHMEM" if rank == 2 else "CUDA"):
+        stand_in.backend = backend
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            taken = own._agree(group, "", home, None, False, True)
+        asked = said(lambda: own._agree(group, "", home, "symmetric", False, True))
+        found.append([taken, *(str(each.message) for each in warned), asked])
+        assert own._agree(group, "", home, "exchange", False, rank > 0) == "exchange"
+    return {"found": found}
+
+
 def symmetric(rank: int, case: dict) -> dict:
-    """Three calls in a row, with other values between, while each rank is slow in its turn."""
+    """Three calls in a row, with other values between, while each rank is slow in its turn: `slow`
+    seconds before it reads, `late` before it calls; `idle` ones after it wrote other values."""
     module = load(case["module"])
     device = module._HOST.exchange.ranks[rank]
     events: list[str] = []
@@ -378,7 +412,7 @@ def symmetric(rank: int, case: dict) -> dict:
 
         def run(outs: list) -> None:
             events.append("pull_kernel")
-            time.sleep(0.05 * rank)
+            time.sleep(case.get("slow", 0.05) * rank)
             pull(outs)
 
         return run
@@ -395,12 +429,14 @@ def symmetric(rank: int, case: dict) -> dict:
         refused = said(lambda: module.reshard(shard, out=out))
     results, copied = [], []
     for mine in (shard, shard, inside):
+        time.sleep(case.get("late", 0) * rank)
         before = buffer[:size].clone()
         results.append(bits(module.reshard(mine)))
         copied.append(not before.equal(buffer[:size]))
         if mine is shard and len(results) == 1:
             # Only now may this rank's memory change: all have read it.
             buffer.zero_()
+            time.sleep(case.get("idle", 0))
     return {
         "device": device,
         "results": results,
@@ -489,6 +525,7 @@ TASKS: dict[str, Callable[[int, dict], dict]] = {
     "dtensors": dtensors,
     "symmetric": symmetric,
     "threads": threads,
+    "unshared": unshared,
     "grouped": grouped,
     "synced": synced,
     "group_gradients": group_gradients,

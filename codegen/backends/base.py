@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from shardwright.codegen.backends.contract import Contract
 from shardwright.codegen.backends.toolchain import Compiler, Runtime
+from shardwright.codegen.planner.network.rings import Rings
 from shardwright.codegen.planner.network.timeline import Timeline
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.matmul import Matmul
@@ -34,6 +35,14 @@ class Request:
     backward: bool = False
     derivative: bool = False
     collective_id: int = 0
+
+
+@dataclass(frozen=True)
+class RingText:
+    """A kernel as a constant of a module, `lines`, with the import that these take."""
+
+    lines: tuple[str, ...]
+    imported: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,11 @@ class Backend(Protocol):
         """Return what a review page says of the module, None for nothing."""
         return None
 
+    def rings(self, plan: Plan) -> Rings | None:
+        """Return the rings on which the module of a plan that is not refused reduces terms, None
+        where it does not."""
+        return None
+
     def refuse_matmul(self, matmul: Matmul) -> None:
         """Raise InputError for a matmul that this backend has no modules of."""
         raise InputError(
@@ -110,3 +124,14 @@ class Backend(Protocol):
         """Return the text of the module of a matmul that is not refused; `backward`: the modules
         beside it that make the cotangents of lhs and of rhs; `collective_id`: of its kernel."""
         raise InternalError(f"{self.name} has no modules of matmuls")
+
+    def ring_of(self, plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
+        """Return a kernel that multiplies while parts travel, for a program in which it has a name;
+        `axes`: the expression of those over which devices are ranked. Raises InputError for what it
+        does not multiply."""
+        raise InputError(
+            f"{self.name} has no kernels for programs",
+            argument="kernels",
+            got=self.name,
+            expected="a backend with kernels that multiply",
+        )

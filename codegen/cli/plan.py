@@ -56,7 +56,9 @@ class PlanCommand(Flags):
     explain: Annotated[
         bool,
         typer.Option(
-            "--explain", help="The model's terms for the plan, and what each alternative costs."
+            "--explain",
+            help="The model's terms for the plan, and what each alternative costs; of a program "
+            "what each remedy of an argument does in all.",
         ),
     ] = False
     relabel: Annotated[
@@ -98,9 +100,13 @@ class PlanCommand(Flags):
         except InputError as error:
             raise self.located(error, description.name) from None
         if self.json:
-            sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))
+            from shardwright.codegen.emit.ways import plan_json
+
+            transfers = True if self.transfers else None
+            sys.stdout.write(plan_json(planned, description.backends, transfers))
             return
         _print(planned, self.transfers)
+        _print_ways(planned, description)
         if description.topology is not None:
             for line in verdict_lines(planned, description):
                 print(line)
@@ -125,22 +131,23 @@ class PlanCommand(Flags):
 
     def _print_program(self, description: ProgramDescription) -> None:
         """Print the communications of a program, over its budget too, which is an error then."""
-        for given, option in ((self.explain, "--explain"), (self.relabel, "--relabel")):
-            if given:
-                raise InputError(
-                    "an option of reshards",
-                    argument=option,
-                    got=f"the program {description.name}",
-                    expected=f"no {option}",
-                )
+        if self.relabel:
+            raise InputError(
+                "an option of reshards",
+                argument="--relabel",
+                got=f"the program {description.name}",
+                expected="no --relabel",
+            )
         from shardwright.codegen.emit.program import check_budget, traced_described
-        from shardwright.codegen.show.program_review import program_text
+        from shardwright.codegen.show.program_review import program_text, remedies_text
 
         try:
             program = traced_described(description)
             made = program.to_json if self.json else partial(program_text, program)
             sys.stdout.write(made(description.topology))
             sys.stdout.flush()
+            if self.explain:
+                sys.stdout.write(remedies_text(program))
             if self.compare:
                 print_totals(program, description)
             check_budget(description, program)
@@ -174,6 +181,14 @@ class PlanCommand(Flags):
             return
         folders = {member: self.chosen.folder(member) for member in group.members}
         sys.stdout.write(group_json(group, plans, folders, transfers=self.transfers))
+
+
+def _print_ways(planned: "Plan", description: "Description") -> None:
+    """Print how modules reduce terms, where any are reduced."""
+    from shardwright.codegen.emit.ways import reduced_by
+
+    for backend, way in reduced_by(planned, description.backends).items():
+        print(f"{backend} reduces terms by {way}")
 
 
 def planned_matmul(given: Flags, description: "MatmulDescription") -> "MatmulPlan":

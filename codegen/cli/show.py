@@ -23,6 +23,7 @@ from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
+    from shardwright.codegen.planner.network.rings import Rings
     from shardwright.ir.matmul_plan import MatmulPlan
     from shardwright.ir.plan import Plan
 
@@ -52,7 +53,6 @@ class ShowCommand(Flags):
 
     def run(self) -> None:
         """Print them, or write the picture."""
-        from shardwright.codegen import show as shown
 
         if self.file is not None and self.file.suffix == ".program":
             print(_program(self.file), end="")
@@ -69,7 +69,7 @@ class ShowCommand(Flags):
             self._show_program(asked)
             return
         if self.svg is not None:
-            written(self.svg, shown.svg(planned_of(self, asked)), "--svg")
+            written(self.svg, self._picture(asked), "--svg")
         if self.html is not None:
             _write_page(self.html, {asked.name: self._planned(asked)}, asked.name, asked.topology)
         if self.svg is None and self.html is None:
@@ -100,6 +100,7 @@ class ShowCommand(Flags):
 
     def _print(self, description: Description) -> None:
         from shardwright.codegen import show as shown
+        from shardwright.codegen.show.rings import rings_text
 
         planned = planned_of(self, description)
         print(shown.summary(planned))
@@ -109,6 +110,27 @@ class ShowCommand(Flags):
         print(shown.tile_table(planned))
         print()
         print(shown.pictures(planned))
+        for rings in self._rings(description):
+            print()
+            print(rings_text(rings))
+
+    def _rings(self, description: Description) -> tuple["Rings", ...]:
+        """Return the rings on which modules reduce terms."""
+        from shardwright.codegen.emit.ways import rings_by
+
+        if description.topology is None or not description.reshard().adds:
+            return ()
+        return tuple(rings_by(self._planned(description), description.backends).values())
+
+    def _picture(self, description: Description) -> str:
+        """Return the picture of rings where there are any, else of tiles."""
+        from shardwright.codegen import show as shown
+        from shardwright.codegen.emit.docstring import title
+        from shardwright.codegen.show.rings import rings_svg
+
+        planned = planned_of(self, description)
+        drawn = (rings_svg(rings, title(planned)) for rings in self._rings(description))
+        return next((each for each in drawn if each), None) or shown.svg(planned)
 
     def _show_program(self, description: ProgramDescription) -> None:
         """Print a program beside the lines of its source, or write its picture or its page."""

@@ -12,6 +12,7 @@ from shardwright.codegen.backends.base import Table
 from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, MULTIPLYING
 from shardwright.codegen.emit.choice import check_reshards_own, checked, executed_by
 from shardwright.codegen.emit.choice import plan as plan_of
+from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul, emit_matmul
 from shardwright.codegen.emit.modules import Part, parts
 from shardwright.codegen.emit.package import BundlePackage
@@ -19,10 +20,12 @@ from shardwright.codegen.emit.program import ProgramBundle, emit_program, partit
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.verdict import page_lines
+from shardwright.codegen.emit.ways import plan_json, reduced_by, rings_by
 from shardwright.codegen.emit.write import write_bundles
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.planner import STRATEGIES
-from shardwright.codegen.show.review import review_page
+from shardwright.codegen.show.review import RINGS, review_page
+from shardwright.codegen.show.rings import rings_svg
 from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.collective_ids import bundle_id
 from shardwright.codegen.spec.description import BUNDLE_IDS, Description, read_id
@@ -71,6 +74,8 @@ class Bundle:
         own = {f"{backend}.py" for backend in self.backends}
         backward = tuple(part.file for part in modules if part.file not in own)
         support = bool(support_files(description.supported))
+        ways = reduced_by(self.plan, self.backends).items()
+        pictures = self._pictures()
         return {
             **{part.file: part.text for part in modules},
             "README.md": review_page(
@@ -79,12 +84,24 @@ class Bundle:
                 command,
                 tables=self._tables(),
                 backward=backward,
-                takes=page_lines(self.plan, self.backends),
+                takes=(
+                    *(f"{backend} reduces terms by {way}" for backend, way in ways),
+                    *page_lines(self.plan, self.backends),
+                ),
+                rings=RINGS in pictures,
             ),
             "__init__.py": render("common/package.py.jinja", BundlePackage("reshard", support)),
-            "plan.json": self.plan.to_json(),
-            "reshard.svg": svg(self.plan),
+            "plan.json": plan_json(self.plan, self.backends),
+            **pictures,
         }
+
+    def _pictures(self) -> dict[str, str]:
+        """Return the picture of tiles, and of rings where a module reduces terms on any."""
+        found = {"reshard.svg": svg(self.plan)}
+        for rings in rings_by(self.plan, self.backends).values():
+            drawn = rings_svg(rings, title(self.plan))
+            found |= {RINGS: drawn} if drawn else {}
+        return found
 
     def _tables(self) -> tuple[Table, ...]:
         """Return what backends have to say on the review page."""

@@ -7,16 +7,22 @@ import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.jax_spmd.module import FILE, module_text
+from shardwright.codegen.backends.jax_spmd.rings import ProgramRings, program_rings
 from shardwright.codegen.emit.package import BundlePackage
+from shardwright.codegen.emit.single_file import single_file
+from shardwright.codegen.emit.support import support_text
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import write_file
 from shardwright.codegen.partition.entry import partition
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.show.program_review import program_page
+from shardwright.codegen.spec.collective_ids import program_id
 from shardwright.codegen.spec.program import REFERENCE, ProgramDescription
 from shardwright.ir.errors import InputError, wrong_type
 from shardwright.ir.mesh import Mesh
@@ -36,8 +42,10 @@ class ProgramBundle:
         """Return the text of every file of the bundle, by file name; the same for the same
         program."""
         return {
-            FILE: module_text(self.program),
-            "README.md": program_page(self.program, name, self.topology),
+            FILE: program_module(self.program),
+            "README.md": program_page(
+                self.program, name, self.topology, rings_of(self.program).lines
+            ),
             "__init__.py": render("common/package.py.jinja", BundlePackage("program", False)),
             LOCKFILE: self.program.to_json(self.topology),
         }
@@ -105,6 +113,7 @@ def traced_described(description: ProgramDescription) -> Partitioned:
             gather=description.gather,
             memory_limit=description.memory_limit,
             topology=description.topology,
+            kernels=description.kernels,
         )
 
 
@@ -188,12 +197,29 @@ def _named(reference: str, argument: str) -> Any:
         sys.path.remove("")
 
 
+def program_module(program: Partitioned) -> str:
+    """Return the module of a program; with kernels, their support modules are in it."""
+    if not program.kernels:
+        return module_text(program)
+    text = module_text(program, rings_of(program))
+    return single_file(text, partial(support_text, program.kernels))
+
+
+def rings_of(program: Partitioned) -> ProgramRings:
+    """Return the kernels of a program."""
+    if not program.kernels:
+        return ProgramRings()
+    (name,) = program.kernels
+    first = program_id(program.program.name, str(program.mesh))
+    return program_rings(program, registry.backend(name).ring_of, first)
+
+
 def emit_program(program: Partitioned, topology: str | None = None) -> ProgramBundle:
     """Return the bundle of a partitioned function; its communications are priced on a topology.
 
     Raises InputError, with the user's line, for what a module cannot say.
     """
-    module_text(program)
+    program_module(program)
     if topology is not None:
         program.seconds(topology)
     return ProgramBundle(program, topology)

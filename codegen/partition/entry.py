@@ -9,7 +9,7 @@ from typing import Any
 
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.spec.description import read_topology
-from shardwright.codegen.spec.program import check_choice
+from shardwright.codegen.spec.program import check_choice, check_kernels
 from shardwright.ir.errors import InputError, install, wrong_type
 
 
@@ -25,6 +25,7 @@ def partition(
     gather: str = "keep",
     memory_limit: int | None = None,
     topology: str | None = None,
+    kernels: tuple[str, ...] = (),
 ) -> Partitioned:
     """Trace `fn` for `avals` and propagate the shardings that are given to all its values.
 
@@ -44,6 +45,9 @@ def partition(
     plans that hold less are tried, and if none is within it, that is an error. `topology`: what
     bytes are weighed by against each other, over slow axes and fast ones, and against what devices
     compute, as `v5e:2x4`; without one a byte counts as a thousand operations of a matmul.
+
+    `kernels`: `("pallas_tpu",)` has a matmul and what is gathered or scattered beside it made by
+    one kernel, where that takes less on the topology, which must be given.
     """
     check_choice("mode", mode)
     check_choice("sub_axes_at_edges", sub_axes_at_edges)
@@ -60,6 +64,7 @@ def partition(
         gather=gather,
         memory_limit=memory_limit,
         topology=read_topology(topology),
+        kernels=check_kernels(kernels, topology),
     )
 
 

@@ -20,8 +20,10 @@ from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.work import computed
+from shardwright.codegen.partition.overlapped import BesideMatmul, beside_matmuls
 from shardwright.codegen.partition.owners import owners
 from shardwright.codegen.partition.planned import planned
+from shardwright.codegen.partition.remedied import remedied
 from shardwright.codegen.partition.seconds import seconds_of
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
@@ -47,6 +49,7 @@ class Partitioned:
     gather: str = "keep"  # or "regather": what is gathered of arguments
     memory_limit: int | None = None  # bytes that a device may hold at once
     topology: str | None = None  # what plans are rated on
+    kernels: tuple[str, ...] = ()  # whose kernels it may have
 
     @functools.cached_property
     def _propagated(self) -> Propagated:
@@ -88,6 +91,23 @@ class Partitioned:
         """What a device computes, in bytes that it could receive in that time, as plans are
         rated."""
         return computed(self.local)
+
+    def with_remedy(self, number: int) -> Partitioned:
+        """Return the program in which the argument that a communication gathers, by its number, is
+        not split there: what its remedy does in all.
+
+        Raises InputError where the communication gathers no argument.
+        """
+        check_type(number, int, "the number of a communication: 3 of C3", "number")
+        return replace(self, given=remedied(self.given, self.local, number))
+
+    @functools.cached_property
+    def kernel_choices(self) -> tuple[BesideMatmul, ...]:
+        """The matmuls beside which something is gathered or scattered, each with whether a kernel
+        does both at once and why; none where none were asked for."""
+        if not self.kernels or self.topology is None:
+            return ()
+        return beside_matmuls(self.local, self.topology)
 
     def seconds(self, topology: str) -> tuple[float, ...]:
         """Return how long each communication takes on a topology, by the model of its network: one

@@ -3,19 +3,25 @@ line, bytes, seconds, reason, and what would remove it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.partition.local.communications import Communication
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.partition.remedied import gathered_arguments
 
 HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")
 
 
-def program_page(program: Partitioned, name: str, topology: str | None = None) -> str:
-    """Return the page of a program under a name, in Markdown; with a topology, seconds on it."""
-    return "\n".join(_lines(program, name, topology)) + "\n"
+def program_page(
+    program: Partitioned, name: str, topology: str | None = None, kernels: Sequence[str] = ()
+) -> str:
+    """Return the page of a program under a name, in Markdown; with a topology, seconds on it;
+    `kernels`: what is said of each matmul beside which something moves."""
+    lines = [*_lines(program, name, topology)]
+    lines += ["", "Matmuls beside which something moves:", ""] if kernels else []
+    return "\n".join([*lines, *(f"- {each}" for each in kernels)]) + "\n"
 
 
 def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[str]:
@@ -54,6 +60,22 @@ def _cells(each: Communication) -> tuple[str, ...]:
         each.remedy,
         size_text(each.saving),
     )
+
+
+def remedies_text(program: Partitioned) -> str:
+    """Return what each remedy of an argument that is gathered does in all, by partitioning
+    again."""
+    lines = ["with an argument left whole where it is gathered, in all is received:"]
+    for numbers in gathered_arguments(program.local):
+        first = program.communications[numbers[0] - 1]
+        made = program.with_remedy(numbers[0]).bytes_received
+        more = made - program.bytes_received
+        change = f"{size_text(abs(more))} {'more' if more > 0 else 'less'}" if more else "the same"
+        said = ", ".join(f"C{number}" for number in numbers)
+        lines.append(f"    {said} ({first.value}): {size_text(made)}, {change}")
+    if len(lines) == 1:
+        return "no argument is gathered\n"
+    return "\n".join(lines) + "\n"
 
 
 def _seconds(program: Partitioned, topology: str | None) -> tuple[float, ...]:

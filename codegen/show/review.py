@@ -25,6 +25,8 @@ from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, SteppedPla
 WIDTH = 80
 """Characters of a line, but for commands and tables."""
 
+RINGS = "rings.svg"
+"""The picture of rings in a bundle."""
 Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 
 
@@ -35,12 +37,14 @@ def review_page(
     tables: Tables = (),
     backward: Sequence[str] = (),
     takes: Sequence[str] = (),
+    rings: bool = False,
 ) -> str:
     """Return the README.md of a bundle, in Markdown; the same for the same plan, name and command.
 
     `tables`: what backends say of their modules, each a title with a heading and rows. `backward`:
-    the files of the reverse reshard, which derivatives need. `takes`: lines on the seconds that
-    modules take, and on what that is worth.
+    the files of the reverse reshard, which derivatives need. `takes`: lines on what modules do and
+    on the seconds that they take, and on what that is worth. `rings`: whether the picture of rings
+    stands beside the page.
     """
     sections = (
         f"# {name}",
@@ -51,6 +55,7 @@ def review_page(
         *_cost(plan),
         *(_steps(plan) if isinstance(plan, SteppedPlan) else _exchanged(plan)),
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
+        *((f"![What devices pass on round rings, step by step]({RINGS})",) if rings else ()),
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
         "## To make and to check it",
         *_backward(backward),

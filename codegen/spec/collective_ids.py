@@ -40,6 +40,11 @@ def _matmul_id(description: MatmulDescription) -> int:
     return _hashed(BUNDLE_IDS, (str(matmul.mesh), *sides, str(matmul.out), *types, *chosen_by))
 
 
+def program_id(name: str, mesh: str) -> int:
+    """Return the collective id of the first kernel of a program; those of others follow."""
+    return _hashed(BUNDLE_IDS, ("program", name, mesh))
+
+
 def group_id(group: Group, reshards: Mapping[str, Reshard]) -> int:
     """Return the first collective id of a group, from the reshards of its members."""
     if group.collective_id is not None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from shardwright.codegen.backends.registry import OVERLAPPING
 from shardwright.codegen.spec.description import (
     check_name,
     read_mesh,
@@ -20,10 +21,10 @@ from shardwright.ir.errors import InputError, one_of, unknown
 REQUIRED = ("name", "mesh", "function", "arguments")
 FIELDS = (
     *(*REQUIRED, "in_shardings", "out_shardings", "mode", "topology", "budget"),
-    *("gather", "memory_limit"),
+    *("gather", "memory_limit", "kernels"),
 )
 """The keys of a table."""
-SHARED = ("mesh", "mode", "topology", "budget", "gather", "memory_limit")
+SHARED = ("mesh", "mode", "topology", "budget", "gather", "memory_limit", "kernels")
 """What a program may have in common with other tables."""
 UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 CHOICES = {
@@ -45,8 +46,8 @@ class ProgramDescription:
     `function`, `arguments` and, if they are no text, the shardings name what stands in a module of
     the user's: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
     them. `topology`: what communications are priced on. `budget`: the most bytes that a device may
-    receive. `gather`, `memory_limit`: as in `partition`. `home`: the folder that modules are looked
-    for in, which says nothing of the program.
+    receive. `gather`, `memory_limit`, `kernels`: as in `partition`. `home`: the folder that modules
+    are looked for in, which says nothing of the program.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ProgramDescription:
     budget: int | None = None
     gather: str = "keep"
     memory_limit: int | None = None
+    kernels: tuple[str, ...] = ()
     home: str = field(default=".", compare=False)
 
     @property
@@ -75,7 +77,12 @@ class ProgramDescription:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a [[program]] table has them, without those that are the default."""
         given = ((each, getattr(self, each.name)) for each in fields(self) if each.compare)
-        return {each.name: value for each, value in given if value != each.default}
+        listed = (
+            (each, list(value) if isinstance(value, tuple) else value)
+            for each, value in given
+            if value != each.default
+        )
+        return {each.name: value for each, value in listed}
 
     def lines(self) -> tuple[str, ...]:
         """Return the fields as TOML has them, a line each."""
@@ -123,6 +130,7 @@ def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDes
         _bytes("budget", given.get("budget")),
         gather,
         _bytes("memory_limit", given.get("memory_limit")),
+        check_kernels(given.get("kernels", ()), given.get("topology")),
         home,
     )
 
@@ -132,6 +140,27 @@ def check_choice(key: str, given: object) -> None:
     choices, rule = CHOICES[key]
     if given not in choices:
         raise InputError(rule, argument=key, got=given, expected=one_of(choices))
+
+
+def check_kernels(given: object, topology: object) -> tuple[str, ...]:
+    """Return whose kernels a program may have. Raises InputError for others, and where there is no
+    topology to choose them by."""
+    listed = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if any(each not in OVERLAPPING for each in listed):
+        raise InputError(
+            "kernels of programs are of backends that have some",
+            argument="kernels",
+            got=", ".join(map(str, listed)),
+            expected=" or ".join(f'("{name}",)' for name in OVERLAPPING),
+        )
+    if listed and topology is None:
+        raise InputError(
+            "kernels stand where they take less on a topology",
+            argument="kernels",
+            got="no topology",
+            expected='a topology, as "v5e:2x4"',
+        )
+    return listed
 
 
 def _bytes(key: str, given: object) -> int | None:

@@ -21,7 +21,14 @@ from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.codegen.verify.oracle.definition import Bits, Placement
 from shardwright.codegen.verify.oracle.sums import Numbers
-from shardwright.codegen.verify.terms import cotangent_back, runs
+from shardwright.codegen.verify.terms import (
+    cotangent_back,
+    own_terms,
+    random_terms,
+    reduces,
+    runs,
+    sums_within_bound,
+)
 
 
 class Execution:
@@ -85,6 +92,29 @@ class Execution:
             raise MismatchError("the input was changed")
         return y
 
+    def bounded(self) -> tuple[str, ...]:
+        """Check sums that are rounded, where there are any: how far off they are, and that all that
+        have one have the same. XLA may round after each addition, as it does float16 on CPU."""
+        case = self.case
+        if not reduces(case) or case.source.operator != "sum" or "float" not in case.dtype:
+            return ()
+        terms = as_bits(random_terms(case), case.dtype)
+        given = to_jax(oracle.padded(case.source_array, terms, 0), case.dtype)
+        y = self.function(jax.device_put(given, self.module.source_sharding(self.source_mesh)))
+        empty, made = np.zeros(case.target_shape, terms.dtype), self._shards(y)
+        got = {
+            device: to_jax(_corner(made[device], shard), case.dtype).reshape(own.shape)
+            for (device, shard), own in zip(
+                oracle.shards(case.target_array, empty).items(),
+                own_terms(case.target, case.target_array, empty).values(),
+                strict=True,
+            )
+        }
+        exact = to_jax(terms, case.dtype).astype(np.float64)
+        wide = {device: each.astype(np.float64) for device, each in got.items()}
+        sums_within_bound(case, exact, wide, rounds_each=True)
+        return ("sums within bounds",)
+
     def transpose(self, run: Run) -> None:
         """Move a cotangent, its padding poisoned, back to the source."""
         given = oracle.padded(self.case.target_array, run.tensor, run.fill)
@@ -124,6 +154,12 @@ class Execution:
         inside = oracle.unpadded(self.case.source_array, self.case.source_shape, padded)
         compare.same_bits("pad(x)", inside, run.given, run.given)
         compare.same_bits("unpad(y)", to_bits(self.module.unpad(y)), run.tensor, run.tensor)
+
+
+def _corner(padded: Bits, shard: Bits) -> Bits:
+    """Return what a padded shard has of a shard."""
+    inside: Bits = np.ascontiguousarray(padded[tuple(map(slice, shard.shape))])
+    return inside
 
 
 @contextmanager

@@ -45,9 +45,11 @@ def main() -> None:
         devices = np.array(jax.devices()[: given.mesh.size])
         sizes = [size for _, size in given.mesh.axes]
         mesh = jax.sharding.Mesh(devices.reshape(sizes), given.mesh.names)
-        program = module.program(mesh)
+        has_kernels = "RingMatmul" in text  # what these receive is not in the HLO
+        program = module.program(mesh, interpret=True) if has_kernels else module.program(mesh)
         detail, checks = fault(given.function, given.avals, program), ["values"]
-        if not detail and "lax.while_loop" not in text:  # of which nobody knows how often it turns
+        unknown = "lax.while_loop" in text  # nobody knows how often it turns
+        if not detail and not unknown and not has_kernels:
             read = received(given.avals, program, given.mesh.size)
             checks.append("bytes")
             detail = _other_bytes(module.COMMUNICATIONS, read)

@@ -121,13 +121,18 @@ def added_in_order(case: Case, terms: Numbers) -> Numbers:
     return array
 
 
-def sums_within_bound(case: Case, terms: Numbers, got: Mapping[int, Numbers]) -> None:
+def sums_within_bound(
+    case: Case, terms: Numbers, got: Mapping[int, Numbers], *, rounds_each: bool = False
+) -> None:
     """Raise MismatchError unless what devices have of sums is within the bound of their length, and
-    the same on all that have the same; `terms`: the array of them, as float64."""
+    the same on all that have the same; `terms`: the array of them, as float64; `rounds_each`:
+    whether narrow floats may be rounded after each addition."""
     stacked = terms.reshape(-1, *case.shape).astype(np.longdouble)
     made = [stacked[list(of)] for of in made_of(case)]
     sums = np.stack([each.sum(axis=0) for each in made])
-    bounds = np.stack([oracle_terms.bound(each, case.dtype) for each in made])
+    bounds = np.stack(
+        [oracle_terms.bound(each, case.dtype, rounds_each=rounds_each) for each in made]
+    )
     held = oracle_terms.terms_held(case.target)
     alike: dict[str, int] = {}
     for device, indices in oracle.holdings(case.target, case.shape).items():

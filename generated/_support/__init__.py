@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "4fc656d1bc8aaf65",
-    "pallas_tpu": "7cdc7da10b697a44",
-    "triton_gpu": "79797366bc6d8693",
+    "jax_xla": "803848ef4ba218ff",
+    "pallas_tpu": "fd88417703946dba",
+    "triton_gpu": "ec578222e16b800c",
 }
 
 

@@ -8,6 +8,7 @@ of both meshes.
 import functools
 import itertools
 import socket
+import warnings
 import weakref
 
 import torch
@@ -177,7 +178,14 @@ class Processes:
         host = socket.gethostname() if home is not None and home.type == "cuda" else ""
         kind = "" if home is None else f"tensors on {home.type}"
         kind += " that require a gradient" if wants_gradient else ""
-        mine = (self.plan, fault, f"transport {transport!r}", kind, host, whole)
+        mine = (
+            self.plan,
+            fault,
+            f"transport {transport!r}",
+            kind,
+            (host, host and foreign(home)),
+            whole,
+        )
         said = [None] * dist.get_world_size(group)
         dist.all_gather_object(said, mine, group=group)
         plans, faults, transports, kinds, hosts, wholes = zip(*said, strict=True)
@@ -189,12 +197,30 @@ class Processes:
                 if other != given[0]:
                     both = f"rank 0 has {given[0]}, rank {rank} has {other}"
                     raise ValueError(f"ranks differ: {both}")
+        hosts, backends = zip(*hosts, strict=True)
         one_host = bool(host) and len(set(hosts)) == 1
         if transport == "symmetric" and not one_host:
             raise ValueError(f"transport 'symmetric': GPUs of hosts {hosts}, expected those of one")
-        if transport == "symmetric" or (transport is None and one_host):
-            return "symmetric"
+        if one_host and transport != "exchange":
+            why = next(filter(None, backends), "") or self._unshared(group, home)
+            if not why:
+                return "symmetric"
+            if transport == "symmetric":
+                raise RuntimeError(f"transport 'symmetric': {why}")
+            warnings.warn(f"{self.plan}: takes transport 'exchange', since {why}", stacklevel=6)
         return "in place" if all(wholes) else "exchange"
+
+    def _unshared(self, group, home):
+        """Return why ranks have no symmetric memory, the same on all; "" where they have."""
+        mine, said = "", [None] * dist.get_world_size(group)
+        try:
+            self.symmetric_buffer(group, home)
+        except RuntimeError as error:
+            mine = next(iter(str(error).splitlines()), type(error).__name__)
+        dist.all_gather_object(said, mine, group=group)
+        if any(said):
+            self._of(group).pop("buffer", None)  # all try again, or none
+        return next((f"rank {rank}: {why}" for rank, why in enumerate(said) if why), "")
 
     def by_symmetric_memory(self, shards, outs, device_id, home, group):
         """Return a function that lets all ranks offer their shards, and then pull tiles from where
@@ -227,8 +253,9 @@ class Processes:
         handle, and where each tensor's begins; made once a group."""
         kept = self._of(group)
         if "buffer" not in kept:
-            # The barrier of another backend, NVSHMEM, has been known to do nothing.
-            if symmetric_memory.get_backend(home) != "CUDA":
+            if why := foreign(home):
+                raise RuntimeError(why)
+            if symmetric_memory.get_backend(home) is None:
                 symmetric_memory.set_backend("CUDA")
             sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
             *starts, total = itertools.accumulate(sizes, initial=0)
@@ -271,6 +298,13 @@ class Processes:
                 work.wait()
 
         return run
+
+
+def foreign(home):
+    """Return why a process's backend of symmetric memory is not to be used, "" where it is."""
+    # The barrier of another, NVSHMEM, has been known to do nothing.
+    backend = symmetric_memory.get_backend(home)
+    return "" if backend in (None, "CUDA") else f"symmetric memory is {backend}'s, expected CUDA's"
 
 
 def _facts(transport, shards, outs):

@@ -26,8 +26,8 @@ def unpacked(moves, outs, receiver):
 
 class Wire:
     """What a device exchanges: pieces by rank, tensor and box, an order that both ends know.
-    `whole`: whether they are of one tensor, and the bytes of each are together in this device's
-    shards, so that nothing has to be packed; on a GPU there has to be one."""
+    `whole`: whether there are any, of one tensor, and the bytes of each are together in this
+    device's shards, so that nothing has to be packed."""
 
     def __init__(self, moves, device_id, home):
         self.moves, self.home, exchange = moves, home, moves[0].exchange
@@ -44,9 +44,8 @@ class Wire:
             for pieces, box in ((leaving, self._source), (arriving, self._target))
         ]
         spans = [*itertools.chain(*self._spans)]
-        only = len(moves) == 1 and not exchange.hidden
-        # Where two first send to one another NCCL may wait for all ranks.
-        self.whole = only and None not in spans and (bool(spans) or home.type == "cpu")
+        # A rank without any would not hear of another that fails, and NCCL may wait for it.
+        self.whole = bool(spans) and None not in spans and not exchange.hidden
         arriving, self.received = self._placed(arriving, device_id)
         leaving, self.sent = self._placed(leaving, device_id)
         self._packing = Listed(self._packed(leaving), home)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import AxisType
 
 from .boxes import extents
 from .jax_meshes import Padding, apart, expect, mapped, not_mapped
@@ -80,6 +81,7 @@ class ArrayMatmul:
         expect(b, self.rhs.padded, self.dtypes[0], "rhs")
         meshes = self.check_mesh(mesh)
         if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
+            a, b = map(_typed, (self.lhs, self.rhs), meshes, (a, b))
             return _product(self, meshes, interpret, a, b)
         with apart(a):
             a = jax.device_put(a, self.lhs.sharding(meshes[0]))
@@ -94,6 +96,9 @@ class ArrayMatmul:
 
     def lowered(self, meshes, interpret, a, b):
         """Return the product within a program."""
+        return _typed(self.out, meshes[2], self._lowered(meshes, interpret, a, b))
+
+    def _lowered(self, meshes, interpret, a, b):
         lhs, rhs, out = self.sides
         shard = functools.partial(self.shard, interpret)
         if meshes[0] == meshes[1] == meshes[2]:
@@ -122,7 +127,8 @@ class ArrayMatmul:
         y_bar = self._terms(2, meshes, y_bar, given=False)
         how = meshes[0], interpret
         found = lhs.multiplied(y_bar, b, *how), rhs.multiplied(a, y_bar, *how)
-        a_bar, b_bar = (self._terms(n, meshes, x, given=True) for n, x in enumerate(found))
+        bars = (self._terms(n, meshes, x, given=True) for n, x in enumerate(found))
+        a_bar, b_bar = map(_typed, (self.lhs, self.rhs), meshes, bars)
         return a_bar.astype(self.dtypes[0]), b_bar.astype(self.dtypes[0])
 
     def _terms(self, number, meshes, x, given):
@@ -194,6 +200,13 @@ def without_padding(a, b, count):
     of the dimension over which products are summed on."""
     held = jnp.arange(a.shape[-1]) < count
     return jnp.where(held, a, 0).astype(a.dtype), jnp.where(held[:, None], b, 0).astype(b.dtype)
+
+
+def _typed(side, mesh, x):
+    """Return an array of a program, of the type that a side has on a mesh: where axes are Explicit,
+    of this mesh or of another one that the array is on, with its sharding."""
+    types = (*mesh.axis_types, *jax.typeof(x).sharding.mesh.axis_types)
+    return jax.device_put(x, side.sharding(mesh)) if AxisType.Explicit in types else x
 
 
 MOST_FLOPS = 2**28

@@ -240,7 +240,9 @@ class Reshard:
             "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; where
                          the bytes of each are together in both shards, on all ranks, they go by
                          `batch_isend_irecv` from where they are to where they belong.
-            None         the first of these that every rank can take.
+            None         the first of these that every rank can take; a warning says why not
+                         "symmetric" where memory on one host cannot be shared, or the process has
+                         set another backend of symmetric memory than CUDA.
 
         The first call with a group compares the ranks' plans, shards and hosts: what is wrong on
         one rank is an error on every one. Later calls do so if `check`; else a wrong shard is an

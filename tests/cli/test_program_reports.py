@@ -44,6 +44,16 @@ def test_the_plan_of_a_program(home: Path) -> None:
     )
 
 
+def test_what_remedies_do_in_all(home: Path) -> None:
+    """No argument is gathered; then one is."""
+    assert run("plan", "--explain").out.endswith("no argument is gathered\n")
+    split = ('"w1": \'[{}, {"t"}]\'', '"w1": \'[{"d"}, {"t"}]\'')
+    written(home, replaced(MODULE, split, ("shape(8, 16)", "shape(512, 16)")))
+    found = run("plan", "--explain").out.splitlines()
+    assert found[-2].endswith("left whole where it is gathered, in all is received:")
+    assert found[-1] == "    C1 (p_w1): 8 KiB, 768 B less"
+
+
 def test_the_plan_on_a_topology(home: Path) -> None:
     """Given by a flag, or by the table, which is then in what is emitted."""
     said = (

@@ -54,8 +54,7 @@ def test_the_sweep_of_random_functions(start: int) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("start", range(0, 200, 4))
 def test_every_random_function(start: int) -> None:
-    """200 functions and their gradients on four meshes in both modes, with all of XLA's
-    optimizations."""
+    """200 functions and their gradients on four meshes in both modes."""
     assert wrong(run("product", str(start), str(start + 4))) == {}
 
 

@@ -19,7 +19,7 @@ TPU = "v5e:2x4"
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
 PATTERNS = (
     *("ZeRO-3 weights, batch 8", "both sides split on one axis", "a parallel block"),
-    *("a delayed sum", "8 micro-batches in a scan"),
+    *("a delayed sum", "8 micro-batches in a scan", "two axes change their dimension"),
 )
 MODES = ("as_shardy", "cheapest")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 import shardwright as sw
+from shardwright.codegen.partition.local.known import known_as
 
 MESH = sw.Mesh({"d": 2, "t": 4})
 
@@ -33,3 +36,26 @@ def test_one_operand_alone_is_split() -> None:
     assert reasons("P(None, 't')", "P()") == [
         f"dot_general needs dimension 1 of x whole: {nothing}"
     ]
+
+
+def test_values_are_told_in_the_users_words() -> None:
+    """Of which argument they are another shape, for which of several results they are computed."""
+
+    def step(p: Any, x: Any) -> Any:
+        h = x * p["gain"]
+        return h.sum(), x.T @ jnp.tanh(h)
+
+    shape = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    gain = jax.ShapeDtypeStruct((8,), jnp.float32)
+    program = sw.partition(
+        step,
+        *({"gain": gain}, shape),
+        mesh=sw.Mesh({"d": 4}),
+        in_shardings=({"gain": '[{"d"}]'}, '[{"d"}, {}]'),
+        out_shardings=("[]", '[{"d"}, {}]'),
+    )
+    reasons = [each.reason for each in program.communications]
+    assert any("(of p_gain) whole" in reason for reason in reasons), reasons
+    names = known_as(program.program)
+    assert [name for name in names.values() if "(for result[1])" in name]
+    assert names[program.program.body.arguments[0]] == "p_gain"

@@ -30,6 +30,7 @@ from shardwright.codegen.backends.jax_spmd.literals import (
 )
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.ops import expression
+from shardwright.codegen.backends.jax_spmd.rings import ProgramRing, ProgramRings
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.codegen.partition.local.communications import Communication, notation
 from shardwright.codegen.partition.local.fold import taken
@@ -69,6 +70,7 @@ class Writer:
     permutations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     imports: dict[str, None] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)  # of rows of other shards, in this body
+    rings: ProgramRings = field(default_factory=ProgramRings)
 
     def read(self, local: int) -> str:
         """Return a local value as an expression of an array."""
@@ -107,6 +109,9 @@ class Writer:
         return lines
 
     def _step(self, step: Step, indent: int) -> list[str]:
+        ring = self.rings.by_step.get(_first_result(step))
+        if ring is not None:
+            return self._ring(ring, indent) if _first_result(step) == ring.result else []
         if isinstance(step, MoveValue):
             return self._move(step, indent)
         if isinstance(step, CallFunction):
@@ -123,6 +128,15 @@ class Writer:
         comments = (self._comment(move.result, indent) for move in step.moves)
         lines = self._statement(target, made, step.results[0], indent)
         return [*itertools.chain.from_iterable(comments), *lines]
+
+    def _ring(self, ring: ProgramRing, indent: int) -> list[str]:
+        """Return the call of a kernel, which multiplies while parts travel."""
+        given = [*map(self.read, ring.operands()), "interpret"]
+        result = ring.result
+        name = self.text[result] = self.names.of(result)
+        made = f"{ring.name}.product", given
+        lines = self._statement(name, made, result, indent)
+        return [*self._comment(ring.beside.move.result, indent), *lines]
 
     def _named(self, step: Compute) -> list[str]:
         """Give the results of an op names; return these."""
@@ -284,6 +298,12 @@ def _stays(change: LayoutChange, filled: Filled) -> bool:
     """Return whether a value that is one number everywhere is this number after a change too: a
     part of it, and the terms of zero."""
     return change.kind == "slice" or (change.kind == "mask" and filled.value == 0)
+
+
+def _first_result(step: Step) -> int:
+    """Return the first local value that a step makes, -1 if it makes none."""
+    made = (step.result,) if isinstance(step, MoveValue) else step.results
+    return made[0] if made else -1
 
 
 def _line(step: Step) -> Line | None:

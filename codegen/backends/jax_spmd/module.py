@@ -14,6 +14,7 @@ from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name, integers, listed, number
 from shardwright.codegen.backends.jax_spmd.names import LocalNames, function_name
 from shardwright.codegen.backends.jax_spmd.records import imports_of, records_of, with_records
+from shardwright.codegen.backends.jax_spmd.rings import ProgramRings
 from shardwright.codegen.backends.jax_spmd.trees import Path, paths, tree_lines
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
 from shardwright.codegen.emit.python_text import INDENT, exploded
@@ -30,6 +31,9 @@ from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError
 
 FILE = "jax_spmd.py"
+NO_RINGS = ProgramRings()
+KERNEL_NAMES = ("interpret", "functools", "RingMatmul")
+"""What modules with kernels have besides."""
 MOST_CLOSED_OVER = 64
 """Elements of an array that stands in a module."""
 
@@ -54,6 +58,8 @@ class SpmdModule:
     body: tuple[str, ...]
     checked: bool
     imports: tuple[str, ...]
+    rings: tuple[str, ...] = ()  # constants
+    ring_names: str = ""  # as a tuple, where there are any
 
 
 @dataclass(frozen=True)
@@ -69,12 +75,12 @@ class _Sides:
         return with_records(self.program.outputs(tuple(leaves)), "fn")
 
 
-def module_text(partitioned: Partitioned) -> str:
-    """Return the module of a program."""
-    return render("jax_spmd/program.py.jinja", _context(partitioned))
+def module_text(partitioned: Partitioned, rings: ProgramRings = NO_RINGS) -> str:
+    """Return the module of a program, with kernels that it may have."""
+    return render("jax_spmd/program.py.jinja", _context(partitioned, rings))
 
 
-def _context(partitioned: Partitioned) -> SpmdModule:
+def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     local = partitioned.local
     found = communications(local)
     parameters = partitioned.parameters
@@ -83,12 +89,13 @@ def _context(partitioned: Partitioned) -> SpmdModule:
     types = sides.inputs([_type(local, v) for v in local.body.arguments])
     outputs = sides.outputs([_spec(local, v) for v in local.body.results])
     classes = {record.imported for record in records_of([types, outputs])}
-    names = LocalNames(local, (*parameters, name, *classes))
+    names = LocalNames(local, (*parameters, name, *classes, *rings.names, *KERNEL_NAMES))
     arrays = tuple(map(array_text, partitioned.constants))
     arguments = _places(sides.inputs, local.body.arguments, parameters)
     results = _places(sides.outputs, local.body.results)
     functions = Functions(local, names, arguments, results)
-    writer = Writer(local, names, found, functions, arrays)
+    writer = Writer(local, names, found, functions, arrays, rings=rings)
+    writer.imports.update((ring.text.imported, None) for ring in rings.rings)
     lines = [*_unpacked(writer, arguments), *writer.body(local.body, 1)]
     given = sides.outputs([writer.read(result) for result in local.body.results])
     lines += tree_lines(functions.whole(given), "return ", "", 1)
@@ -118,8 +125,10 @@ def _context(partitioned: Partitioned) -> SpmdModule:
         listed(parameters),
         tuple(functions.lines),
         tuple(lines),
-        is_checked(local),
+        is_checked(local) and not rings.rings,
         tuple(writer.imports),
+        tuple(line for ring in rings.rings for line in ring.text.lines),
+        listed(rings.names) if rings.rings else "",
     )
 
 

@@ -10,9 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-from jax.tree_util import GetAttrKey
-
 from shardwright.codegen.backends.jax_spmd.names import RESERVED
 from shardwright.ir.errors import InputError, in_a_line
 
@@ -72,11 +69,13 @@ def records_of(tree: Any) -> Iterator[Record]:
 
 def _record(tree: Any, argument: str) -> Record:
     """Return a node whose items are what its class has."""
+    from jax.tree_util import GetAttrKey, tree_flatten_with_path
+
     kind = type(tree)
     fields = getattr(kind, "_fields", None)
     if isinstance(tree, tuple) and fields is not None:
         return _by_field(kind, dict(zip(fields, tree, strict=True)), {}, argument)
-    known = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
+    known = tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
     if dataclasses.is_dataclass(kind) and not _is_leaf(known, tree):
         keys = ((path[0], item) for path, item in known)
         items = {key.name: item for key, item in keys if isinstance(key, GetAttrKey)}

@@ -8,10 +8,14 @@ from pathlib import Path
 from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.pallas_tpu import context
 from shardwright.codegen.backends.pallas_tpu.contract import CONTRACT
-from shardwright.codegen.backends.pallas_tpu.matmul.context import refuse_matmul, render_matmul
+from shardwright.codegen.backends.pallas_tpu.matmul.context import (
+    refuse_matmul,
+    render_matmul,
+    ring_of,
+)
 from shardwright.codegen.backends.pallas_tpu.review import review
 from shardwright.codegen.backends.pallas_tpu.runtime import RUNTIME
-from shardwright.codegen.backends.pallas_tpu.timeline import timeline
+from shardwright.codegen.backends.pallas_tpu.timeline import rings, timeline
 from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.hardware.chips import TOPOLOGIES
 
@@ -90,8 +94,10 @@ class PallasTpu(Backend):
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
     review = staticmethod(review)
+    rings = staticmethod(rings)
     refuse_matmul = staticmethod(refuse_matmul)
     render_matmul = staticmethod(render_matmul)
+    ring_of = staticmethod(ring_of)
 
 
 BACKEND: Backend = PallasTpu()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
+from shardwright.codegen.backends.pallas_tpu.ring import RingForm
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.timeline import rings_of
 from shardwright.ir.plan import DirectPlan, Plan
 
 TITLE = "Forms of the TPU kernel"
@@ -16,7 +18,9 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
     """Return the forms that can move the tiles of a plan, the best order of dimensions of each:
     a title, a heading and rows; the chosen one first. Of two kernels
     those of the first come first."""
-    rows = tuple(row for each in exchanges_of(plan) for row in _rows(each))
+    first, *rest = exchanges_of(plan)
+    ring = rings_of(plan) if plan.reshard.adds else None
+    rows = (*_ring_rows(ring), *(row for each in (first, *rest) for row in _rows(each, ring)))
     headings = (
         "form",
         "dimensions",
@@ -30,20 +34,29 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
     return TITLE, (headings, rows)
 
 
-def _rows(plan: DirectPlan) -> Iterator[Row]:
-    """Yield the rows of a kernel."""
+def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
+    """Yield the row of rings, which reduce terms in place of the first kernel; it has no tiles."""
+    if ring is not None:
+        exact = ring.plan.traffic.bound_received_max
+        padded = f"{ring.wire_bytes / exact:.3f}" if exact else "-"
+        yield f"ring along {', '.join(map(str, ring.refs))} (chosen)", "", padded, *[""] * 5
+
+
+def _rows(plan: DirectPlan, ring: RingForm | None) -> Iterator[Row]:
+    """Yield the rows of a kernel; `ring`: what stands in the place of the one that reduces."""
     every = plan.once(choices)
     taken = cheapest(every)
     best = {taken.form.name: taken}
     for choice in sorted(every, key=lambda choice: choice.cost):
         best.setdefault(choice.form.name, choice)
-    yield from (_row(choice, taken) for choice in best.values())
+    is_in_its_place = ring is not None and plan is ring.plan
+    yield from (_row(each, taken, is_in_its_place) for each in best.values())
 
 
-def _row(choice: FormChoice, taken: FormChoice) -> Row:
-    figures = choice.figures
+def _row(choice: FormChoice, taken: FormChoice, is_in_its_place: bool) -> Row:
+    figures, is_chosen = choice.figures, choice is taken and not is_in_its_place
     return (
-        f"{choice.form.name} (chosen)" if choice is taken else choice.form.name,
+        f"{choice.form.name} (chosen)" if is_chosen else choice.form.name,
         ", ".join(map(str, choice.form.view)),
         f"{figures.wire_padding:.3f}",
         f"{figures.hbm_factor:.2f}",

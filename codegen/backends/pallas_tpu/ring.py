@@ -22,6 +22,7 @@ from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.codegen.planner.network.rings import Rings
 from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.dtypes import DTYPES
@@ -134,6 +135,17 @@ class RingForm:
                 yield Sends(what, send, 4.0 * left * packed)
         yield Copies("XLA unpacks the part", packed + itemsize * elements)
 
+    @property
+    def refs(self) -> tuple[AxisRef, ...]:
+        """The axes of the rings, in their order."""
+        return tuple(ref for ref in self.plan.reshard.fate.reduced if self.size_of(ref) > 1)
+
+    @property
+    def rings(self) -> Rings:
+        """What devices pass on, step by step."""
+        along, ids = tuple(map(str, self.refs)), ids_of(self.plan.reshard.source.mesh)
+        return Rings.of(self.turns, along, WIDE * self.half, ids)
+
     def size_of(self, ref: AxisRef) -> int:
         """Return how many devices differ along an axis only."""
         return self.plan.reshard.source.mesh.digit(ref).size
@@ -195,7 +207,7 @@ def _around(plan: DirectPlan, turn: RingTurn, nbytes: float) -> Iterator[Flows]:
 
 def ring_facts(form: RingForm) -> tuple[str, ...]:
     """Return the lines of a module's docstring."""
-    refs = [ref for ref in form.plan.reshard.fate.reduced if form.size_of(ref) > 1]
+    refs = form.refs
     lines = [
         "Form: ring; partial results go from device to device, each combines its own with them.",
         f"Rings along {', then '.join(map(str, refs))}, as 32 bits an element; "

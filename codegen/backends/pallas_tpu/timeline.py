@@ -26,6 +26,7 @@ from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Flows
+from shardwright.codegen.planner.network.rings import Rings
 from shardwright.codegen.planner.network.timeline import (
     Copies,
     Sends,
@@ -77,6 +78,12 @@ def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
     if first is other:
         return first.once(ring_of)
     return None if other.once(ring_of) is None else RingForm.of(first)
+
+
+def rings(plan: Plan) -> Rings | None:
+    """Return the rings of the module of a direct plan, step by step, None where it has none."""
+    form = rings_of(plan) if plan.strategy == "direct" and plan.reshard.adds else None
+    return None if form is None else form.rings
 
 
 def _exchanged(direct: DirectPlan) -> list[Stage]:

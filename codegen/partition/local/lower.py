@@ -13,6 +13,7 @@ from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.forms.form import FormMove
+from shardwright.codegen.partition.local.known import known_as
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.codegen.partition.local.ports import Port, ports_of
@@ -77,6 +78,7 @@ class _Lowering:
         self.forgotten: frozenset[int] = frozenset()  # arguments that are moved for every use
         self.loops: dict[int, int] = {}  # how often a loop turned that has given a value as terms
         self.values: list[LocalValue] = []
+        self.known = known_as(program)
 
     def body(
         self,
@@ -214,7 +216,7 @@ class _Steps:
             yield MoveValue(change, operand, number, reason, line, known=is_known)
 
     def _of(self, value: int) -> str:
-        return self.lowering.program.values[value].name
+        return self.lowering.known[value]
 
     def _settle(self, op: Op, reasons: OpReasons) -> None:
         """Bring results into the layouts that their values are to have, and forget the others."""

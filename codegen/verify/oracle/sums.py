@@ -266,19 +266,23 @@ _FRACTIONS = {"float8_e4m3fn": 3, "float8_e5m2": 2, "float16": 10, "bfloat16": 7
 _ADDED = {"float64": 52}
 
 
-def bound(terms: Numbers, dtype: str) -> Numbers:
+def bound(terms: Numbers, dtype: str, *, rounds_each: bool = False) -> Numbers:
     """Return how far a sum of terms [terms, ...] may be from the exact one, whatever the order.
+    `rounds_each`: whether narrow floats may be rounded after each addition.
 
     n terms are added in n - 1 additions, each with a relative error of half a unit in the last
     place; floats of fewer than 32 bits are added as float32, and rounded once at the end. That
     rounding may be a whole unit: Triton's interpreter cuts bfloat16 off.
     """
+    smallest = {"float16": 2.0**-24, "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16}
+    size, times = np.abs(terms).sum(axis=0), len(terms) - 1
+    if rounds_each and dtype in _FRACTIONS:
+        most = times * smallest.get(dtype, 0.0)
+        return np.asarray(((1 + 2.0 ** -_FRACTIONS[dtype]) ** times - 1) * size + most)
     half = 2.0 ** -(_ADDED.get(dtype, 23) + 1)
-    size = np.abs(terms).sum(axis=0)
-    added = (len(terms) - 1) * half / (1 - len(terms) * half) * size
+    added = times * half / (1 - len(terms) * half) * size
     if dtype not in _FRACTIONS:
         return np.asarray(added)
-    smallest = {"float16": 2.0**-24, "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16}
     exact = np.abs(terms.sum(axis=0))
     return np.asarray(
         added + 2.0 ** -_FRACTIONS[dtype] * (exact + added) + smallest.get(dtype, 0.0)

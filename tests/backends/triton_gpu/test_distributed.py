@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,10 @@ def rounded(case: Case) -> Run:
     return Run(as_bits(sums, case.dtype), 0, 0, 0, terms)
 
 
+Given = Callable[[Case], Run]
+"""What a module is run on."""
+
+
 def check_exchange(
     reshards: list[Reshard], folder: Path, topology: str | None = None
 ) -> list[set[str]]:
@@ -71,7 +76,7 @@ def check_exchanges(
     plans: list[Plan],
     folder: Path,
     plant: Callable[[str], str] = as_it_is,
-    given: Callable[[Case], Run] = exact,
+    given: Given = exact,
 ) -> list[set[str]]:
     """Every plan in one group of processes; `plant`: a fault, in the text of a module; `given`:
     what a module is run on. Returns the ways in which tiles of each went."""
@@ -79,19 +84,8 @@ def check_exchanges(
     pytest.importorskip("triton")
     cases, expected, reshards = [], [], [made.reshard for made in plans]
     for number, made in enumerate(plans):
-        reshard, path = made.reshard, folder / f"case{number}.py"
-        text = parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text
-        path.write_text(plant(text))
-        case = Case.of(reshard, path.stem, "triton_gpu", path)
-        run = given(case)
-        shards, wanted = (
-            {device: shard.tobytes().hex() for device, shard in own_terms(*side).items()}
-            for side in (
-                (case.source, case.source_array, run.given),
-                (case.target, case.target_array, run.tensor),
-            )
-        )
-        cases.append({"module": str(path), "world": devices(reshard), "shards": shards})
+        case, wanted = asked(made, folder / f"case{number}.py", plant, given)
+        cases.append(case)
         expected.append((wanted, made.traffic))
     results = run_group(max(map(devices, reshards)), cases, folder)
     ways: list[set[str]] = []
@@ -104,6 +98,24 @@ def check_exchanges(
         assert max(rank["sent"] for rank in ranks) == traffic.sent_max
         ways.append({way for rank in ranks for way in rank["ways"]})
     return ways
+
+
+def asked(
+    made: Plan, path: Path, plant: Callable[[str], str] = as_it_is, given: Given = exact
+) -> tuple[dict[str, Any], dict[int, str]]:
+    """A case of processes, its module written to a path, and the target shards that are wanted."""
+    text = parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text
+    path.write_text(plant(text))
+    case = Case.of(made.reshard, path.stem, "triton_gpu", path)
+    run = given(case)
+    shards, wanted = (
+        {device: shard.tobytes().hex() for device, shard in own_terms(*side).items()}
+        for side in (
+            (case.source, case.source_array, run.given),
+            (case.target, case.target_array, run.tensor),
+        )
+    )
+    return {"module": str(path), "world": devices(made.reshard), "shards": shards}, wanted
 
 
 def run_group(world: int, cases: list[dict], folder: Path, **environment: str) -> list[list[dict]]:

@@ -45,8 +45,8 @@ def matmul(mesh: sw.Mesh, lhs: str, rhs: str, out: str, turn: int = 0) -> sw.Mat
 
 
 KINDS = {
-    "gather rows": (RING, '[{"x"}, {}]', "[{}, {}]", "[{}, {}]"),
-    "gather columns": (RING, "[{}, {}]", '[{}, {"x"}]', "[{}, {}]"),
+    "gather rows": (RING, '[{"x"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'),
+    "gather columns": (RING, '[{"x"}, {}]', '[{}, {"x"}]', '[{"x"}, {}]'),
     "gather along j": (RING, '[{}, {"x"}]', '[{}, {"x"}]', '[{}, {"x"}]'),
     "scatter": (RING, '[{}, {"x"}]', '[{"x"}, {}]', '[{"x"}, {}]'),
     "reduce to all": (PAIR, '[{}, {"x"}]', '[{"x"}, {}]', "[{}, {}]"),

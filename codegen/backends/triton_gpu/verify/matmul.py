@@ -6,6 +6,7 @@ same memory: what a call has left there is wrong for the next one.
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
+from shardwright.codegen.backends.triton_gpu.verify.order import POLLS, Order
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.verify.compare import MismatchError, expect
 from shardwright.codegen.verify.matmul_case import MatmulCase
@@ -24,7 +26,9 @@ CHECKS = ("constants", "index functions", "traffic")
 KERNEL_CHECKS = ("values", "replicas", "poison", "stored once", "reads in bounds", "inputs kept")
 POISONS = 0xFF, 0x5A
 CALLS = 2
-"""Calls with operands of a seed: an even number, and one more brings the other slot first."""
+"""How often operands are drawn for each poison."""
+ORDERED = 5
+"""Calls whose order is checked."""
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
@@ -40,7 +44,34 @@ def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
             _multiply(module, case, each, poison)
             if case.derivative and seed < 1:
                 _transpose(module, case, each, seed)
-    return (*CHECKS, *KERNEL_CHECKS, *(("derivative",) if case.derivative else ()))
+    _check_order(module, case)
+    return (*CHECKS, *KERNEL_CHECKS, "order", *(("derivative",) if case.derivative else ()))
+
+
+def _check_order(module: ModuleType, case: MatmulCase) -> None:
+    """Make some calls, twice with each slot and once more, and check that whatever is read or
+    written is waited for. Raises MismatchError."""
+    host = module._HOST
+    support = sys.modules[type(host).__module__]
+    every = range(len(host.ids))
+    held = [torch.zeros(host.layout[-1], dtype=torch.uint8) for _ in every]
+    places = [each.data_ptr() for each in held]
+    members = [support.Member(host, place, held[place], places) for place in every]
+    order, polls = Order(members), host.polls
+    host.polls = POLLS
+    try:
+        for seed in range(ORDERED):
+            product, *_ = products(
+                case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed
+            )
+            lhs, rhs = (_shards(case, n, x) for n, x in enumerate((product.lhs, product.rhs)))
+            given = dict(zip(case.devices(), zip(lhs, rhs, strict=True), strict=True))
+            with order.watching(), quick_launches():
+                results = order.call([given[device] for device in host.ids])
+            found = dict(zip(host.ids, results, strict=True))
+            _compare(case, product, [found[device] for device in case.devices()])
+    finally:
+        host.polls = polls
 
 
 def _check_traffic(module: ModuleType) -> None:

@@ -1,0 +1,253 @@
+"""In what order the kernels of a matmul read and write, whatever GPUs do at once.
+
+In a worker only. All devices make some calls in Triton's interpreter, one launch after another,
+with streams that run nothing but know what comes after what. Each program has a vector clock. A
+launch comes after all that its stream has had before, and after the streams that it waited for. A
+release hands on what a program stored before its last barrier, at the scope of the system; an
+acquire takes what was released at that flag. A byte is read after it is written, and written after
+it is read and written, by these clocks, or it is a race, though the values were right this time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from triton.runtime import interpreter
+
+from shardwright.codegen.backends.triton_gpu.verify.addresses import accessed, extent_of, spread
+from shardwright.codegen.verify.compare import MismatchError
+
+Clock = dict[int, int]
+
+SMS = 5
+PULLERS = 2
+POLLS = 3
+"""What a device of these has, and how often it looks: in this order of launches nobody waits."""
+
+
+@dataclass
+class _Clocked:
+    """One program of a launch, or the host (number 0): how far it is, and up to where its threads
+    have met."""
+
+    number: int
+    said: str
+    clock: Clock
+    time: int = 1
+    met: int = 0
+
+
+@dataclass
+class _Timed:
+    """A stream: what has been launched on it is over for whoever comes after."""
+
+    clock: Clock = field(default_factory=dict)
+
+    def wait_stream(self, other: _Timed) -> None:
+        """Come after what another stream has had so far."""
+        _join(self.clock, other.clock)
+
+
+class _Watched:
+    """Memory whose bytes are watched: who wrote each last, and when, and who has read it since."""
+
+    def __init__(self, name: str, tensor: Any, *, written: bool = False) -> None:
+        self.name = name
+        self.start, self.stop = extent_of(tensor)
+        size = self.stop - self.start
+        self.writer = np.full(size, 0 if written else -1, dtype=np.int32)
+        self.time = np.zeros(size, dtype=np.int32)
+        self.reads: dict[int, Any] = {}
+
+    def places(self, addresses: Any) -> Any:
+        """Return which of its bytes some addresses are."""
+        inside = (addresses >= self.start) & (addresses < self.stop)
+        return (addresses[inside] - np.uint64(self.start)).astype(np.int64)
+
+
+class Order:
+    """The calls of some devices, watched while `watching`."""
+
+    def __init__(self, members: list[Any]) -> None:
+        self._programs = [_Clocked(0, "the host", {})]
+        self._flags: dict[int, Clock] = {}
+        self._streams = [_Timed() for _ in members]
+        self._stream, self._device = _Timed(), ""
+        self._kernel = ""
+        self._fault = ""
+        self._members = members
+        self._memory: list[_Watched] = []
+        for member in members:
+            self._memory += self._watched(member)
+
+    @staticmethod
+    def _watched(member: Any) -> Iterator[_Watched]:
+        name = f"of device {member.of.ids[member.position]}"
+        yield _Watched(f"what is offered {name}", member.offered)
+        yield _Watched(f"the terms {name}", member.sums)
+        yield _Watched(f"the operands {name}", member.arena)
+        yield _Watched(f"the number of the call {name}", member.state[:1], written=True)
+
+    def call(self, operands: list[tuple[Any, Any]]) -> list[Any]:
+        """Make one call of all devices, each with its shards; return the results."""
+        calls = []
+        for number, (member, given) in enumerate(zip(self._members, operands, strict=True)):
+            with self._on(number):
+                calls.append(member.steps(*given, overlap=member.of.overlap))
+        for steps in zip(*calls, strict=True):
+            results = []
+            for number, step in enumerate(steps):
+                with self._on(number):
+                    results.append(step())
+        for member in self._members:
+            member.ended()
+            member.synchronize()
+        return results
+
+    @contextmanager
+    def _on(self, number: int) -> Iterator[None]:
+        """Launch as a device, on its first stream."""
+        member = self._members[number]
+        self._device = f"of device {member.of.ids[member.position]}"
+        with self._current(self._streams[number]):
+            yield
+
+    @contextmanager
+    def _current(self, stream: _Timed) -> Iterator[None]:
+        before, self._stream = self._stream, stream
+        yield
+        self._stream = before
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch what is launched inside. Raises MismatchError for the first race."""
+        builder, grid = interpreter.interpreter_builder, interpreter.GridExecutor
+        kind = type(self._members[0])
+        replaced: tuple[tuple[Any, str, Any], ...] = (
+            (builder, "create_masked_load", self._load(builder.create_masked_load)),
+            (builder, "create_masked_store", self._store(builder.create_masked_store)),
+            (builder, "create_atomic_rmw", self._atomic(builder.create_atomic_rmw)),
+            (builder, "create_barrier", self._meet),
+            (builder, "set_grid_idx", self._begin(builder.set_grid_idx)),
+            (grid, "__call__", self._launch(grid.__call__)),
+            (kind, "on_gpu", True),
+            (sys.modules[kind.__module__], "PULLERS", PULLERS),
+            (torch.cuda, "Stream", lambda home: _Timed()),
+            (torch.cuda, "stream", self._current),
+            (torch.cuda, "current_stream", lambda home: self._stream),
+            (torch.cuda, "synchronize", lambda home: None),
+            (torch.cuda, "get_device_properties",
+             lambda home: SimpleNamespace(multi_processor_count=SMS)),
+        )  # fmt: skip
+        with ExitStack() as patches:
+            for owner, name, replacement in replaced:
+                patches.enter_context(patch.object(owner, name, replacement))
+            try:
+                yield
+            except Exception as error:
+                raise MismatchError(self._fault or str(error), fresh=True) from error
+
+    def _launch(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def launch(grid: Any, *args: Any, **kwargs: Any) -> Any:
+            first, self._kernel = len(self._programs), grid.fn.__name__
+            found = original(grid, *args, **kwargs)
+            for program in self._programs[first:]:
+                _join(self._stream.clock, {**program.clock, program.number: program.time})
+            return found
+
+        return launch
+
+    def _begin(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def begin(x: int, y: int, z: int) -> None:
+            original(x, y, z)
+            said = f"{self._kernel} {self._device}"
+            clock = dict(self._stream.clock)
+            self._programs.append(_Clocked(len(self._programs), said, clock))
+
+        return begin
+
+    def _meet(self) -> None:
+        program = self._programs[-1]
+        program.met = program.time
+        program.time += 1
+
+    def _atomic(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def atomic(how: Any, ptr: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
+            found = original(how, ptr, value, mask, sem, scope)
+            if "SYSTEM" in str(scope):
+                flag = self._flags.setdefault(int(ptr.data.ravel()[0]), {})
+                program, said = self._programs[-1], str(sem)
+                if "RELEASE" in said:
+                    _join(flag, {**program.clock, program.number: program.met})
+                if "ACQUIRE" in said:
+                    _join(program.clock, flag)
+            return found
+
+        return atomic
+
+    def _load(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def load(ptrs: Any, mask: Any, other: Any, *how: Any) -> Any:
+            for memory, places in self._touched(ptrs, mask):
+                self._follows(memory.writer[places], memory.time[places], "reads", memory.name)
+                program = self._programs[-1]
+                reads = memory.reads.setdefault(program.number, np.zeros_like(memory.time))
+                reads[places] = program.time
+            return original(ptrs, mask, other, *how)
+
+        return load
+
+    def _store(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def store(ptrs: Any, value: Any, mask: Any, *how: Any) -> Any:
+            program = self._programs[-1]
+            for memory, places in self._touched(ptrs, mask):
+                writer, time = memory.writer[places], memory.time[places]
+                self._follows(writer[writer >= 0], time[writer >= 0], "writes", memory.name)
+                for reader, times in memory.reads.items():
+                    last = times[places]
+                    if last.any():
+                        who = np.full(len(places), reader)[last > 0]
+                        self._follows(who, last[last > 0], "overwrites", memory.name)
+                        times[places] = 0
+                memory.writer[places], memory.time[places] = program.number, program.time
+            return original(ptrs, value, mask, *how)
+
+        return store
+
+    def _touched(self, ptrs: Any, mask: Any) -> Iterator[tuple[_Watched, Any]]:
+        """Yield the watched memory that an access touches, and which of its bytes."""
+        addresses, enabled = accessed(ptrs, mask)
+        every = spread(ptrs, addresses[enabled])
+        for memory in self._memory:
+            places = memory.places(every)
+            if len(places):
+                yield memory, places
+
+    def _follows(self, others: Any, times: Any, does: str, what: str) -> None:
+        """Raise MismatchError where the program does not come after what others did at times."""
+        program = self._programs[-1]
+        for other in np.unique(others).tolist():
+            if other < 0:
+                self._fail(f"{program.said} {does} {what}, which nobody wrote")
+            known = program.clock.get(other, 0)
+            if other not in (0, program.number) and times[others == other].max() > known:
+                did = "reads" if does == "overwrites" else "writes"
+                self._fail(f"{program.said} {does} {what} without waiting for what "
+                           f"{self._programs[other].said} {did} there")  # fmt: skip
+
+    def _fail(self, fault: str) -> None:
+        self._fault = self._fault or fault
+        raise MismatchError(fault)
+
+
+def _join(clock: Clock, other: Clock) -> None:
+    """Bring a clock forward to another."""
+    for number, time in other.items():
+        clock[number] = max(clock.get(number, 0), time)

@@ -1,0 +1,58 @@
+"""How modules reduce the terms of a plan, by backend: what `plan` and bundles say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.planner.network.rings import Rings
+from shardwright.ir.errors import InputError
+from shardwright.ir.plan import DirectPlan, Plan
+from shardwright.ir.plan_json import format_plan
+
+
+def rings_by(plan: Plan, names: Iterable[str]) -> dict[str, Rings]:
+    """Return the rings of the modules that have any, by backend."""
+    found = {}
+    for name in _taking(plan, names):
+        rings = registry.backend(name).rings(plan)
+        if rings is not None:
+            found[name] = rings
+    return found
+
+
+def reduced_by(plan: Plan, names: Iterable[str]) -> dict[str, str]:
+    """Return in words how the module of each backend that takes a plan reduces its terms; nothing
+    where none are reduced."""
+    taking = _taking(plan, names) if plan.reshard.adds else ()
+    rings = rings_by(plan, taking)
+    return {name: _words(plan, rings.get(name)) for name in taking}
+
+
+def _taking(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the backends that take a plan."""
+    found = []
+    for name in names:
+        try:
+            registry.backend(name).refuse(plan)
+        except InputError:
+            continue
+        found.append(name)
+    return tuple(found)
+
+
+def _words(plan: Plan, rings: Rings | None) -> str:
+    if plan.strategy == "basis":
+        return f"collectives: {plan.ops}"
+    copies = "" if isinstance(plan, DirectPlan) else ", then an exchange of parts"
+    if rings is not None:
+        return f"rings along {', then '.join(rings.along)}{copies}"
+    return "exchanges, of terms of parts and then of parts" if copies else "an exchange of terms"
+
+
+def plan_json(plan: Plan, names: Iterable[str], transfers: bool | None = None) -> str:
+    """Return `plan --json`: the object of a plan, and how the backends reduce its terms."""
+    ways = reduced_by(plan, names)
+    if not ways:
+        return plan.to_json(transfers)
+    return format_plan({**plan.to_dict(transfers), "reduced_by": ways})

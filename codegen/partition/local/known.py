@@ -1,0 +1,62 @@
+"""What values are in the user's words: of which argument they are a mere reshape, or for which
+result alone they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardwright.ir.program import Op, Program, ops_of
+
+SAME = frozenset(
+    {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "constrain"}
+)
+"""Ops that give what they are given, in another shape or type."""
+
+
+def known_as(program: Program) -> dict[int, str]:
+    """Return names for values: `transpose_2 (of p_w1)`, `mul_7 (for result[1]['w1'])`, or those
+    that they have."""
+    arguments, sources = {*program.body.arguments}, _sources(program)
+    results = _results(program) if len(program.results) > 1 else {}
+    names = {}
+    for number, value in enumerate(program.values):
+        more = ""
+        if number in sources:
+            more = f" (of {program.values[sources[number]].name})"
+        elif number not in arguments and results.get(number, -1) >= 0:
+            more = f" (for {program.result_names[results[number]]})"
+        names[number] = f"{value.name}{more}"
+    return names
+
+
+def _sources(program: Program) -> dict[int, int]:
+    """Return the argument that a value is, in another shape or type."""
+    found: dict[int, int] = {}
+    arguments = {*program.body.arguments}
+    for op in ops_of(program.body):
+        if op.kind in SAME:
+            source = found.get(op.operands[0], op.operands[0])
+            if source in arguments:
+                found[op.results[0]] = source
+    return found
+
+
+def _results(program: Program) -> dict[int, int]:
+    """Return the place of the one result that depends on a value, -1 where several do."""
+    found: dict[int, int] = {}
+    for place, value in enumerate(program.body.results):
+        found[value] = -1 if value in found else place
+    for op in reversed(program.body.ops):
+        places = {found[value] for value in op.results if value in found}
+        for value in _taken(op) if places else ():
+            known = {*places, found.get(value, max(places))}
+            found[value] = known.pop() if len(known) == 1 else -1
+    return found
+
+
+def _taken(op: Op) -> Iterator[int]:
+    """Yield what an op takes, and what is made in its bodies."""
+    yield from op.operands
+    for body in op.bodies:
+        for inner in ops_of(body):
+            yield from inner.results

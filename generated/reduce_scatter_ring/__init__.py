@@ -1,0 +1,8 @@
+"""One reshard: README.md says what it moves, plan.json lists every transfer."""
+
+import pathlib
+
+if "." not in __name__:
+    raise ImportError(f"part of a package: above FOLDER, import FOLDER.{__name__}")
+if not pathlib.Path(__file__).parent.with_name("_support").is_dir():
+    raise ImportError(f"{__name__} needs _support beside it: copy that, or emit with --single-file")

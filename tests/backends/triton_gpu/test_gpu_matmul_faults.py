@@ -1,0 +1,222 @@
+"""Faults planted in Triton matmuls, and what finds each: in one process what comes after what is
+known from the order of releases and acquires, so that nothing hangs on luck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from matmuls import write_module
+from places import TESTS
+from ranks import answered
+
+import shardwright as sw
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.pool import Runner
+
+pytest.importorskip("torch")
+
+PAIR = sw.Mesh({"x": 2})
+CASE_4 = '[{"x"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'
+CASE_3 = '[{}, {"x"}]', '[{"x"}, {}]', '[{"x"}, {}]'
+KINDS = {
+    "gather": ((16, 12, 24), CASE_4),
+    "along j": ((16, 12, 24), ('[{}, {"x"}]', '[{}, {"x"}]', '[{}, {"x"}]')),
+    "scatter": ((16, 12, 10), CASE_3),
+    # Of one row: device 0 is given nothing by device 1, or gives it nothing.
+    "gather one row": ((1, 12, 24), CASE_4),
+    "scatter one row": ((1, 12, 10), CASE_3),
+}
+"""Extents of i, j and k, and shardings."""
+
+COMES = "if part >= 0:\n                        wait("
+WAITS = "wait(come + part"
+COUNTS = "        part = tl.load(row + 7)\n        if part >= 0:\n            count(come + part)\n"
+STALE = "wait(flags + (epoch - 1 & 1) * devices + holder, epoch - 1, state"
+OFFERED = "wait(flags + (epoch & 1) * devices + holder, epoch, state"
+NO_WAIT = OFFERED.replace("wait(", "(").replace(", state", "), (state")
+RELEASE = 'tl.atomic_add(flag, 1, sem="release", scope="sys")'
+SIDE = "self._side.wait_stream(torch.cuda.current_stream(self.home))"
+MAIN = "torch.cuda.current_stream(self.home).wait_stream(self._side)"
+HOLDER = "source = shard_at(peers, holder, into, BLOCK)\n"
+SLOT = "(epoch & 1) * tl.cast(slot, tl.int64)"
+KERNELS, HOST = "triton_matmul", "torch_member"
+
+FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
+    # By the order: the load does not come after the store.
+    "no wait for what comes": (
+        "gather",
+        KERNELS,
+        ((COMES, COMES.replace(">= 0", ">= 99")),),
+        "multiply of device 0 reads the operands of device 0 without waiting for what pull",
+    ),
+    "no wait for what is offered": (
+        "gather",
+        KERNELS,
+        ((OFFERED, NO_WAIT),),
+        "reads what is offered of device 1 without waiting for what offer of device 1 writes",
+    ),
+    "a flag before its data": (
+        "gather",
+        KERNELS,
+        ((COUNTS, ""), (HOLDER, COUNTS.lstrip() + "        " + HOLDER)),
+        "reads the operands of device 0 without waiting for what pull of device 0 writes",
+    ),
+    "no barrier of threads before a flag": (
+        "scatter",
+        KERNELS,
+        (("tl.debug_barrier()\n    " + RELEASE, RELEASE),),
+        "add of device 0 reads the terms of device 0 without waiting for what multiply",
+    ),
+    "a flag that releases nothing": (
+        "scatter",
+        KERNELS,
+        ((RELEASE, RELEASE.replace("release", "relaxed")),),
+        "reads the terms of device 0 without waiting for what multiply",
+    ),
+    "a flag for one GPU only": (
+        "scatter",
+        KERNELS,
+        ((RELEASE, RELEASE.replace("sys", "gpu")),),
+        "reads the terms of device 0 without waiting for what multiply",
+    ),
+    "a wait that acquires nothing": (
+        "gather",
+        KERNELS,
+        (('flag, 0, sem="acquire"', 'flag, 0, sem="relaxed"'),),
+        "without waiting for what",
+    ),
+    "a stale epoch": (
+        "gather",
+        KERNELS,
+        ((OFFERED, STALE),),
+        "reads what is offered of device 1 without waiting for what offer of device 1 writes",
+    ),
+    "one slot for all calls": (
+        "gather",
+        KERNELS,
+        ((SLOT, "0"),),
+        "offer of device 0 overwrites what is offered of device 0 without waiting for what pull",
+    ),
+    "no barrier between calls": (
+        "gather one row",
+        KERNELS,
+        (("wait(before + name, epoch - 1,", "(before + name, epoch - 1,"),),
+        "overwrites what is offered of device 0 without waiting for what pull of device 1 reads",
+    ),
+    "no barrier between sums": (
+        "scatter one row",
+        KERNELS,
+        (("wait(before + name, epoch - 1,", "(before + name, epoch - 1,"),),
+        "overwrites the terms of device 0 without waiting for what add of device 0 reads there",
+    ),
+    "the second stream does not wait for the first": (
+        "gather",
+        HOST,
+        ((SIDE, "pass"),),
+        "reads the number of the call of device 0 without waiting for what announce",
+    ),
+    # By flags that nobody sets: a wait ends, and says of what.
+    "a flag that is never set so": (
+        "gather",
+        KERNELS,
+        ((OFFERED, OFFERED.replace("epoch, state", "epoch + 1, state")),),
+        "call 1 waits in vain for the operands of device 0",
+    ),
+    "one flag for all steps": (
+        "gather",
+        KERNELS,
+        (("count(come + part)", "count(come)"), (WAITS, WAITS.replace(" + part", ""))),
+        "waits in vain for lhs [0, 8) x [0, 12) of device 0",
+    ),
+    "a step of pulling is skipped": (
+        "gather",
+        KERNELS,
+        (("for job in range(number)", "for job in range(number - 1)"),),
+        "waits in vain for lhs [8, 16) x [0, 12) of device 1",
+    ),
+    # By values.
+    "a step of multiplying is skipped": (
+        "along j",
+        KERNELS,
+        (("for _ in range(stretched)", "for _ in range(stretched - 1)"),),
+        "result at (0, 0): got",
+    ),
+    "a wrong part": (
+        "gather",
+        KERNELS,
+        ((HOLDER, HOLDER.replace("holder", "1 - holder")),),
+        "result at (0, 0): got",
+    ),
+    "a double addition": (
+        "scatter",
+        KERNELS,
+        (("range(1, terms)", "range(0, terms)"),),
+        "result at (0, 0): got",
+    ),
+    "a term is left out": (
+        "scatter",
+        KERNELS,
+        (("range(1, terms)", "range(2, terms)"),),
+        "result at (0, 0): got",
+    ),
+    "rows beyond the last are stored": (
+        "scatter",
+        KERNELS,
+        (("inside = (row < rows) &", "inside = (row >= 0) &"),),
+        "stores to memory",
+    ),
+}
+"""In which matmul, in which support module, what is written in place of what, what is then said."""
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner("triton_gpu", 2) as found:
+        yield found
+
+
+def small(kind: str, root: Path) -> MatmulCase:
+    (i, j, k), (lhs, rhs, out) = KINDS[kind]
+    given = sw.Matmul("float32", ((i, j), lhs), ((j, k), rhs), out, mesh=PAIR)
+    return write_module(plan_matmul(given, listed=0), "m", root, backend="triton_gpu")
+
+
+def plant(right: str, wrong: str, file: Path) -> None:
+    """Write one text in place of another."""
+    text = file.read_text()
+    assert right in text, right
+    file.write_text(text.replace(right, wrong))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(fault: str, runner: Runner, tmp_path: Path) -> None:
+    kind, file, texts, said = FAULTS[fault]
+    case = small(kind, tmp_path)
+    for right, wrong in texts:
+        plant(right, wrong, tmp_path / "_support" / f"{file}.py")
+    report = runner.run(case)
+    assert report.verdict == "failed", fault
+    assert said in report.detail
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_fault_nothing_is_found(kind: str, runner: Runner, tmp_path: Path) -> None:
+    report = runner.run(small(kind, tmp_path))
+    assert report.verdict == "ok", report.detail
+    assert "order" in report.checks
+
+
+def test_processes_say_who_waits_for_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are there, and a flag is not: every rank gives up, and says for which part."""
+    monkeypatch.setenv("MATMUL_POLLS", "100_000")
+    case = small("gather", tmp_path)
+    file = tmp_path / "_support" / f"{KERNELS}.py"
+    plant("for job in range(number)", "for job in range(number - 1)", file)
+    for rank, answers in enumerate(answered(TESTS / "matmul_process.py", 2, [case], tmp_path, 2)):
+        assert len(answers) == 1
+        assert f"device {rank}, " in answers[0]
+        other = "[8, 16)" if rank == 0 else "[0, 8)"
+        assert f"call 1 waits in vain for lhs {other} x [0, 12) of device {1 - rank}" in answers[0]
