@@ -80,20 +80,21 @@ def test_a_backend_lists_all_that_its_modules_import(backend: str) -> None:
 
 
 def test_all_support_modules_are_within_bounds() -> None:
-    """4,000 lines for what moves. What reduces terms has a bound of its own (what adds them, what
-    two exchanges one after another are to the host and to processes, and 300 lines of rings), and
-    so have matmuls, whose host takes two arrays, whose cotangents may be of terms and whose results
-    have shardings in their types (254), groups, whose files stand where there are groups, and what makes calls quick: some are remembered, kernels of
-    these are looked up once, and the own tile is copied while others are on their way. What tells
-    calls that would otherwise be silently wrong, or fail in words of JAX, has 40; what fills terms
-    without a value, and sends them nothing, 66. The kernel that multiplies while parts travel has
-    530: what it is given and makes around it, and its copies, waits and products, block by block.
-    Forwarding over several hops at once, in halves, has 40, with what says that a v5e does not send
-    somewhere directly; exchanging from place to place has 70: which bytes, and an agreement.
-    What multiplies on GPUs while parts are pulled and sums pushed has 1,080, and shares only rows
-    with what reshards have: kernels 230, what devices give each other by their boxes 190, memory
-    that peers share 40, the tables and launches of a device 330, and the host with groups,
-    cotangents and self-check 280."""
+    """4,000 lines for what moves. What reduces terms has a bound of its own (what adds them,
+    what two exchanges one after another are to the host and to processes, and 300 lines of
+    rings), and so have matmuls, whose host takes two arrays, whose cotangents may be of terms
+    and whose results have shardings in their types (254), groups, whose files stand where there
+    are groups, and what makes calls quick: some are remembered, kernels of these are looked up
+    once, and the own tile is copied while others are on their way. What tells calls that would
+    otherwise be silently wrong, or fail in words of JAX, has 40; what fills terms without a
+    value, and sends them nothing, 66. The kernel that multiplies while parts travel has 530:
+    what it is given and makes around it, and its copies, waits and products, block by block.
+    Forwarding over several hops at once, in halves, has 40, with what says that a v5e does not
+    send somewhere directly; exchanging from place to place has 70: which bytes, and an
+    agreement. What multiplies on GPUs while parts are pulled and sums pushed has 1,080, and
+    shares only rows with what reshards have: kernels 230, what devices give each other by their
+    boxes 190, memory that peers share 40, the tables and launches of a device 330, and the host
+    with groups, cotangents and self-check 280."""
     reducing, multiplying, grouping, quick, telling, placing = 670, 254, 800, 130, 40, 66
     overlapping, pulling, forwarding, in_place = 530, 1_080, 40, 70
     files, grouped = (support_files(registry.NAMES, grouped=each) for each in (False, True))
