@@ -8,12 +8,10 @@ The columns are those of `bench/program_bytes.py`.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from typing import Any
 
-from bench.program_bytes import COLUMNS, TESTS
+from bench.program_bytes import rows
 
 LINE = "from bench.models import measured; measured(%r)"
 
@@ -56,29 +54,10 @@ def _bytes(column: str, case: Any) -> int | None:
     return jit_received(case.fn, case.avals, program, devices_of(column, 8))
 
 
-def rows(columns: tuple[str, ...] = COLUMNS) -> list[list[Any]]:
-    """Return the rows, each column from a process with eight devices."""
-    from shardwright.codegen.compile.totals import ENVIRONMENT
-
-    env = {
-        **os.environ,
-        **ENVIRONMENT,
-        "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent))),
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-    }
-    found: dict[str, list[Any]] = {}
-    for column in columns:
-        command = [sys.executable, "-c", LINE % column]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
-        for name, figure in map(json.loads, done.stdout.splitlines()):
-            found.setdefault(name, []).append(figure)
-    return [[name, *figures] for name, figures in found.items()]
-
-
 def main() -> None:
     """Print the table."""
     print("| model | as_shardy | cheapest | XLA, CPU | XLA, v5e | Shardy's passes |")
     print("|---|--:|--:|--:|--:|--:|")
-    for name, *figures in rows():
+    for name, *figures in rows(LINE):
         shown = ("–" if figure is None else f"{figure:,.1f}" for figure in figures)
         print(f"| {name} | {' | '.join(shown)} |", flush=True)

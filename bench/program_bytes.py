@@ -114,8 +114,9 @@ def _named(mesh: Any, text: str, to: Any) -> Any:
     return jax.sharding.NamedSharding(to, spec)
 
 
-def rows() -> list[list[Any]]:
-    """Return the rows, each column from a process with eight devices."""
+def rows(line: str = LINE) -> list[list[Any]]:
+    """Return the rows of a table, each column from a process with eight devices that runs a line of
+    its own, which prints names and figures."""
     from shardwright.codegen.compile.totals import ENVIRONMENT
 
     env = {
@@ -126,7 +127,7 @@ def rows() -> list[list[Any]]:
     }
     found: dict[str, list[Any]] = {}
     for column in COLUMNS:
-        command = [sys.executable, "-c", LINE % column]
+        command = [sys.executable, "-c", line % column]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
         for name, figure in map(json.loads, done.stdout.splitlines()):
             found.setdefault(name, []).append(figure)

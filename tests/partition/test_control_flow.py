@@ -3,15 +3,10 @@ say, planted faults."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import flow_cases
 import jax
 import pytest
-from places import TESTS
+from programs import findings
 from sweeps import swept
 
 import shardwright as sw
@@ -21,12 +16,7 @@ MODES = ("cheapest", "as_shardy")
 
 
 def run(*words: str) -> dict[str, str]:
-    command = [sys.executable, str(TESTS / "flow_process.py"), *words]
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    assert found
+    found: dict[str, str] = findings("flow_process.py", *words)
     return found
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import experts
 import pytest
-from places import TESTS
+from programs import findings
 
 MODES = ("as_shardy", "cheapest")
 FAMILIES = (
@@ -20,12 +16,7 @@ FAMILIES = (
 
 
 def run(*words: str) -> dict[str, Any]:
-    command = [sys.executable, str(TESTS / "model_process.py"), *words]
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert found
+    found: dict[str, Any] = findings("model_process.py", *words)
     return found
 
 

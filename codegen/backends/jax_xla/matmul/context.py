@@ -38,7 +38,7 @@ from shardwright.codegen.emit.python_text import WIDTH, called, exploded, functi
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render
 from shardwright.ir.algebra.printers import PYTHON
-from shardwright.ir.errors import InputError
+from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -97,6 +97,17 @@ def refuse_wide_matmul(matmul: Matmul, name: str) -> None:
             argument="lhs",
             got=" and ".join("x".join(map(str, matmul.shape(side))) for side in SIDES[:2]),
             expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
+        )
+
+
+def refuse_dtype(matmul: Matmul, name: str, dtypes: tuple[str, ...]) -> None:
+    """Raise InputError for elements of a type that a backend's kernels do not multiply."""
+    if matmul.dtype not in dtypes:
+        raise InputError(
+            f"{name} does not multiply such elements",
+            argument="dtype",
+            got=matmul.dtype,
+            expected=one_of(dtypes),
         )
 
 

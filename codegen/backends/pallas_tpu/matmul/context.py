@@ -10,6 +10,7 @@ from shardwright.codegen.backends.base import RingText
 from shardwright.codegen.backends.jax_xla.matmul.context import (
     MatmulKind,
     matmul_text,
+    refuse_dtype,
     refuse_wide_matmul,
 )
 from shardwright.codegen.backends.jax_xla.matmul.product import (
@@ -23,7 +24,7 @@ from shardwright.codegen.backends.jax_xla.matmul.steps import MatmulSteps, comme
 from shardwright.codegen.backends.pallas_tpu.context import NAME
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
 from shardwright.codegen.emit.templates import render
-from shardwright.ir.errors import InputError, InternalError, one_of
+from shardwright.ir.errors import InternalError
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 
@@ -37,13 +38,7 @@ MODULE = "pallas_matmul"
 def refuse_matmul(matmul: Matmul) -> None:
     """Raise InputError for what this backend does not do."""
     refuse_wide_matmul(matmul, NAME)
-    if matmul.dtype not in DTYPES:
-        raise InputError(
-            f"{NAME} does not multiply such elements",
-            argument="dtype",
-            got=matmul.dtype,
-            expected=one_of(DTYPES),
-        )
+    refuse_dtype(matmul, NAME, DTYPES)
 
 
 def render_matmul(

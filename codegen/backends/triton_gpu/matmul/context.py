@@ -6,7 +6,11 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.jax_xla.matmul.context import layout_of, refuse_wide_matmul
+from shardwright.codegen.backends.jax_xla.matmul.context import (
+    layout_of,
+    refuse_dtype,
+    refuse_wide_matmul,
+)
 from shardwright.codegen.backends.jax_xla.matmul.docstring import (
     case_lines,
     device_table,
@@ -28,7 +32,7 @@ from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.dtypes import is_floating
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -57,13 +61,7 @@ class MatmulModule:
 def refuse_matmul(matmul: Matmul) -> None:
     """Raise InputError for what this backend does not do."""
     refuse_wide_matmul(matmul, NAME)
-    if matmul.dtype not in DTYPES:
-        raise InputError(
-            f"{NAME} does not multiply such elements",
-            argument="dtype",
-            got=matmul.dtype,
-            expected=one_of(DTYPES),
-        )
+    refuse_dtype(matmul, NAME, DTYPES)
     if max(matmul.extents[matmul.batch :]) > MOST:
         raise InputError(
             f"{NAME} finds the elements of a tile in 32 bits",
