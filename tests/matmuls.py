@@ -73,7 +73,7 @@ def write_module(
     support = root / "_support"
     if not support.is_dir():
         support.mkdir(parents=True)
-        for file, text in support_files([backend]).items():
+        for file, text in support_files([backend], multiplied=True).items():
             (support / file).write_text(text)
     home = root / name
     home.mkdir()

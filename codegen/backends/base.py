@@ -67,7 +67,8 @@ class Backend(Protocol):
     `unsupported`: the dtypes that it does not move, each with the reason.
     `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
-    there is none for this kind alone. `support`: the support modules that its modules use.
+    there is none for this kind alone. `support`: the support modules that its modules use,
+    `matmul_support` those that modules of matmuls use besides.
     `gradient_on_request`: whether they have derivatives only where a bundle is asked for them.
     `grouping`: what the module of a group has of it.
     """
@@ -85,6 +86,7 @@ class Backend(Protocol):
     contract: Contract
     grouping: Grouping
     support: tuple[str, ...] = ()
+    matmul_support: tuple[str, ...] = ()
     gradient_on_request: bool = False
 
     def refuse(self, plan: Plan) -> None:

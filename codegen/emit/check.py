@@ -31,6 +31,7 @@ from shardwright.codegen.spec.manifest import (
     GroupEntry,
     Manifest,
     listing,
+    multiplied,
     read_manifest,
     sha256,
     supported,
@@ -96,8 +97,9 @@ def check_config(
         progress(len(pairs), len(pairs))
     kept = () if names is None else tuple(entry.what for entry in listed.entries)
     grouped = bool(config.groups or (names is not None and listed.groups))
-    backends = supported((*kept, *config.operations), grouped=grouped)
-    support = support_files(backends, grouped=grouped)
+    operations = (*kept, *config.operations)
+    backends = supported(operations, grouped=grouped)
+    support = support_files(backends, grouped=grouped, multiplied=multiplied(operations))
     problems += _folder_problems(root, SUPPORT, support, listed.support.hashes)
     if names is None:
         text, recorded = package_text(config.modules()), dict(listed.package)

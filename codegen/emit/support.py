@@ -43,18 +43,23 @@ def support_text(backends: Iterable[str], name: str) -> str:
     return package_text(backends) if name == PACKAGE else text(name)
 
 
-def names(backend: str, *, grouped: bool = False) -> tuple[str, ...]:
+def names(backend: str, *, grouped: bool = False, multiplied: bool = False) -> tuple[str, ...]:
     """Return the support modules that the modules of a backend use; `grouped`: those of groups
-    too."""
+    too; `multiplied`: those of matmuls too."""
     found = registry.backend(backend)
-    return tuple(sorted({*found.support, *(found.grouping.support if grouped else ())}))
+    used = {*found.support}
+    used.update(found.grouping.support if grouped else ())
+    used.update(found.matmul_support if multiplied else ())
+    return tuple(sorted(used))
 
 
 @cache
 def version(backend: str) -> str:
-    """Return what two versions of the support modules of a backend differ in, those of groups
-    too."""
-    said = "".join(f"{name}\n{text(name)}" for name in names(backend, grouped=True))
+    """Return what two versions of the support modules of a backend differ in, those of groups and
+    of matmuls too."""
+    said = "".join(
+        f"{name}\n{text(name)}" for name in names(backend, grouped=True, multiplied=True)
+    )
     return hashlib.sha256(said.encode()).hexdigest()[:SHOWN]
 
 
@@ -68,11 +73,14 @@ def package_text(backends: Iterable[str]) -> str:
     return render("common/support.py.jinja", _SupportPackage(tuple(versions(backends).items())))
 
 
-def support_files(backends: Iterable[str], *, grouped: bool = False) -> dict[str, str]:
+def support_files(
+    backends: Iterable[str], *, grouped: bool = False, multiplied: bool = False
+) -> dict[str, str]:
     """Return the text of every file of the folder for the modules of these backends; none where
-    they use none. `grouped`: whether any are of groups."""
+    they use none. `grouped`: whether any are of groups; `multiplied`: of matmuls."""
     used = versions(backends)
     if not used:
         return {}
-    modules = sorted({name for backend in used for name in names(backend, grouped=grouped)})
+    wanted = (names(backend, grouped=grouped, multiplied=multiplied) for backend in used)
+    modules = sorted({name for listed in wanted for name in listed})
     return {f"{name}.py": support_text(used, name) for name in (PACKAGE, *modules)}

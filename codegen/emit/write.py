@@ -102,7 +102,7 @@ def _write(
         _check_case(name, after)
     _check_versions(before, after, set(folders))
     used = after.supported()
-    support = support_files(used, grouped=bool(after.groups))
+    support = support_files(used, grouped=bool(after.groups), multiplied=after.multiplied())
     package = package_text(after.modules())
     support_entry = SupportEntry.of(versions(used), support)
     after = replace(after, support=support_entry, package=((PACKAGE_FILE, sha256(package)),))

@@ -112,6 +112,10 @@ class Manifest:
         descriptions = (entry.description for entry in self.entries)
         return supported(descriptions, grouped=bool(self.groups))
 
+    def multiplied(self) -> bool:
+        """Return whether any bundle is of a matmul."""
+        return multiplied(entry.description for entry in self.entries)
+
     def folders(self) -> dict[str, tuple[str, ...]]:
         """Return the files of every folder, by name: those of the bundles, of the groups, and the
         support modules."""
@@ -253,6 +257,11 @@ def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str,
     are any, import."""
     listed = ((each.backends if grouped else each.supported) for each in descriptions)
     return tuple(sorted({backend for backends in listed for backend in backends}))
+
+
+def multiplied(descriptions: Iterable[Operation]) -> bool:
+    """Return whether any bundle is of a matmul."""
+    return any(isinstance(each, MatmulDescription) for each in descriptions)
 
 
 def _read(path: Path) -> Manifest:

@@ -188,8 +188,9 @@ def support_fault(description: Operation, root: Path) -> str:
 
 
 def write_support(root: Path, backends: Sequence[str], *, grouped: bool = False) -> None:
-    """Write the support modules of these backends below a root; `grouped`: those of groups too."""
+    """Write the support modules of these backends below a root; those of matmuls
+    among them; `grouped`: those of groups too."""
     home = root / SUPPORT
-    for name, text in support_files(backends, grouped=grouped).items():
+    for name, text in support_files(backends, grouped=grouped, multiplied=True).items():
         home.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text, encoding="utf-8")

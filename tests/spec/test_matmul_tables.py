@@ -139,12 +139,12 @@ def test_a_bundle_is_written_and_checked(tmp_path: Path) -> None:
     assert (problem.path, problem.rule) == ("up/jax_xla.py", "edited by hand")
 
 
-def test_a_backend_without_matmuls() -> None:
-    matmul = sw.Matmul("int8", ((2, 2), "P()"), ((2, 2), "P()"), "P()", mesh="x=2")
+def test_a_backend_that_does_not_multiply_such_elements() -> None:
+    matmul = sw.Matmul("int16", ((2, 2), "P()"), ((2, 2), "P()"), "P()", mesh="x=2")
     assert message(lambda: sw.emit(matmul, backends=("triton_gpu",))) == (
-        "backends: triton_gpu has no modules of matmuls\n"
-        "got: triton_gpu\n"
-        "expected: a backend that multiplies, as plain JAX does"
+        "dtype: triton_gpu does not multiply such elements\n"
+        "got: int16\n"
+        "expected: one of bfloat16, float16, float32, int8"
     )
 
 

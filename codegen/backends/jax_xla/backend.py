@@ -32,13 +32,13 @@ class JaxXla(Backend):
     support = (
         "boxes",
         "jax_host",
-        "jax_matmul",
         "jax_meshes",
         "jax_operation",
         "jax_program",
         "xla_program",
         "xla_steps",
     )
+    matmul_support = ("jax_matmul",)
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

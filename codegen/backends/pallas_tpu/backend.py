@@ -71,13 +71,10 @@ class PallasTpu(Backend):
     support = (
         "boxes",
         "jax_host",
-        "jax_matmul",
         "jax_meshes",
         "jax_operation",
         "jax_program",
-        "pallas_matmul",
         "pallas_peers",
-        "pallas_products",
         "pallas_program",
         "pallas_ring",
         "pallas_routed",
@@ -88,6 +85,7 @@ class PallasTpu(Backend):
         "xla_program",
         "xla_steps",
     )
+    matmul_support = ("jax_matmul", "pallas_matmul", "pallas_products")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

@@ -68,20 +68,22 @@ class TritonGpu(Backend):
     )
     support = (
         "boxes",
-        "matmul_parts",
         "torch_check",
         "torch_dtensor",
         "torch_gpu",
-        "torch_matmul",
-        "torch_member",
         "torch_processes",
         "torch_reduce",
-        "torch_shared",
         "torch_tensors",
         "torch_wire",
         "triton_listed",
-        "triton_matmul",
         "triton_rows",
+    )
+    matmul_support = (
+        "matmul_parts",
+        "torch_matmul",
+        "torch_member",
+        "torch_shared",
+        "triton_matmul",
     )
     gradient_on_request = True
 

@@ -46,7 +46,7 @@ def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
 
 @contextmanager
 def _few_polls(host: Any) -> Iterator[None]:
-    """In one process what is waited for is there, or never comes."""
+    """Look a few times only: in one process what is waited for is there, or never comes."""
     polls, host.polls = host.polls, POLLS
     try:
         yield
