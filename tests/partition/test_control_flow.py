@@ -3,6 +3,8 @@ say, planted faults."""
 
 from __future__ import annotations
 
+import itertools
+
 import flow_cases
 import jax
 import pytest
@@ -30,11 +32,12 @@ def test_every_case_has_one_devices_values() -> None:
     assert len(found) == 21
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("what", ["forward", "gradients"])
-@pytest.mark.parametrize("sizes", ["2x2", "2x4", "1x1"])
-def test_every_case_in_every_mode(sizes: str, what: str, mode: str) -> None:
+RUNS = [*itertools.product(("gradients", "forward"), ("2x2", "2x4", "1x1"), MODES)]
+
+
+@pytest.mark.parametrize("number", swept(range(len(RUNS)), 3))
+def test_every_case_in_every_mode(number: int) -> None:
+    what, sizes, mode = RUNS[number]
     assert wrong(run("cases", sizes, mode, what)) == {}
 
 
@@ -42,7 +45,7 @@ def test_random_functions_have_one_devices_values() -> None:
     assert wrong(run("random", "0", "4")) == {}
 
 
-@pytest.mark.parametrize("start", swept(range(0, 120, 8), 24))
+@pytest.mark.parametrize("start", swept(range(0, 120, 8), 40))
 def test_the_sweep_of_random_functions_of_loops(start: int) -> None:
     """Of 120 functions, most with gradients, each in one mode on one of four meshes."""
     assert wrong(run("random", str(start), str(start + 8))) == {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import experts
 import pytest
 from programs import findings
+from sweeps import swept
 
 MODES = ("as_shardy", "cheapest")
 FAMILIES = (
@@ -37,10 +39,12 @@ def test_experts_and_a_cache_have_one_devices_values() -> None:
     assert [said for said in found.values() if said] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_model_has_one_devices_values(family: str, mode: str) -> None:
+RUNS = [*itertools.product(FAMILIES, MODES)]
+
+
+@pytest.mark.parametrize("number", swept(range(len(RUNS)), 3))
+def test_every_model_has_one_devices_values(number: int) -> None:
+    family, mode = RUNS[number]
     found = run("values", mode, family)
     assert {name: said for name, said in found.items() if said} == {}
 
