@@ -280,6 +280,8 @@ def window_fill(text: OpText) -> str:
     if kind == "reduce_window_sum":
         return "0.0" if dtype[0] in "fb" else f"{dtype_text(dtype)}(0)"
     least = kind == "reduce_window_max" or text.has("select_prim") == "ge"
+    if dtype in ("u32", "u64") and not least:  # JAX's own integers do not reach it
+        return f"jnp.dtype({dtype_text(dtype)}).type(jnp.iinfo({dtype_text(dtype)}).max)"
     if dtype[0] in "iu":
         return f"jnp.iinfo({dtype_text(dtype)}).{'min' if least else 'max'}"
     return "-jnp.inf" if least else "jnp.inf"

@@ -22,6 +22,7 @@ from shardwright.codegen.verify import Case, run_batch, verify
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir import Mesh, Reshard
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan
 
 GRID = Mesh({"x": 2, "y": 4})
@@ -68,6 +69,15 @@ def test_all_pairs_with_new_terms(operator: str, tmp_path: Path) -> None:
         for pair in pairs
     ]
     check(plans_of(sides), tmp_path)
+
+
+@pytest.mark.parametrize("operator", ["min", "max"])
+def test_new_extrema_of_every_integer(operator: str, tmp_path: Path) -> None:
+    """Terms without a value have the end of the dtype, which Python's integers in JAX may not
+    reach."""
+    dtypes = [dtype for dtype in DTYPES if dtype.startswith(("int", "uint"))]
+    target = f'[{{}}, {{}}], unreduced={operator}{{"x"}}'
+    check(plans_of([make("[{}, {}]", target, (4, 6), dtype) for dtype in dtypes]), tmp_path)
 
 
 def test_which_terms_have_a_value() -> None:

@@ -154,7 +154,10 @@ def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
     if dtype == "bool":
         return PythonValue(str(not lowest))
     if not is_floating(dtype):
-        return PythonValue(f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
+        end = f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}"
+        if dtype in ("uint32", "uint64") and not lowest:  # JAX's own integers do not reach it
+            end = f"jnp.dtype(DTYPE).type({end})"
+        return PythonValue(end, ("jnp",))
     if as_bits:
         return PythonValue("EMPTY", ("EMPTY",))
     if dtype == "float8_e4m3fn":  # it has no infinity
