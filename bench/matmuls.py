@@ -25,15 +25,17 @@ def shardings(axes: Sequence[str], rank: int = 2) -> list[str]:
     return sorted(found)
 
 
-def write_modules(plans: Iterable[MatmulPlan], root: Path) -> list[Path]:
-    """Write the modules of plans below a folder, with what they import; return their paths."""
+def write_modules(plans: Iterable[MatmulPlan], root: Path, backend: str = "jax_xla") -> list[Path]:
+    """Write a backend's modules of plans below a folder, with what they import; return their
+    paths."""
     (root / "_support").mkdir(parents=True)
-    for file, text in support_files(["jax_xla"]).items():
+    for file, text in support_files([backend], multiplied=True).items():
         (root / "_support" / file).write_text(text)
     paths = []
     for number, plan in enumerate(plans):
-        path = root / f"m{number}" / "jax_xla.py"
+        path = root / f"m{number}" / f"{backend}.py"
         path.parent.mkdir()
-        path.write_text(sw.emit(plan).modules("as measured")[path.name])
+        emitted = sw.emit(plan, backends=(backend,)).modules("as measured")
+        path.write_text(emitted[path.name])
         paths.append(path)
     return paths

@@ -27,10 +27,10 @@ from statistics import median
 from typing import Any
 
 import shardwright as sw
+from bench.matmuls import write_modules
 from bench.peers import versions
 from shardwright.codegen.backends.pallas_tpu.matmul.blocks import STRETCH
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
-from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.hardware.chips import CHIPS
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 
@@ -100,12 +100,7 @@ def ring_of(kind: str, dtype: str, topology: str) -> tuple[sw.MatmulPlan, Matmul
 
 def written(plan: sw.MatmulPlan, root: Path) -> Path:
     """Write the module of a plan below a folder; return its path."""
-    (root / "_support").mkdir(parents=True)
-    for file, text in support_files(["pallas_tpu"]).items():
-        (root / "_support" / file).write_text(text)
-    path = root / "m" / "pallas_tpu.py"
-    path.parent.mkdir()
-    path.write_text(sw.emit(plan, backends=("pallas_tpu",)).modules("as measured")[path.name])
+    (path,) = write_modules([plan], root, "pallas_tpu")
     return path
 
 
