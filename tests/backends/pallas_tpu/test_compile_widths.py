@@ -10,6 +10,7 @@ import pytest
 from cases import describe, random_reshard
 from lone import alone, alone_in_form
 from sums import SHARED_ON_TPU, in_two
+from sweeps import swept
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED
@@ -27,6 +28,13 @@ TOPOLOGY = "v5e:4x4"  # has the devices of two meshes of eight
 FOUR = Mesh({"x": 4})
 # A table of ids, and closed forms of ids that are consecutive.
 OTHERS = (Mesh({"x": 4}, [2, 0, 3, 1]), Mesh({"x": 4}, [3, 4, 5, 6]))
+SWEPT = ("bool", "uint8", "float8_e5m2", "bfloat16", "float32", "int64")
+"""What the long sweep takes of dtypes: one of each size and kind; the others are exhaustive."""
+OF_ANY = [
+    pytest.param(dtype, marks=pytest.mark.slow if dtype in SWEPT else pytest.mark.exhaustive)
+    for dtype in DTYPES
+    if dtype not in UNSUPPORTED
+]
 ROWS, COLUMNS = '[{"x"}, {}]', '[{}, {"x"}]'
 
 
@@ -94,8 +102,7 @@ def test_sums_compile_in_both_widths(tmp_path: Path) -> None:
     assert {"direct", "windows", "slots"} <= check_compile(plans, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype not in UNSUPPORTED])
+@pytest.mark.parametrize("dtype", OF_ANY)
 def test_sums_of_every_dtype_compile_in_both_widths(dtype: str, tmp_path: Path) -> None:
     operators = ["max", "min"] if dtype == "bool" else ["", "max", "min"]
     plans = [
@@ -104,8 +111,7 @@ def test_sums_of_every_dtype_compile_in_both_widths(dtype: str, tmp_path: Path) 
     check_compile(plans, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype not in UNSUPPORTED])
+@pytest.mark.parametrize("dtype", OF_ANY)
 def test_every_dtype_compiles_in_both_widths(dtype: str, tmp_path: Path) -> None:
     plans = [
         plan(between(target, dtype, shape), strategy="direct", topology=topology)
@@ -116,8 +122,7 @@ def test_every_dtype_compiles_in_both_widths(dtype: str, tmp_path: Path) -> None
     check_compile(plans, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", swept(range(40), 4))
 def test_random_reshards_compile_in_both_widths(seed: int, tmp_path: Path) -> None:
     check_compile([plan(random_reshard(seed))], tmp_path)
 
