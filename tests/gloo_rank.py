@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import triton  # noqa: F401  # imported before the processes fork
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.verify.load import load as packaged
@@ -393,6 +394,47 @@ def unshared(rank: int, case: dict) -> dict:
     return {"found": found}
 
 
+class Unset(Mapped):
+    """As where no backend, or some, has been set; `sets` are those set since."""
+
+    backend: str | None = None
+    sets: list[str]
+
+    def get_backend(self, device: object) -> str | None:
+        return self.backend
+
+    def set_backend(self, backend: str) -> None:
+        self.backend = backend
+        self.sets.append(backend)
+
+
+def matmul_memory(rank: int, case: dict) -> dict:
+    """On GPUs that are none: what ranks say of a matmul where one has set NVSHMEM, and what becomes
+    of the backend where memory is shared after it was set, or was not."""
+    host = load(case["module"])._HOST
+    shared = sys.modules[type(host).__module__].shared_memory
+    there, processes = (
+        sys.modules[of.__module__] for of in (shared, shared.__globals__["symmetric"])
+    )
+    stand_in = there.symmetric_memory = processes.symmetric_memory = Unset(  # type: ignore[attr-defined]
+        rank, Path(case["folder"]), []
+    )
+    stand_in.sets = []
+    with FakeTensorMode():
+        a, b = (
+            torch.zeros(host.shape(side, host.order[rank]), dtype=host.dtype, device="cuda")
+            for side in range(2)
+        )
+    stand_in.backend = "NVSHMEM" if rank == 1 else None
+    found = [said(lambda: host._meet(a, b, dist.group.WORLD))]
+    torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
+    home = torch.device("cuda")
+    for backend in ("NVSHMEM", "CUDA", None):
+        stand_in.backend = backend
+        found.append(said(lambda: shared(64, home, dist.group.WORLD)))
+    return {"found": found, "sets": stand_in.sets}
+
+
 def symmetric(rank: int, case: dict) -> dict:
     """Three calls in a row, with other values between, while each rank is slow in its turn: `slow`
     seconds before it reads, `late` before it calls; `idle` ones after it wrote other values."""
@@ -526,6 +568,7 @@ TASKS: dict[str, Callable[[int, dict], dict]] = {
     "symmetric": symmetric,
     "threads": threads,
     "unshared": unshared,
+    "matmul_memory": matmul_memory,
     "grouped": grouped,
     "synced": synced,
     "group_gradients": group_gradients,

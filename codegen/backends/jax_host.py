@@ -32,7 +32,8 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class HostText:
-    """The host side of a module. `class_name`: the class of its host object."""
+    """The host side of a module. `class_name`: the class of its host object; `starts`: whether a
+    program may compute between a start and an end of it."""
 
     module: ModuleText
     devices: int
@@ -43,10 +44,13 @@ class HostText:
     some_local: bool
     communicates: bool
     reduces: bool
+    starts: bool = False
 
     @property
     def class_name(self) -> str:
         """The class of the host object."""
+        if self.starts:
+            return "StartedReshard"
         return "OneOrder" if self.module.same_order else "TwoOrders"
 
     @property

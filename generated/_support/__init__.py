@@ -6,8 +6,8 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "fd88417703946dba",
-    "triton_gpu": "ec578222e16b800c",
+    "pallas_tpu": "f99590196d9482bc",
+    "triton_gpu": "000d9379265d8d7c",
 }
 
 

@@ -69,10 +69,10 @@ def multiple(index, divisor):
     return index if isinstance(index, int) else pl.multiple_of(index, divisor)
 
 
-def meet_all(coming, tells, going, hears):
-    """Tell all senders that this device has entered the kernel, and hear it of all receivers: they
-    may be written to from then on. tells(number), below `coming`: whether a sender is told, and its
-    rank; hears(number), below `going`: whether a receiver is heard.
+def meet_all(coming, tells, expected):
+    """Tell all senders that this device has entered the kernel, and hear it of all receivers, so
+    many as are expected: they may be written to from then on. tells(number), below `coming`:
+    whether a sender is told, and its rank.
 
     A device tells again only after all data of the call before have arrived, so that a sender never
     holds two signals of one receiver.
@@ -86,12 +86,17 @@ def meet_all(coming, tells, going, hears):
         def signal():
             pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
 
-    def add(number, expected):
-        return expected + jnp.int32(hears(number))
-
     each(coming, tell)
-    expected = lax.fori_loop(np.int32(0), jnp.int32(going), add, np.int32(0))
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+
+
+def number_of(count, holds):
+    """Return for how many numbers below a count something holds."""
+
+    def add(number, found):
+        return found + jnp.int32(holds(number))
+
+    return lax.fori_loop(np.int32(0), jnp.int32(count), add, np.int32(0))
 
 
 def each(count, visit, first=0):
@@ -277,8 +282,9 @@ class Peers:
             comes, sender, *_ = self.incoming(receiver, me, number)
             return comes, jnp.int32(self.source_rank(sender, order))
 
-        coming, going = self.incoming_count(receiver), self.outgoing_count(me)
-        meet_all(coming, tells, going, lambda number: self.outgoing(me, number, order).moves)
+        going = self.outgoing_count(me)
+        expected = number_of(going, lambda number: self.outgoing(me, number, order).moves)
+        meet_all(self.incoming_count(receiver), tells, expected)
 
     def _senders(self, receiver):
         """Yield the positions that parts of a target shard come from, its own included, each with

@@ -7,15 +7,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
+from .torch_processes import symmetric
+
 
 def shared_memory(size, home, group):
     """Return so many bytes of this rank, zero, and where those of every rank are for this one: on
     GPUs symmetric memory, else files that all map. All ranks of the group call it."""
     if home.type == "cuda":
-        # The barrier of another backend, NVSHMEM, has been known to do nothing.
-        if symmetric_memory.get_backend(home) != "CUDA":
-            symmetric_memory.set_backend("CUDA")
-        held = symmetric_memory.empty(size, dtype=torch.uint8, device=home)
+        held = symmetric(size, home)
         handle = symmetric_memory.rendezvous(held, group)
         places = [place + handle.offset for place in handle.buffer_ptrs]
         held.zero_()

@@ -36,15 +36,15 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import require
-from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, div, rem
-from .._support.pallas_program import Direct, Permuted, meet_one
+from .._support.pallas_program import Halves, Permuted, meet_one, wait_for
+from .._support.pallas_started import StartedReshard
 
-require("pallas_tpu", "fd88417703946dba", __name__)
+require("pallas_tpu", "f99590196d9482bc", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
-__all__ += ["source_shape", "target_shape"]
+__all__ += ["reshard_done", "reshard_start", "source_shape", "target_shape"]
 
 SHAPE = (1024, 512)
 DTYPE = "float32"
@@ -87,29 +87,33 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(("
 PEERS = Permuted(_SOURCE, _TARGET, sender_to, receiver_of)
 
 
-def _kernel(x, y, copied, sent, received):
-    """Push x, this device's source shard, into y, its receiver's target shard."""
+def _start(x, y, sent, received):
+    """Begin to push x, this device's source shard, into y, another's target shard."""
     me = lax.axis_index(("x", "y"))
 
     @pl.when(receiver_of(me) == me)
     def keep():
-        copy = pltpu.make_async_copy(x, y, copied)
-        copy.start()
-        copy.wait()
+        pltpu.make_async_copy(x, y, received).start()
 
     @pl.when(receiver_of(me) != me)
     def push():
         meet_one(sender_to(me))
-        copy = pltpu.make_async_remote_copy(
+        pltpu.make_async_remote_copy(
             x, y, sent, received, device_id=receiver_of(me), device_id_type=LOGICAL
-        )
-        copy.start()
-        copy.wait()  # what leaves has left, and as many bytes have come
+        ).start()
 
 
-_PROGRAM = Direct(_kernel, 3, PEERS, (0, 1), collective_id=COLLECTIVE_ID)
-_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+def _wait(y, sent, received):
+    """Wait until its source shard has left, and all of y, its target shard, has come."""
+    me = lax.axis_index(("x", "y"))
+    wait_for(y, received)
+    pl.when(receiver_of(me) != me)(lambda: wait_for(y, sent))
+
+
+_PROGRAM = Halves(_start, _wait, PEERS, (0, 1), collective_id=COLLECTIVE_ID)
+_HOST = StartedReshard(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
+reshard_start, reshard_done = _HOST.reshard_start, _HOST.reshard_done
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 

@@ -42,15 +42,15 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import require
-from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, div, rem
-from .._support.pallas_program import Direct, Permuted, each_peer, meet
+from .._support.pallas_program import Halves, Permuted, each_peer, meet, wait_for
+from .._support.pallas_started import StartedReshard
 
-require("pallas_tpu", "fd88417703946dba", __name__)
+require("pallas_tpu", "f99590196d9482bc", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
-__all__ += ["source_shape", "target_shape"]
+__all__ += ["reshard_done", "reshard_start", "source_shape", "target_shape"]
 
 SHAPE = (32, 2048, 8, 128)
 DTYPE = "bfloat16"
@@ -97,10 +97,10 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("b
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
-def _kernel(x, y, copied, sent, received):
-    """Push this device's tiles of x, its source shard, into y, receivers' target shards."""
+def _start(x, y, sent, received):
+    """Begin to push this device's tiles of x, its source shard, to where they belong."""
     me = lax.axis_index(("a", "b"))
-    meet(me, sender, receiver, 2)
+    meet(me, sender, 2, own=True)
 
     def part0_of(receiver):  # what it takes of its senders' shards
         return pl.ds(rem(receiver, 2) * 16, 16)
@@ -110,20 +110,26 @@ def _kernel(x, y, copied, sent, received):
 
     def push(peer):
         read, write = x.at[part0_of(peer), :, :, :], y.at[:, part2_of(me), :, :]
-        return pltpu.make_async_remote_copy(
+        pltpu.make_async_remote_copy(
             read, write, sent, received, device_id=peer, device_id_type=LOGICAL
-        )
+        ).start()
 
-    each_peer(me, receiver, 2, lambda peer: push(peer).start())
-    keep = pltpu.make_async_copy(x.at[part0_of(me), :, :, :], y.at[:, part2_of(me), :, :], copied)
+    each_peer(me, receiver, 2, push)
+    keep = pltpu.make_async_copy(x.at[part0_of(me), :, :, :], y.at[:, part2_of(me), :, :], received)
     keep.start()
-    keep.wait()
-    each_peer(me, receiver, 2, lambda peer: push(peer).wait())  # has left, and as much has come
 
 
-_PROGRAM = Direct(_kernel, 3, PEERS, (0, 2, 1, 3), collective_id=COLLECTIVE_ID)
-_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+def _wait(y, sent, received):
+    """Wait until this device's tiles leave, and all of y, its target shard, has come."""
+    wait_for(y, received)
+    # As many tiles leave as come, but for the own one.
+    wait_for(y.at[:, pl.ds(2, 2), :, :], sent)
+
+
+_PROGRAM = Halves(_start, _wait, PEERS, (0, 2, 1, 3), collective_id=COLLECTIVE_ID)
+_HOST = StartedReshard(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
+reshard_start, reshard_done = _HOST.reshard_start, _HOST.reshard_done
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 

@@ -50,15 +50,15 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import require
-from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import LOGICAL, div, rem
-from .._support.pallas_program import Direct, Permuted, each_peer, meet
+from .._support.pallas_program import Halves, Permuted, each_peer, meet, wait_for
+from .._support.pallas_started import StartedReshard
 
-require("pallas_tpu", "fd88417703946dba", __name__)
+require("pallas_tpu", "f99590196d9482bc", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
-__all__ += ["source_shape", "target_shape"]
+__all__ += ["reshard_done", "reshard_start", "source_shape", "target_shape"]
 
 SHAPE = (28672, 8192)
 DTYPE = "bfloat16"
@@ -105,10 +105,12 @@ _TARGET = Sharded(
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
-def _kernel(x, y, copied, sent, received):
-    """Push this device's tiles of x, its source shard, into y, receivers' target shards."""
+def _start(x, y, sent, received):
+    """Begin to push this device's tiles of x, its source shard, to where they belong."""
     me = lax.axis_index(("data", "model"))
-    meet(me, sender, receiver, 2)
+    # Whether it holds a tile of its own target shard.
+    own = div(me, 2) == rem(me, 4)
+    meet(me, sender, 2, own=own)
 
     def rows_of(receiver):  # what it takes of its senders' shards
         return pl.ds(pl.multiple_of(rem(receiver, 2) * 3584, 3584), 3584)
@@ -118,21 +120,30 @@ def _kernel(x, y, copied, sent, received):
 
     def push(peer):
         read, write = x.at[rows_of(peer), :], y.at[:, columns_of(me)]
-        return pltpu.make_async_remote_copy(
+        pltpu.make_async_remote_copy(
             read, write, sent, received, device_id=peer, device_id_type=LOGICAL
-        )
+        ).start()
 
-    each_peer(me, receiver, 2, lambda peer: push(peer).start())
-    some = rem(me, 4) == div(me, 2)  # whether it holds a tile of its own
-    keep = pltpu.make_async_copy(x.at[rows_of(me), :], y.at[:, columns_of(me)], copied)
-    pl.when(some)(keep.start)
-    pl.when(some)(keep.wait)
-    each_peer(me, receiver, 2, lambda peer: push(peer).wait())  # has left, and as much has come
+    each_peer(me, receiver, 2, push)
+    keep = pltpu.make_async_copy(x.at[rows_of(me), :], y.at[:, columns_of(me)], received)
+    pl.when(own)(keep.start)
 
 
-_PROGRAM = Direct(_kernel, 3, PEERS, (0, 1), collective_id=COLLECTIVE_ID)
-_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+def _wait(y, sent, received):
+    """Wait until this device's tiles leave, and all of y, its target shard, has come."""
+    me = lax.axis_index(("data", "model"))
+    # Whether it holds a tile of its own target shard.
+    own = div(me, 2) == rem(me, 4)
+    wait_for(y, received)
+    # As many tiles leave as come, but for the own one.
+    pl.when(own)(lambda: wait_for(y.at[:, pl.ds(4096, 4096)], sent))
+    pl.when(own ^ True)(lambda: wait_for(y, sent))
+
+
+_PROGRAM = Halves(_start, _wait, PEERS, (0, 1), collective_id=COLLECTIVE_ID)
+_HOST = StartedReshard(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
+reshard_start, reshard_done = _HOST.reshard_start, _HOST.reshard_done
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 

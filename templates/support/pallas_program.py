@@ -3,6 +3,7 @@ that moves tiles from shard to shard, which stands in the module.
 """
 
 import functools
+import math
 import os
 import warnings
 from typing import Any, NamedTuple
@@ -235,6 +236,9 @@ class Permuted:
 
     def __init__(self, source, target, sender, receiver, count=None):
         numbers = ((),) if count is None else tuple((number,) for number in range(count))
+        self.axes = tuple(name for name, _ in source.axes)
+        self.receiver = receiver if count else lambda me, _: receiver(me)
+        self.count = len(numbers)
         self.exchange = Exchange(
             source.side,
             target.side,
@@ -254,18 +258,31 @@ class Direct(PallasProgram):
         super().__init__(peers, view, **settings)
         self.kernel, self._semaphores = kernel, semaphores
 
-    def counts(self, receiver):
-        """Return what is started and waited for: among permuted peers as much as a device sends."""
-        if not isinstance(self.peers, Permuted):
-            return super().counts(receiver)
-        ends = self.moves.incoming(receiver), self.moves.outgoing(receiver)
-        return [sum(volume(piece.box) for piece in self.elsewhere(end)) for end in ends]
-
     def moved(self, x, call):
         """Return the target shard, its padding left unwritten."""
         scratch, x = [pltpu.SemaphoreType.DMA] * self._semaphores, lax.transpose(x, self.view)
         y = call.pushed(self.kernel, x, self.target_shape, scratch)
         return lax.transpose(y, self.inverse)
+
+
+class Halves(Direct):
+    """A direct reshard among `Permuted` peers in two halves: `start`, of source shard, target shard
+    and the semaphores of what has left and of what has come, and `wait`, of all but the first."""
+
+    def __init__(self, start, wait, peers, view, **settings):
+        super().__init__(self.both, 2, peers, view, **settings)
+        self.start, self.wait = start, wait
+
+    def both(self, x, y, sent, received):
+        """Move this device's tiles: the kernel."""
+        self.start(x, y, sent, received)
+        self.wait(y, sent, received)
+
+    def counts(self, receiver):
+        """Return what is started on the semaphore of what comes, the own tile too, and is waited
+        for: as much as the target shard has."""
+        come = sum(volume(piece.box) for piece in self.moves.incoming(receiver))
+        return come, math.prod(self.target_shape)
 
 
 def meet_one(sender):
@@ -276,16 +293,16 @@ def meet_one(sender):
     pl.semaphore_wait(barrier, 1)
 
 
-def meet(me, sender, receiver, count):
+def meet(me, sender, count, own):
     """Tell those who send to this device that it has entered the kernel, and hear it of those it
-    sends to: see `meet_all`. `sender`, `receiver`: of a position and a number below `count`,
-    perhaps this device itself."""
+    sends to, as many: see `meet_all`. `sender`: of a position and a number below `count`, perhaps
+    this device itself; `own`: whether that is among them."""
 
     def tells(number):
         peer = sender(me, number)
         return peer != me, peer
 
-    meet_all(count, tells, count, lambda number: receiver(me, number) != me)
+    meet_all(count, tells, count - jnp.int32(own))
 
 
 def each_peer(me, receiver, count, visit):
@@ -296,3 +313,8 @@ def each_peer(me, receiver, count, visit):
         pl.when(peer != me)(functools.partial(visit, peer))
 
     each(count, one)
+
+
+def wait_for(part, semaphore):
+    """Wait until a DMA semaphore has counted as many bytes as a part of a shard has."""
+    pltpu.make_async_copy(part, part, semaphore).wait()

@@ -18,6 +18,7 @@ import triton
 from .boxes import extents
 from .matmul_parts import Parts
 from .torch_member import Member
+from .torch_processes import foreign
 from .torch_shared import shared_memory
 from .torch_tensors import check, has_kernels, join_streams, let_read, requires_grad
 from .triton_matmul import multiply
@@ -134,7 +135,8 @@ class TritonMatmul:
 
         Every process of the group calls it; of one group calls come from one stream, and none ends
         before its peers have begun it. To capture it in a CUDA graph, call it once before. Raises
-        ValueError for a wrong shard or group; RuntimeError, which says which rank waits for what,
+        ValueError for a wrong shard or group, and on GPUs on every rank where one has set another
+        backend of symmetric memory than CUDA; RuntimeError, which says which rank waits for what,
         where a peer does not come: on GPUs when `synchronize` is called, or in the next call. A
         group of which a call failed takes no other.
         """
@@ -181,6 +183,7 @@ class TritonMatmul:
             position = self.order[dist.get_rank(group)]
             try:
                 self.check((a, b), position)
+                fault = foreign(a.device) if a.device.type == "cuda" else ""
             except ValueError as error:
                 fault = str(error)
         said: list = [None] * ranks

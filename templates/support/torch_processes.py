@@ -178,14 +178,8 @@ class Processes:
         host = socket.gethostname() if home is not None and home.type == "cuda" else ""
         kind = "" if home is None else f"tensors on {home.type}"
         kind += " that require a gradient" if wants_gradient else ""
-        mine = (
-            self.plan,
-            fault,
-            f"transport {transport!r}",
-            kind,
-            (host, host and foreign(home)),
-            whole,
-        )
+        shares = host, host and foreign(home)
+        mine = self.plan, fault, f"transport {transport!r}", kind, shares, whole
         said = [None] * dist.get_world_size(group)
         dist.all_gather_object(said, mine, group=group)
         plans, faults, transports, kinds, hosts, wholes = zip(*said, strict=True)
@@ -253,13 +247,9 @@ class Processes:
         handle, and where each tensor's begins; made once a group."""
         kept = self._of(group)
         if "buffer" not in kept:
-            if why := foreign(home):
-                raise RuntimeError(why)
-            if symmetric_memory.get_backend(home) is None:
-                symmetric_memory.set_backend("CUDA")
             sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
             *starts, total = itertools.accumulate(sizes, initial=0)
-            buffer = symmetric_memory.empty(total, dtype=torch.uint8, device=home)
+            buffer = symmetric(total, home)
             kept["buffer"] = buffer, symmetric_memory.rendezvous(buffer, group), starts
         return kept["buffer"]
 
@@ -305,6 +295,15 @@ def foreign(home):
     # The barrier of another, NVSHMEM, has been known to do nothing.
     backend = symmetric_memory.get_backend(home)
     return "" if backend in (None, "CUDA") else f"symmetric memory is {backend}'s, expected CUDA's"
+
+
+def symmetric(size, home):
+    """Return so many bytes that peers can map. Raises RuntimeError for a `foreign` backend."""
+    if why := foreign(home):
+        raise RuntimeError(why)
+    if symmetric_memory.get_backend(home) is None:
+        symmetric_memory.set_backend("CUDA")
+    return symmetric_memory.empty(size, dtype=torch.uint8, device=home)
 
 
 def _facts(transport, shards, outs):

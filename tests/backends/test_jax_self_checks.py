@@ -161,8 +161,8 @@ MOVED = {
     "what has left is not waited for": (
         plan(COLUMNS, "direct"),
         "pallas_tpu",
-        "push(peer).wait())",
-        "push(peer).wait_recv())",
+        "wait_for(y.at[pl.ds(16, 48), :], sent)",
+        "None",
         r"Semaphore \d+ has non-zero count .*",
     ),
     "padding as it comes": (

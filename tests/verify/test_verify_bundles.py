@@ -57,7 +57,7 @@ PALLAS: Faults = {
             (r"x\.at\[:, ", "x.at[pl.ds(0, 7), "),
             (r"pl\.ds\(pl\.multiple_of\(sender \* 8, 8\), 8\)", "pl.ds(sender * 8, 7)"),
         ),
-        UNWRITTEN.format("7f[0-9a-f]*"),
+        rf"{UNWRITTEN.format('7f[0-9a-f]*')}|a wait that never ends: .*",
     ),
     "tiles_overlap": (
         (
@@ -70,14 +70,14 @@ PALLAS: Faults = {
     "receive_wait_left_out": (
         (
             (r"pltpu\.make_async_copy\(place, place, received\)\.wait", "lambda: None"),
-            (r"push\(peer\)\.wait\(\)", "push(peer).wait_send()"),
+            (r"wait_for\(y, received\)", "None"),
         ),
         rf"{UNWRITTEN.format('7f[0-9a-f]*')}|{LEFT}",
     ),
     "send_wait_left_out": (
         (
             (r"\((copy|push\(1 - slot, older\))\.wait_send\)", "(lambda: None)"),
-            (r"push\(peer\)\.wait\(\)", "push(peer).wait_recv()"),
+            (r"wait_for\(y.*, sent\)", "None"),
         ),
         LEFT,
     ),

@@ -80,6 +80,7 @@ class PallasTpu(Backend):
         "pallas_routed",
         "pallas_shifts",
         "pallas_slots",
+        "pallas_started",
         "pallas_terms",
         "pallas_windows",
         "xla_program",

@@ -41,6 +41,7 @@ from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.codegen.planner.reduce import reduced_like
 from shardwright.ir.algebra.printers import PALLAS
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 
@@ -187,8 +188,13 @@ def _assembled(
     ids: tuple[str, ...],
 ) -> PallasText:
     """Return the template's context; `ids`: the constants that are collective ids."""
+    # Of 64 bits both halves of elements move one after another, and terms are reduced after that.
+    plain = not host.reduces and not any(host.terms)
+    starts = text.halves and plain and DTYPES[request.plan.reshard.dtype] < 8
+    host = replace(host, starts=starts)
     calls = {name: {*names} for name, names in text.calls.items() if names}
-    calls |= {"jax_host": {host.class_name}, "jax_meshes": {"Sharded"}}
+    own = "pallas_started" if starts else "jax_host"
+    calls |= {own: {host.class_name}, "jax_meshes": {"Sharded"}}
     if {"pallas_terms", "pallas_ring"} & calls.keys():
         calls["jax_program"] = {"Terms"}
     if module.calls:

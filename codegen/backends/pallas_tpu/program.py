@@ -46,7 +46,8 @@ FORMS = (
 class KernelText:
     """`functions`: the index functions; `calls`: what support modules give, by module; `kernels`:
     the lines of functions after the constants that are what moves; `made`: the object that runs
-    kernels; `positions`: functions of positions that are no index functions of all forms."""
+    kernels; `positions`: functions of positions that are no index functions of all forms; `halves`:
+    whether the kernel is one that starts and one that waits."""
 
     functions: tuple[IndexFunction, ...]
     calls: dict[str, tuple[str, ...]]
@@ -55,6 +56,7 @@ class KernelText:
     moves: tuple[str, ...] = ()
     kernels: tuple[tuple[str, ...], ...] = ()
     positions: tuple[tuple[str, ...], ...] = field(default=())
+    halves: bool = False
 
 
 def kernel_text(
@@ -98,20 +100,23 @@ def _uniform(
     exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: bool, ends: KernelEnds
 ) -> KernelText:
     settings = _settings(uniform.sends, powers_of_two, ends)
-    given = [ends.own("_kernel"), str(len(uniform.semaphores)), ends.own(PEERS), repr(form.view)]
-    several = uniform.count > 1
-    met = ("each_peer", "meet") if several else ("meet_one",)
+    kind, given = "Direct", [ends.own("_kernel"), "1"]
+    if uniform.sends:
+        kind, given = "Halves", [ends.own("_start"), ends.own("_wait")]
+    given += [ends.own(PEERS), repr(form.view), *settings]
+    met = ("each_peer", "meet", "wait_for") if uniform.count > 1 else ("meet_one", "wait_for")
     return KernelText(
         functions=ends.named(exchange.once(box_functions)),
         calls={
-            "pallas_program": ("Direct", "Permuted", *(met if uniform.sends else ())),
+            "pallas_program": (kind, "Permuted", *(met if uniform.sends else ())),
             "pallas_peers": (*uniform.arithmetic, *(("LOGICAL",) if uniform.sends else ())),
         },
         libraries=uniform.libraries,
-        made=tuple(called(f"{ends.program} = Direct", [*given, *settings])),
+        made=tuple(called(f"{ends.program} = {kind}", given)),
         moves=tuple(uniform.peers_lines()),
         positions=uniform.functions,
-        kernels=(uniform.kernel,),
+        kernels=uniform.kernels,
+        halves=uniform.sends,
     )
 
 

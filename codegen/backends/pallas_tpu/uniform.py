@@ -71,8 +71,7 @@ class Uniform:
     @property
     def semaphores(self) -> tuple[str, ...]:
         """The DMA semaphores of the kernel."""
-        kept = ("copied",) if self.held[0] else ()
-        return (*kept, "sent", "received") if self.sends else kept
+        return ("sent", "received") if self.sends else ("copied",)
 
     def peers_lines(self) -> list[str]:
         """Return the constant PEERS."""
@@ -206,80 +205,117 @@ class Uniform:
         return ref if set(slices) == {":"} else f"{ref}.at[{', '.join(slices)}]"
 
     @property
-    def kernel(self) -> tuple[str, ...]:
-        """The lines of the kernel."""
+    def kernels(self) -> tuple[tuple[str, ...], ...]:
+        """The lines of the kernel; where it sends, of its two halves."""
+        if not self.sends:
+            copy = called("keep = pltpu.make_async_copy", self._own("copied"), indents=1)
+            lines = [self._place, *self._helpers(), *copy, "keep.start()", "keep.wait()"]
+            doc = "Copy what y, this device's target shard, has of x, its source shard."
+            return (self._function("_kernel", "x, y, copied", doc, lines),)
+        start = [self._place, *(self._one() if self.count == 1 else self._several())]
+        leaves = "this device's tiles leave" if self.count > 1 else "its source shard has left"
+        waits = f"Wait until {leaves}, and all of y, its target shard, has come."
         return (
-            f"def {self.ends.own('_kernel')}(x, y, {', '.join(self.semaphores)}):",
-            f'{INDENT}"""{self.ends.said(self._doc)}"""',
-            *(INDENT + line if line else "" for line in self._lines()),
+            self._function("_start", "x, y, sent, received", self._doc, start),
+            self._function("_wait", "y, sent, received", waits, self._waits()),
+        )
+
+    def _function(self, name: str, given: str, doc: str, lines: list[str]) -> tuple[str, ...]:
+        return (
+            f"def {self.ends.own(name)}({given}):",
+            f'{INDENT}"""{self.ends.said(doc)}"""',
+            *(INDENT + line if line else "" for line in lines),
         )
 
     @property
+    def _place(self) -> str:
+        return f"me = lax.axis_index({self.axes})"
+
+    @property
     def _doc(self) -> str:
-        if not self.sends:
-            return "Copy what y, this device's target shard, has of x, its source shard."
         if self.count == 1:
-            return "Push x, this device's source shard, into y, its receiver's target shard."
-        return "Push this device's tiles of x, its source shard, into y, receivers' target shards."
+            return "Begin to push x, this device's source shard, into y, another's target shard."
+        return "Begin to push this device's tiles of x, its source shard, to where they belong."
 
-    def _lines(self) -> list[str]:
-        place = [f"me = lax.axis_index({self.axes})"]
-        if not self.sends:
-            return [*place, *self._keep()]
-        return [*place, *(self._one() if self.count == 1 else self._several())]
-
-    def _keep(self) -> list[str]:
-        return [*self._helpers(), *self._kept(), "keep.start()", "keep.wait()"]
-
-    def _kept(self) -> list[str]:
-        given = [self._part("x", "me"), self._part("y", "me"), "copied"]
-        return called("keep = pltpu.make_async_copy", given, indents=1)
+    def _own(self, semaphore: str) -> list[str]:
+        """Return what a copy of a device's own tile is given."""
+        return [self._part("x", "me"), self._part("y", "me"), semaphore]
 
     def _one(self) -> list[str]:
-        """Return the lines of a permutation of whole shards."""
-        push = [
-            f"meet_one({self.sender}(me))",
-            *self._copy("copy =", "x", "y", f"{self.receiver}(me)"),
-            "copy.start()",
-            "copy.wait()  # what leaves has left, and as many bytes have come",
-        ]
+        """Return the lines that start a permutation of whole shards."""
+        push = [f"meet_one({self.sender}(me))", *self._copy("x", "y", f"{self.receiver}(me)")]
         if not self.held[0]:
             return push
         return [
             "",
             f"@pl.when({self.receiver}(me) == me)",
             "def keep():",
-            f"{INDENT}copy = pltpu.make_async_copy(x, y, copied)",
-            f"{INDENT}copy.start()",
-            f"{INDENT}copy.wait()",
+            f"{INDENT}pltpu.make_async_copy(x, y, received).start()",
             "",
             f"@pl.when({self.receiver}(me) != me)",
             "def push():",
             *(INDENT + line for line in push),
         ]
 
-    def _copy(self, name: str, read: str, write: str, peer: str) -> list[str]:
+    def _copy(self, read: str, write: str, peer: str) -> list[str]:
+        """Return the lines that start to push a tile to a peer."""
         given = [read, write, "sent", "received", f"device_id={peer}", "device_id_type=LOGICAL"]
-        return called(f"{name} pltpu.make_async_remote_copy", given, indents=2)
+        lines = called("pltpu.make_async_remote_copy", given, indents=2)
+        return [*lines[:-1], f"{lines[-1]}.start()"]
 
     def _several(self) -> list[str]:
+        """Return the lines that start to push several tiles."""
         kept, all_kept = self.held
-        keep = self._keep_some() if kept else []
-        if all_kept:
-            keep = [*self._kept(), "keep.start()", "keep.wait()"]
-        each = f"each_peer(me, {self.receiver}, {self.count}, lambda peer: push(peer)"
+        own = "True" if all_kept else "own" if kept else "False"
+        keep = called("keep = pltpu.make_async_copy", self._own("received"), indents=1)
+        keep.append("keep.start()" if all_kept else "pl.when(own)(keep.start)")
         return [
-            f"meet(me, {self.sender}, {self.receiver}, {self.count})",
+            *(self._has_own() if own == "own" else []),
+            f"meet(me, {self.sender}, {self.count}, own={own})",
             "",
             *self._helpers(),
             "def push(peer):",
             f"{INDENT}read, write = {self._part('x', 'peer')}, {self._part('y', 'peer')}",
-            *(INDENT + line for line in self._copy("return", "read", "write", "peer")),
+            *(INDENT + line for line in self._copy("read", "write", "peer")),
             "",
-            f"{each}.start())",
-            *keep,
-            f"{each}.wait())  # has left, and {'all' if self.ends.second else 'as much'} has come",
+            f"each_peer(me, {self.receiver}, {self.count}, push)",
+            *(keep if kept else []),
         ]
+
+    def _waits(self) -> list[str]:
+        """Return the lines that wait for all: a semaphore counts bytes, so that one wait is for
+        all tiles that come, the own one among them, and another for those that leave."""
+        kept, all_kept = self.held
+        come, leave = "wait_for(y, received)", "wait_for(y, sent)"
+        if not kept:
+            return [f"{come}  # as many bytes come as leave", leave]
+        others = [f"wait_for({part}, sent)" for part in self._others]
+        if all_kept:
+            return [come, "# As many tiles leave as come, but for the own one.", *others]
+        if self.count == 1:
+            return [self._place, come, f"pl.when({self.receiver}(me) != me)(lambda: {leave})"]
+        return [
+            self._place,
+            *self._has_own(),
+            come,
+            "# As many tiles leave as come, but for the own one.",
+            *(f"pl.when(own)(lambda: {other})" for other in others),
+            f"pl.when(own ^ True)(lambda: {leave})",
+        ]
+
+    @property
+    def _others(self) -> list[str]:
+        """Parts of a target shard that have as many elements as all of its tiles but one."""
+        sizes = {axis: min(side.size for side in self._sides(axis)) for axis in self.view}
+        found: list[str] = []
+        spans = dict.fromkeys(self.view, ":")
+        for axis in self.view:
+            size, extent = sizes[axis], self._sides(axis)[1].size
+            if extent > size:
+                spans[axis] = f"pl.ds({size}, {extent - size})"
+                found.append(f"y.at[{', '.join(spans.values())}]")
+                spans[axis] = f"pl.ds(0, {size})"
+        return found
 
     @property
     def _alike(self) -> list[list[Value]]:
@@ -294,16 +330,12 @@ class Uniform:
             found += [ends] if ends[0] != ends[1] else []
         return found
 
-    def _keep_some(self) -> list[str]:
-        """Return the lines that copy a device's own tile where it has one."""
-        tests = [" == ".join(map(PALLAS.text, ends)) for ends in self._alike]
-        some = tests[0] if len(tests) == 1 else " & ".join(f"({test})" for test in tests)
-        return [
-            f"some = {some}  # whether it holds a tile of its own",
-            *self._kept(),
-            "pl.when(some)(keep.start)",
-            "pl.when(some)(keep.wait)",
-        ]
+    def _has_own(self) -> list[str]:
+        """Return lines that say whether a device holds a tile of its own target shard."""
+        pairs = dict.fromkeys(tuple(sorted(map(PALLAS.text, ends))) for ends in self._alike)
+        tests = [" == ".join(pair) for pair in pairs]
+        own = tests[0] if len(tests) == 1 else " & ".join(f"({test})" for test in tests)
+        return ["# Whether it holds a tile of its own target shard.", f"own = {own}"]
 
 
 LONG = 88

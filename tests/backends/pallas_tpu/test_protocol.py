@@ -127,13 +127,13 @@ def test_a_signal_to_a_wrong_peer_is_found(tmp_path: Path) -> None:
 @in_every_form
 def test_missing_waits_are_found(reshard: Reshard, tmp_path: Path) -> None:
     direct = reshard is ALIGNED
-    waits = "push(peer).wait()"
-    edit = (waits, "push(peer).wait_recv()") if direct else (".wait_send)", ".__repr__)")
+    waits = "(lambda: wait_for(y.at[:, pl.ds(512, 512)], sent))"
+    edit = (waits, "(lambda: None)") if direct else (".wait_send)", ".__repr__)")
     sends = fault(reshard, tmp_path, edit)
     assert sends.startswith("semaphore 'sent")
     assert " of rank 0: gets " in sends
     arrives = "(pltpu.make_async_copy(place, place, received).wait)"
-    edit = (waits, "push(peer).wait_send()") if direct else (arrives, "(lambda: None)")
+    edit = ("wait_for(y, received)", "None") if direct else (arrives, "(lambda: None)")
     receives = fault(reshard, tmp_path, edit)
     assert receives.startswith("semaphore 'received' of rank ")
 

@@ -240,8 +240,8 @@ FAULTS = {
     ),
     "nobody_waits": (
         ALIGNED,
-        r"lambda peer: push\(peer\).wait\(\)",
-        "lambda peer: push(peer).wait_send()",
+        r"wait_for\(y, received\)",
+        "None",
         "(?s).*(semaphore|wrong; element).*",
     ),
     "terms_of_others": (

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cases import devices
 from gpu_cases import make
+from matmuls import write_module
 from test_distributed import RANK, check_exchange, run_group
 
 from shardwright.codegen.backends.base import Request
@@ -20,9 +21,11 @@ from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.emit.context import plan_hash
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Mesh, Reshard
+from shardwright.ir.matmul import Matmul
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -241,6 +244,21 @@ def test_where_memory_cannot_be_shared_tiles_are_exchanged(tmp_path: Path) -> No
             ]
             for why in reasons
         ]
+
+
+def test_a_backend_of_symmetric_memory_stays_as_it_was_set(tmp_path: Path) -> None:
+    """By matmuls too: another than CUDA's is an error on every rank, and is not changed."""
+    split = '[{"x"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'
+    both = zip(((8, 6), (6, 4)), split[:2], strict=True)
+    given = Matmul("float32", *both, split[2], mesh=Mesh({"x": 2}))
+    multiplied = write_module(plan_matmul(given, listed=0), "m", tmp_path, backend="triton_gpu")
+    case = {"task": "matmul_memory", "module": str(multiplied.module), "folder": str(tmp_path)}
+    why = "symmetric memory is NVSHMEM's, expected CUDA's"
+    for lines in run_group(2, [case], tmp_path):
+        on_every_rank, *said = lines[0]["found"]
+        assert on_every_rank == f"ValueError: rank 1: {why}"
+        assert said == [f"RuntimeError: {why}", "nothing", "nothing"]
+        assert lines[0]["sets"] == ["CUDA"]
 
 
 def test_symmetric_memory(tmp_path: Path) -> None:

@@ -26,15 +26,17 @@ from shardwright.codegen.backends.pallas_tpu.verify.deliveries import (
     check_deliveries,
     check_received,
 )
+from shardwright.codegen.backends.pallas_tpu.verify.halves import HalvesTraces, check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
 from shardwright.codegen.backends.pallas_tpu.verify.matmul import run_matmul
+from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
 from shardwright.codegen.backends.pallas_tpu.verify.planted import missed
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.rings import added_round_rings, check_rings
-from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
+from shardwright.codegen.backends.pallas_tpu.verify.trace import trace, traced_half
 from shardwright.codegen.verify import compare, jax_group
 from shardwright.codegen.verify.case import Case, GroupCase
-from shardwright.codegen.verify.compare import MismatchError, Run
+from shardwright.codegen.verify.compare import MismatchError, Run, named
 from shardwright.codegen.verify.jax_devices import Execution, as_bits, to_jax, wide_types
 from shardwright.codegen.verify.terms import added_in_order, random_terms, reduces
 
@@ -69,7 +71,7 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
             check_rings(program, events)
     if len(programs) == 1:
         check_received(kernels, lacking(case))
-        return PROTOCOL
+        return (*PROTOCOL, *_halves(module, programs[0], kernels[0]))
     ids = [program.collective_id for program in programs]
     if len({*ids}) < len(ids):
         raise MismatchError(f"kernels of one program share a collective id: {ids}")
@@ -79,6 +81,18 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
             raise MismatchError(fault)
     check_received(kernels, lacking_in_two(case))
     return ("transfers", *PROTOCOL)
+
+
+def _halves(module: ModuleType, program: Any, wholes: Traces) -> tuple[str, ...]:
+    """Check a start and an end, of a module that has them; the name of the check."""
+    if "reshard_start" not in module.__all__:
+        return ()
+    host = named(module, "_HOST")
+    starts, ends = (
+        traced_half(module, program, kernel) for kernel in (host.start_kernel, host.done_kernel)
+    )
+    check_halves(HalvesTraces(starts, ends, wholes).calls())
+    return ("halves",)
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:

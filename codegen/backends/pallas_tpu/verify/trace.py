@@ -104,6 +104,20 @@ def trace(
     return tuple(_run(module, program, rank, sends) for rank in range(devices))
 
 
+def traced_half(
+    module: ModuleType, program: Any, kernel: Callable[..., None]
+) -> tuple[tuple[Event, ...], ...]:
+    """Return the events of every device, by rank, of a kernel that starts what a program moves, or
+    waits for it; as `trace`."""
+    found = []
+    for rank in range(len(module.SOURCE_IDS)):
+        recorder = _Recorder(rank, outside=False)
+        with _read(module, recorder):
+            kernel(**_arguments(program, kernel, sends=True))
+        found.append(tuple(recorder.events))
+    return tuple(found)
+
+
 def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ...]:
     """Return the events of every device, by position, of the kernel of a matmul; as `trace`."""
     buffers = {
@@ -271,8 +285,8 @@ class _Recorder:
         self.block: tuple[int, ...] = ()
         self.events: list[Event] = []
 
-    def signal(self, semaphore: str, amount: int, *, device_id: int, **_: object) -> None:
-        self.events.append(Signal(semaphore, int(device_id), int(amount)))
+    def signal(self, semaphore: object, amount: int, *, device_id: int, **_: object) -> None:
+        self.events.append(Signal(_named(semaphore), int(device_id), int(amount)))
 
     def wait(self, semaphore: object, amount: int) -> None:
         self.events.append(Wait(_named(semaphore), int(amount)))

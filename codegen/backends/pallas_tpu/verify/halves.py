@@ -1,0 +1,103 @@
+"""The protocol of a reshard in two halves: starts, ends and whole kernels, one after another.
+
+Between a start and its end a device may start again, and run kernels that meet by the same
+semaphore. A peer that is written to has begun that very call: whatever the others do, nothing of a
+call comes to a device that stands before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
+from shardwright.codegen.backends.pallas_tpu.verify.trace import (
+    BARRIER,
+    Copy,
+    Event,
+    Wait,
+)
+from shardwright.codegen.verify.compare import MismatchError
+
+HEARD = "heard"
+"""The semaphore of starts by which devices hear that they were heard."""
+
+FEW = 64
+"""Of more devices some alone are held back."""
+
+
+@dataclass(frozen=True)
+class HalvesTraces:
+    """The events of every device, by rank: of a start, of its end, and of the whole kernel."""
+
+    starts: Traces
+    ends: Traces
+    wholes: Traces
+
+    def calls(self) -> tuple[tuple[int, Traces], ...]:
+        """Return calls in an order that programs may have, each with the number of what it moves:
+        two starts, the end of the second, a whole one, and the end of the first."""
+        halves = (0, self.starts), (1, self.starts), (1, self.ends), (2, self.wholes)
+        return (*halves, (0, self.ends))
+
+
+def check_halves(calls: Sequence[tuple[int, Traces]]) -> None:
+    """Raise MismatchError where calls, in this order on every device, do not end, leave a
+    semaphore other than zero, or write to a device that has not begun the call. Each comes with
+    the number of what it moves."""
+    named = [(number, [_numbered(own, number) for own in traces]) for number, traces in calls]
+    devices = len(named[0][1])
+    whole = [_joined(named, rank) for rank in range(devices)]
+    _check_end(whole)
+    for rank in range(0, devices, -(-devices // FEW)):
+        begun: set[int] = set()
+        for place, (number, _) in enumerate(named):
+            if number not in begun:
+                _check_held(whole, rank, number, _joined(named[:place], rank))
+            begun.add(number)
+
+
+def _joined(calls: Sequence[tuple[int, list[tuple[Event, ...]]]], rank: int) -> tuple[Event, ...]:
+    return tuple(event for _, traces in calls for event in traces[rank])
+
+
+def _numbered(events: Sequence[Event], number: int) -> tuple[Event, ...]:
+    """Return events with the semaphores of copies, which each call has of its own, by number."""
+    return tuple(_own(event, number) for event in events)
+
+
+def _own(event: Event, number: int) -> Event:
+    match event:
+        case Copy(sent=sent, received=received):
+            return replace(event, sent=sent and f"{sent} {number}", received=f"{received} {number}")
+        case Wait(semaphore=name) if name not in (BARRIER, HEARD):
+            return replace(event, semaphore=f"{name} {number}")
+        case _:
+            return event
+
+
+def _check_end(traces: Traces) -> None:
+    counts: Counts = Counter()
+    ends = carry_out(traces, lambda rank, event: count(counts, rank, event))
+    for rank, (end, events) in enumerate(zip(ends, traces, strict=True)):
+        if end < len(events):
+            raise MismatchError(f"halves: rank {rank} never gets past {events[end]}")
+    for (rank, semaphore), left in sorted(counts.items()):
+        if left and semaphore:
+            raise MismatchError(f"halves: semaphore {semaphore!r} of rank {rank} is left at {left}")
+
+
+def _check_held(traces: Traces, held: int, number: int, before: tuple[Event, ...]) -> None:
+    """Check that nothing comes to a device in a call while it stands before that."""
+    counts: Counts = Counter()
+
+    def step(rank: int, event: Event) -> bool:
+        writes = isinstance(event, Copy) and event.to == held and rank != held
+        if isinstance(event, Copy) and writes and event.received.endswith(f" {number}"):
+            raise MismatchError(
+                f"halves: rank {rank} writes into rank {held}, which has not begun that call"
+            )
+        return count(counts, rank, event)
+
+    carry_out([before if rank == held else own for rank, own in enumerate(traces)], step)

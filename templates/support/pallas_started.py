@@ -1,0 +1,186 @@
+"""A direct reshard in two halves, between which a program computes while tiles travel.
+
+Two kernels share semaphores and the target shard. XLA keeps these where they are from the one to
+the other: the first makes them, and the second alone takes them. The source shard goes the same
+way, so that nothing else is put there while it is still read.
+"""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from .jax_host import OneOrder
+from .jax_meshes import bits_of, expect, mapped, not_mapped
+from .pallas_peers import LOGICAL, each, number_of
+from .pallas_program import HBM
+
+SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
+
+
+class Started:
+    """A reshard that `reshard_start` has begun. `held`: what both kernels share, the source shards
+    first; of one that is interpreted the result alone. `source`: the mesh of these kernels."""
+
+    def __init__(self, held, source, target):
+        self.held, self.source, self.target = tuple(held), source, target
+
+    def then(self, values):
+        """Return arrays, in any container: what is computed of them comes after the start."""
+        if not self.held:
+            raise ValueError("then: reshard_done has been called already")
+        # The target shards stand for the start; of one that is interpreted, the result.
+        *before, place = self.held[:2]
+        place, values = lax.optimization_barrier((place, values))
+        self.held = *before, place, *self.held[2:]
+        return values
+
+    def __del__(self):
+        if self.held:
+            warnings.warn("reshard_start without reshard_done: tiles travel on", stacklevel=2)
+
+
+class StartedReshard(OneOrder):
+    """A reshard of `Halves`."""
+
+    def reshard_start(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+        """Begin to reshard, and return what `reshard_done` takes; in `jax.jit` only.
+
+            started = reshard_start(x, mesh)
+            w = started.then(w)                 # what is computed of w comes after the start,
+            z = x @ w
+            y = reshard_done(started, after=z)  # and z before the end
+
+        Arguments are those of `reshard`. Both calls are made in one trace, as in one body of a
+        loop, and `reshard_done` once; several may be under way, done in any order. Until then the
+        source shard is kept, and copied first where the program goes on using it. Interpreted, it
+        is `reshard`. Under `jax.vmap` and differentiated it is refused. Raises as `reshard`,
+        TypeError outside of `jax.jit`, and NotImplementedError for a derivative.
+        """
+        not_mapped("reshard_start")
+        expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
+        if not isinstance(x, jax.core.Tracer):
+            raise TypeError("reshard_start: got an array outside of jax.jit, expected it in one")
+        source, target = self.meshes(mesh, target_mesh)
+        if fault := self.unlike(mesh, target_mesh):
+            raise ValueError(fault)
+        x = _underived(x)
+        if interpret:
+            given = {"target_mesh": target_mesh, "interpret": interpret}
+            y = self.reshard(x, mesh, collective_id=collective_id, **given)
+            return Started((y,), None, target)
+        collective_id = self.settings(list(source.devices.flat), interpret, collective_id)
+        rows = P(source.axis_names)
+
+        def first(shard):
+            return self._begun(self._as_moved(shard), collective_id)
+
+        x = self.constrained(x, source)
+        if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
+            x = jax.device_put(x, self.source.sharding(source))
+        begin = mapped(first, source, self.source.batched(0), (rows, rows, P(), P()))
+        return Started(begin(x), source, target)
+
+    def reshard_done(self, started, after=()):
+        """Return the target array of what `reshard_start` has begun, once it is there; not before
+        the arrays `after`, in any container, are computed. Raises TypeError for what is no start,
+        and ValueError for one that is done already."""
+        if not isinstance(started, Started):
+            raise TypeError(f"reshard_done: got {type(started).__name__}, expected a Started")
+        if not started.held:
+            raise ValueError("reshard_done: got a start that is done already")
+        started.then(after)
+        held, started.held = started.held, ()
+        if started.source is None:
+            return held[0]
+        rows, out_rows = P(started.source.axis_names), P(started.target.axis_names)
+        y = mapped(self._ended, started.source, (rows, rows, P(), P()), rows)(*held)
+        y = mapped(self._as_given, started.target, out_rows, self.target.batched(0))(y)
+        if AxisType.Explicit in started.target.axis_types:
+            return jax.sharding.reshard(y, self.target.sharding(started.target))
+        return y
+
+    def start_kernel(self, x, same, y, sent, received, heard):
+        """Start what is moved, of x, the source shard, whose memory is that of `same`.
+
+        Devices tell their receivers that they have heard them, and leave once their senders have
+        told them so: one that tells again, of another start or of the next kernel, is never taken
+        for one that has not yet told.
+        """
+        peers = self.program.peers
+        self.program.start(x, y, sent, received)
+        me = lax.axis_index(peers.axes)
+
+        def tell(number):
+            peer = peers.receiver(me, number)
+
+            @pl.when(peer != me)
+            def signal():
+                pl.semaphore_signal(heard, 1, device_id=peer, device_id_type=LOGICAL)
+
+        each(peers.count, tell)
+        senders = number_of(peers.count, lambda number: peers.receiver(me, number) != me)
+        pl.when(senders > 0)(lambda: pl.semaphore_wait(heard, senders))
+
+    def done_kernel(self, x, held, sent, received, y):
+        """Wait for what was started from x; y, the target shard, has the memory of `held`."""
+        self.program.wait(y, sent, received)
+
+    def _begun(self, x, collective_id):
+        """Return a source shard, the target shard to be, and two semaphores: tiles travel."""
+        semaphore, x = pltpu.SemaphoreType.DMA(()), lax.transpose(x, self.program.view)
+        arrays = pltpu.HBM(x.shape, x.dtype), pltpu.HBM(self.program.target_shape, x.dtype)
+        return pl.pallas_call(
+            self.start_kernel,
+            in_specs=[HBM],
+            out_shape=(*arrays, semaphore, semaphore),
+            out_specs=(HBM, HBM, *SEMAPHORES),
+            scratch_shapes=[pltpu.SemaphoreType.REGULAR],
+            input_output_aliases={0: 0},
+            compiler_params=pltpu.CompilerParams(
+                has_side_effects=True, collective_id=collective_id
+            ),
+        )(pltpu.with_memory_space_constraint(x, pltpu.HBM))
+
+    def _ended(self, x, y, *semaphores):
+        """Return the target shard, once all of it has come."""
+        x, y = (pltpu.with_memory_space_constraint(each, pltpu.HBM) for each in (x, y))
+        y = pl.pallas_call(
+            self.done_kernel,
+            in_specs=[HBM, HBM, *SEMAPHORES],
+            out_shape=pltpu.HBM(y.shape, y.dtype),
+            out_specs=HBM,
+            input_output_aliases={1: 0},
+            compiler_params=pltpu.CompilerParams(has_side_effects=True),
+        )(x, y, *semaphores)
+        return lax.transpose(y, self.program.inverse)
+
+    def _as_moved(self, shard):
+        """Return elements as what kernels move."""
+        if self.dtype == jnp.bool_:
+            return shard.astype(jnp.int8)
+        bits = self.program.as_bits(False)
+        return lax.bitcast_convert_type(shard, bits_of(self.dtype)) if bits else shard
+
+    def _as_given(self, shard):
+        """Return elements as what they are."""
+        return shard.astype(jnp.bool_) if self.dtype == jnp.bool_ else self.whole(shard, False)
+
+
+@jax.custom_jvp
+def _underived(x):
+    """Return an array that is not differentiated."""
+    return x
+
+
+@_underived.defjvp
+def _refused(primals, tangents):
+    """Raise NotImplementedError: there is no derivative."""
+    raise NotImplementedError(
+        "reshard_start has no derivative: use reshard, or stop_gradient(x) before it"
+    )
