@@ -58,7 +58,7 @@ class PlanCommand(Flags):
         typer.Option(
             "--explain",
             help="The model's terms for the plan, and what each alternative costs; of a program "
-            "what each remedy of an argument does in all.",
+            "what the best remedy of each communication does in all.",
         ),
     ] = False
     relabel: Annotated[

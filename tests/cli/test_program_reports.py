@@ -45,13 +45,14 @@ def test_the_plan_of_a_program(home: Path) -> None:
 
 
 def test_what_remedies_do_in_all(home: Path) -> None:
-    """No argument is gathered; then one is."""
-    assert run("plan", "--explain").out.endswith("no argument is gathered\n")
+    """Of a sum that is a result; then of an argument that is gathered, too."""
+    said = '    C1: 64 B, 64 B less with result as [{"d", "t"}, {}]\n'
+    assert run("plan", "--explain").out.endswith(f"with a remedy, in all is received:\n{said}")
     split = ('"w1": \'[{}, {"t"}]\'', '"w1": \'[{"d"}, {"t"}]\'')
     written(home, replaced(MODULE, split, ("shape(8, 16)", "shape(512, 16)")))
     found = run("plan", "--explain").out.splitlines()
-    assert found[-2].endswith("left whole where it is gathered, in all is received:")
-    assert found[-1] == "    C1 (p_w1): 8 KiB, 768 B less"
+    assert found[-3].endswith("with a remedy, in all is received:")
+    assert found[-2] == '    C1: 8 KiB, 768 B less with p_w1 as [{}, {"t"}]'
 
 
 def test_the_plan_on_a_topology(home: Path) -> None:
