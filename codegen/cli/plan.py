@@ -50,7 +50,7 @@ class PlanCommand(Flags):
         typer.Option(
             "--compare",
             help="Direct, basis and XLA's own plan beside the bound; of a program the bytes of "
-            "both modes and of jax.jit, which is compiled for it.",
+            "both modes, of jax.jit, which is compiled for it, and of Shardy's passes.",
         ),
     ] = False
     explain: Annotated[

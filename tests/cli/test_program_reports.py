@@ -144,8 +144,26 @@ def test_what_xla_moves_is_beside(home: Path) -> None:
     assert totals["as_shardy, as emitted"] == ["224", "1.000"]
     assert totals["cheapest: shardings by price"] == ["224", "1.000"]
     assert totals["jax.jit, CPU"] == ["224", "1.000"]
+    assert totals["Shardy's passes"] == ["224", "1.000"]
     if find_spec("libtpu") is not None:
         assert int(totals["jax.jit, v5e:2x4 ahead of time"][0]) >= 224
+
+
+@pytest.mark.slow
+def test_the_page_has_what_others_move(home: Path) -> None:
+    run("show", "--html", "page.html", "--compare")
+    page = (home / "page.html").read_text()
+    assert '{"name": "jax.jit, CPU", "received": 128, "why": ""}' in page
+    assert '{"name": "Shardy\'s passes", "received": 128, "why": ""}' in page
+
+
+def test_what_others_move_needs_a_page(home: Path) -> None:
+    found = run("show", "--compare")
+    assert found.code == 2
+    assert found.err == (
+        "error: --compare: what others take stands on a page\n"
+        "got: no page\nexpected: --html FILE, or plan --compare\n"
+    )
 
 
 def test_why_xla_cannot_be_asked_is_said(home: Path) -> None:
