@@ -34,8 +34,8 @@ def measured(column: str, family: str = "") -> None:
 def _bytes(column: str, case: Any) -> int | None:
     """Return the bytes of a case."""
     import shardwright as sw
-    from bench.shardy_bytes import shardy_received
     from shardwright.codegen.compile.jit_bytes import devices_of, jit_received, named_sides
+    from shardwright.codegen.compile.shardy_bytes import shardy_received
 
     mode = column if column in ("as_shardy", "cheapest") else "as_shardy"
     program = sw.partition(

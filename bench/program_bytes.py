@@ -50,8 +50,8 @@ def measured(column: str) -> None:
 def _column(column: str, case: Case) -> int | None:
     """Return the bytes of a case."""
     import shardwright as sw
-    from bench.shardy_bytes import shardy_received
     from shardwright.codegen.compile.jit_bytes import devices_of, jit_received
+    from shardwright.codegen.compile.shardy_bytes import shardy_received
 
     sides = {"in_shardings": case.inputs}
     sides |= {} if case.outputs is None else {"out_shardings": case.outputs}

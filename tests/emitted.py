@@ -14,7 +14,7 @@ Plant = Callable[[str], str]
 
 def module_of(program: sw.Partitioned, plant: Plant | None = None) -> dict[str, Any]:
     """The names of the module of a program, with a fault if one is to be planted."""
-    text = sw.emit(program).files("emitted")["jax_spmd.py"]
+    text = sw.emit(program).module
     if plant is not None:
         planted = plant(text)
         assert planted != text

@@ -16,6 +16,8 @@ from jax.extend import core
 from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
+from shardwright.codegen.compile.shardy_bytes import inline
+
 PIPELINE = (
     "symbol-dce",
     "sdy-import-pipeline",
@@ -117,44 +119,6 @@ def propagated(module: Any, pipeline: tuple[str, ...] = PIPELINE) -> Any:
         for one in pipeline:
             PassManager.parse(f"builtin.module({one})").run(copy.operation)
         return copy
-
-
-def inline(module: Any) -> None:
-    """Replace every call by the ops of what it calls."""
-    functions = {
-        ir.StringAttr(op.attributes["sym_name"]).value: op
-        for op in module.body.operations
-        if op.operation.name == "func.func"
-    }
-    while calls := [op for op in _all(functions["main"].operation) if op.name == "func.call"]:
-        for call in calls:
-            _inline(call, functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value])
-
-
-def _all(op: Any) -> list[Any]:
-    found = []
-    for region in op.regions:
-        for block in region:
-            for inner in block:
-                found += [inner.operation, *_all(inner.operation)]
-    return found
-
-
-def _inline(call: Any, function: Any) -> None:
-    block = function.regions[0].blocks[0]
-    known = dict(zip(block.arguments, call.operands, strict=True))
-    for op in block:
-        if op.operation.name == "func.return":
-            for result, returned in zip(call.results, op.operands, strict=True):
-                result.replace_all_uses_with(known[returned])
-            continue
-        clone = op.operation.clone(ir.InsertionPoint(call))
-        for inner in (clone, *_all(clone)):
-            for place, operand in enumerate(inner.operands):
-                if operand in known:
-                    inner.operands[place] = known[operand]
-        known.update(zip(op.results, clone.results, strict=True))
-    call.erase()
 
 
 class Rows:

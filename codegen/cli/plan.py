@@ -50,7 +50,7 @@ class PlanCommand(Flags):
         typer.Option(
             "--compare",
             help="Direct, basis and XLA's own plan beside the bound; of a program the bytes of "
-            "both modes and of jax.jit, which is compiled for it.",
+            "both modes, of jax.jit, which is compiled for it, and of Shardy's passes.",
         ),
     ] = False
     explain: Annotated[
@@ -58,7 +58,7 @@ class PlanCommand(Flags):
         typer.Option(
             "--explain",
             help="The model's terms for the plan, and what each alternative costs; of a program "
-            "what each remedy of an argument does in all.",
+            "what the best remedy of each communication does in all.",
         ),
     ] = False
     relabel: Annotated[

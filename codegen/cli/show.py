@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,18 +50,38 @@ class ShowCommand(Flags):
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the picture to this file as SVG.")
     ] = None
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="On the page of a program also the bytes of jax.jit and of Shardy's passes.",
+        ),
+    ] = False
 
     def run(self) -> None:
         """Print them, or write the picture."""
-
+        if self.compare and self.html is None:
+            raise InputError(
+                "what others take stands on a page",
+                argument="--compare",
+                got="no page",
+                expected="--html FILE, or plan --compare",
+            )
         if self.file is not None and self.file.suffix == ".program":
             print(_program(self.file), end="")
             return
         group = self.group
-        if group is not None and self.svg is None:
+        if group is not None and self.svg is None and not self.compare:
             self._show_group(group)
             return
         asked = self.one_operation()
+        if self.compare and not isinstance(asked, ProgramDescription):
+            raise InputError(
+                "an option of programs",
+                argument="--compare",
+                got=asked.name,
+                expected="no --compare, or plan --compare",
+            )
         if isinstance(asked, MatmulDescription):
             self._show_matmul(asked)
             return
@@ -134,6 +154,7 @@ class ShowCommand(Flags):
 
     def _show_program(self, description: ProgramDescription) -> None:
         """Print a program beside the lines of its source, or write its picture or its page."""
+        from shardwright.codegen.compile.totals import totals
         from shardwright.codegen.emit.program import traced_described
         from shardwright.codegen.show.program import show_program
         from shardwright.codegen.show.program_explorer import program_explorer
@@ -142,8 +163,12 @@ class ShowCommand(Flags):
         try:
             program = traced_described(description)
             svg = None if self.svg is None else program_svg(program)
+            others = totals(program, description)[1:] if self.compare else ()
             with contextlib.chdir(description.home):  # lines of source are relative to it
-                page = program_explorer(program, description.name, description.topology)
+                page = program_explorer(
+                    *(program, description.name, description.topology),
+                    [asdict(each) for each in others],
+                )
                 text = show_program(program.program)
         except InputError as error:
             raise self.located(error, description.name) from None

@@ -1,4 +1,5 @@
-"""`shardwright plan --compare` of a program: its bytes beside what XLA's own partitioner takes."""
+"""`shardwright plan --compare` of a program: its bytes beside what XLA's and Shardy's own
+partitioners take."""
 
 from __future__ import annotations
 

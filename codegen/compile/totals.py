@@ -1,4 +1,4 @@
-"""A program's bytes in all, beside what Shardy's shardings and XLA's own partitioner take."""
+"""A program's bytes in all, beside what XLA's and Shardy's own partitioners take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
@@ -15,6 +15,8 @@ from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 
 WORKER = f"{__package__}.totals_worker"
+SHARDY = "shardy"
+"""What asks for the collectives of Shardy's passes."""
 TOPOLOGIES = {4: "v5e:2x2", 8: "v5e:2x4", 16: "v5e:4x4", 32: "v5e:4x8", 64: "v5e:8x8"}
 """What XLA is asked about TPUs on, by the number of devices."""
 ENVIRONMENT = {
@@ -38,7 +40,7 @@ class TotalRow:
 
 
 def totals(program: Partitioned, description: ProgramDescription) -> tuple[TotalRow, ...]:
-    """Return the totals of a program, ours first; XLA compiles it in a process of its own."""
+    """Return the totals of a program, ours first; the others' in processes of their own."""
     rows = [TotalRow(f"{program.mode}, as emitted", program.bytes_received)]
     for mode, name in (
         ("as_shardy", "as_shardy: Shardy's shardings"),
@@ -46,7 +48,14 @@ def totals(program: Partitioned, description: ProgramDescription) -> tuple[Total
     ):
         if mode != program.mode:
             rows.append(_of_mode(program, mode, name))
-    return (*rows, *_of_xla(description, program.mesh.size))
+    devices = program.mesh.size
+    topology = TOPOLOGIES.get(devices) if find_spec("libtpu") is not None else None
+    compiled = {"cpu": "jax.jit, CPU"}
+    if topology:
+        compiled[topology] = f"jax.jit, {topology} ahead of time"
+    others = _others(description, devices, compiled)
+    passes = _others(description, devices, {SHARDY: "Shardy's passes"})
+    return (*rows, *others, *passes)
 
 
 def _of_mode(program: Partitioned, mode: str, name: str) -> TotalRow:
@@ -56,13 +65,14 @@ def _of_mode(program: Partitioned, mode: str, name: str) -> TotalRow:
         return TotalRow(name, None, str(error).splitlines()[0])
 
 
-def _of_xla(description: ProgramDescription, devices: int) -> Iterator[TotalRow]:
-    topology = TOPOLOGIES.get(devices) if find_spec("libtpu") is not None else None
-    targets = ["cpu", *([topology] if topology else [])]
+def _others(
+    description: ProgramDescription, devices: int, targets: Mapping[str, str]
+) -> Iterator[TotalRow]:
+    """Yield a row for each target, by its name, from one process."""
     question = {
         "description": description.to_dict(),
         "home": os.path.abspath(description.home),
-        "targets": targets,
+        "targets": list(targets),
     }
     flags = f"--xla_force_host_platform_device_count={devices}"
     done = subprocess.run(
@@ -75,7 +85,6 @@ def _of_xla(description: ProgramDescription, devices: int) -> Iterator[TotalRow]
     lines = done.stdout.splitlines()
     found = json.loads(lines[-1]) if not done.returncode and lines else {}
     last = (done.stderr.strip().splitlines() or ["the process ended"])[-1]
-    for target in targets:
-        name = f"jax.jit, {'CPU' if target == 'cpu' else f'{target} ahead of time'}"
+    for target, name in targets.items():
         total = found.get(target, last)
         yield TotalRow(name, total) if isinstance(total, int) else TotalRow(name, None, total)

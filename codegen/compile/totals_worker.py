@@ -1,5 +1,5 @@
-"""Compiles a program of a config as `jax.jit` does, in a process of its own: prints the bytes for
-each target, or why there are none."""
+"""Compiles a program of a config as `jax.jit` does, or runs Shardy's passes over it, in a process
+of its own: prints the bytes for each target, or why there are none."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import contextlib
 import json
 import sys
 
-from shardwright.codegen.compile.jit_bytes import devices_of, jit_received
-from shardwright.codegen.emit.program import given_of, traced_described
+from shardwright.codegen.compile.jit_bytes import devices_of, jit_received, named_sides
+from shardwright.codegen.compile.shardy_bytes import shardy_received
+from shardwright.codegen.compile.totals import SHARDY
+from shardwright.codegen.emit.program import GivenProgram, given_of, traced_described
+from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.spec.program import describe_program
 
 
@@ -22,11 +25,21 @@ def main() -> None:
         given = given_of(description)
         for target in question["targets"]:
             try:
+                if target == SHARDY:
+                    found[target] = _of_passes(given, program)
+                    continue
                 devices = devices_of(target, program.mesh.size)
                 found[target] = jit_received(given.function, given.avals, program, devices)
             except Exception as error:  # whatever the function or the compiler raises
                 found[target] = f"{type(error).__name__}: {error}".splitlines()[0]
     print(json.dumps(found))
+
+
+def _of_passes(given: GivenProgram, program: Partitioned) -> int | str:
+    """Return the bytes by Shardy's passes, or why they are not known."""
+    sides = named_sides(program, devices_of("cpu", program.mesh.size))
+    total = shardy_received(given.function, given.avals, program.mesh.sizes, **sides)
+    return "the passes do not say how often a loop turns" if total is None else total
 
 
 if __name__ == "__main__":

@@ -36,13 +36,14 @@ class ProgramBundle:
     """What is emitted for a program: the module of one device, and what it communicates."""
 
     program: Partitioned
+    module: str  # its text
     topology: str | None = None  # what communications are priced on
 
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name; the same for the same
         program."""
         return {
-            FILE: program_module(self.program),
+            FILE: self.module,
             "README.md": program_page(
                 self.program, name, self.topology, rings_of(self.program).lines
             ),
@@ -219,7 +220,7 @@ def emit_program(program: Partitioned, topology: str | None = None) -> ProgramBu
 
     Raises InputError, with the user's line, for what a module cannot say.
     """
-    program_module(program)
+    module = program_module(program)
     if topology is not None:
         program.seconds(topology)
-    return ProgramBundle(program, topology)
+    return ProgramBundle(program, module, topology)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -92,14 +93,36 @@ class Partitioned:
         rated."""
         return computed(self.local)
 
-    def with_remedy(self, number: int) -> Partitioned:
-        """Return the program in which the argument that a communication gathers, by its number, is
-        not split there: what its remedy does in all.
+    def remedies(self, number: int) -> tuple[tuple[str, Partitioned], ...]:
+        """Return the program with each remedy of a communication, by its number, after what is
+        asked for otherwise, as "p_w as [{}, {}]"; what receives the fewest bytes comes first.
 
-        Raises InputError where the communication gathers no argument.
+        Raises InputError where no communication has the number.
         """
         check_type(number, int, "the number of a communication: 3 of C3", "number")
-        return replace(self, given=remedied(self.given, self.local, number))
+        made: list[tuple[str, Partitioned]] = []
+        for each in remedied(self.given, self.local, number):
+            with contextlib.suppress(InputError):  # of what does not divide, or takes more memory
+                program = replace(self, given=each.given)
+                program.bytes_received  # noqa: B018
+                made.append((each.said, program))
+        return tuple(sorted(made, key=lambda pair: pair[1].bytes_received))
+
+    def with_remedy(self, number: int) -> Partitioned:
+        """Return the program with the best remedy of a communication, by its number: what it does
+        in all, be it more.
+
+        Raises InputError where the communication has no remedy.
+        """
+        found = self.remedies(number)
+        if not found:
+            raise InputError(
+                "a communication must have a remedy to be tried",
+                argument="number",
+                got=f"{self.communications[number - 1]}",
+                expected="the number of one that plan --explain has a remedy for",
+            )
+        return found[0][1]
 
     @functools.cached_property
     def kernel_choices(self) -> tuple[BesideMatmul, ...]:

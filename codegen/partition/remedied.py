@@ -1,31 +1,46 @@
-"""What a remedy does in all: the program with an argument left whole where a communication gathers
-it."""
+"""What a remedy does in all: programs in which something is asked for otherwise, so that a
+communication is not needed or brings less.
+
+An argument lies as it is needed from the start; a result, or what a constraint asks for, is taken
+as it comes; any other value is constrained where it is made to what the communication makes of it.
+A sum over all devices becomes a scattered one by a split of any dimension.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from shardwright.codegen.partition.local.layout import Names
+from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
+    LayoutChange,
+    LocalBody,
     LocalProgram,
     MoveValue,
     moves_of,
 )
 from shardwright.codegen.propagate.parts import merged, ref_of
 from shardwright.ir.errors import InputError
-from shardwright.ir.program import Program
+from shardwright.ir.program import Body, Op, Program, Value
 from shardwright.ir.sharding import DimSharding, Sharding
 
 
-def remedied(given: Program, local: LocalProgram, number: int) -> Program:
-    """Return a program as it was given, but that the argument which a communication gathers, by its
-    number, is not split there; in a function, that of every call.
+@dataclass(frozen=True)
+class Remedied:
+    """A program with a remedy, and what was done, as in "with p_w as [{}, {}]"."""
 
-    Raises InputError where the communication gathers no argument.
+    given: Program
+    said: str
+
+
+def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied, ...]:
+    """Return the programs that are as a program was given but for a remedy of a communication, by
+    its number; none where nothing that a user may ask for would remedy it.
+
+    Raises InputError where no communication has the number.
     """
-    found = [step for step, _ in moves_of(local) if step.change.received]
+    found = [step for step, _ in moves_of(local) if step.is_sent]
     if not 1 <= number <= len(found):
         raise InputError(
             "a communication has a number of the program",
@@ -33,61 +48,194 @@ def remedied(given: Program, local: LocalProgram, number: int) -> Program:
             got=number,
             expected=f"1 to {len(found)}" if found else "none: there are no communications",
         )
-    step = found[number - 1]
-    values = set(_arguments(local, step)) if step.change.kind == "all_gather" else set()
-    if not values:
-        raise InputError(
-            "what a remedy does in all is known of arguments that are gathered",
-            argument="number",
-            got=f"C{number}, a {step.change.collective.replace('_', '-')} of "
-            f"{local.of(step.operand).name}",
-            expected="the number of a gather of an argument; of another value, constrain it in "
-            "the function and partition again",
-        )
-    homes = {local.values[v].value: local.values[v].layout for v in local.body.arguments}
-    new = list(given.values)
-    for value in values:
-        dim = step.change.dims[0]
-        left = tuple(n for n in homes[value].dims[dim] if n not in step.change.axes)
-        new[value] = replace(
-            new[value], sharding=_sharding(local, homes[value].with_dim(dim, left).dims)
-        )
-    return replace(given, values=tuple(new))
+    made = {each.said: each for each in _Remedies(given, local, found[number - 1]).every()}
+    return tuple(made.values())
 
 
-def gathered_arguments(local: LocalProgram) -> Iterator[tuple[int, ...]]:
-    """Yield the numbers of the communications that gather arguments, those of one remedy
-    together."""
-    numbers: dict[object, list[int]] = {}
-    moves = (step for step, _ in moves_of(local) if step.change.received)
-    for number, step in enumerate(moves, 1):
-        values = frozenset(_arguments(local, step))
-        if values and step.change.kind == "all_gather":
-            key = values, step.change.dims, step.change.axes
-            numbers.setdefault(key, []).append(number)
-    yield from map(tuple, numbers.values())
+@dataclass(frozen=True)
+class _Remedies:
+    """The remedies of one move."""
 
+    given: Program
+    local: LocalProgram
+    step: MoveValue
 
-def _arguments(local: LocalProgram, step: MoveValue) -> Iterator[int]:
-    """Yield the arguments of the program that a move is of."""
-    arguments = {local.values[v].value for v in local.body.arguments}
-    value = local.values[step.operand].value
-    for number, body in enumerate(local.functions):
-        if any(step is inner for inner in body.steps):
-            slots = [n for n, v in enumerate(body.arguments) if local.values[v].value == value]
-            calls = (s for s in local.body.steps if isinstance(s, CallFunction))
-            for call in (each for each in calls if each.function == number):
-                own = {local.values[call.operands[slot]].value for slot in slots}
-                yield from own & arguments
+    def every(self) -> Iterator[Remedied]:
+        """Yield all of them."""
+        if self.step.change.own or self.step.change.kind == "reduce_scatter":
             return
-    if value in arguments:
-        yield value
+        arguments = tuple(self._arguments())
+        if arguments:
+            yield from self._of_arguments(arguments)
+        elif any(step is self.step for step, _ in self._outside()):
+            yield from self._of_result()
+            yield from self._of_constraints()
+            yield from self._of_value()
+
+    def _outside(self) -> Iterator[tuple[MoveValue, int]]:
+        """Yield the moves that are in no function of equal layers."""
+        nothing = (LocalBody((), (), ()),) * len(self.local.functions)
+        return moves_of(replace(self.local, functions=nothing))
+
+    @property
+    def _before(self) -> LocalLayout:
+        return self.local.values[self.step.operand].layout
+
+    @property
+    def _value(self) -> int:
+        return self.local.values[self.step.operand].value
+
+    def _scattered(self) -> Iterator[LocalLayout]:
+        """Yield the layouts in which a sum is split over the axes it is made along."""
+        change = self.step.change
+        shape, sizes = self.local.of(self.step.operand).shape, self.local.axes
+        for dim, (extent, names) in enumerate(zip(shape, change.layout.dims, strict=True)):
+            split = (*names, *change.axes)
+            if extent and extent % sizes.parts_of(split) == 0:
+                yield change.layout.with_dim(dim, split)
+
+    def _wanted(self) -> tuple[LocalLayout, ...]:
+        """Return what the value may be made as, so that it need not be moved like this."""
+        change = self.step.change
+        if change.inside:
+            return (_left_whole(self._before, change),)
+        if change.kind == "all_reduce":
+            return tuple(self._scattered())
+        return () if change.layout.partial else (change.layout,)
+
+    def _kept(self) -> tuple[LocalLayout, ...]:
+        """Return what may be taken as it comes, by who asked for something else."""
+        if self.step.change.kind == "all_reduce":
+            return tuple(self._scattered())
+        return () if self._before.partial else (self._before,)
+
+    def _of_arguments(self, arguments: tuple[int, ...]) -> Iterator[Remedied]:
+        change = self.step.change
+        homes = {
+            self.local.values[v].value: self.local.values[v].layout
+            for v in self.local.body.arguments
+        }
+        new = list(self.given.values)
+        for value in arguments:
+            is_gathered = change.kind == "all_gather" or change.inside
+            layout = _left_whole(homes[value], change) if is_gathered else change.layout
+            if layout == homes[value]:
+                return
+            new[value] = replace(new[value], sharding=self._sharding(layout))
+        first = new[arguments[0]]
+        others = f" and {len(arguments) - 1} like it" if len(arguments) > 1 else ""
+        said = f"{first.name}{others} as {first.sharding}"
+        yield Remedied(replace(self.given, values=tuple(new)), said)
+
+    def _arguments(self) -> Iterator[int]:
+        """Yield the arguments of the program that the move is of; in a function, those of every
+        call."""
+        local = self.local
+        arguments = {local.values[v].value for v in local.body.arguments}
+        for number, body in enumerate(local.functions):
+            if any(step is self.step for step, _ in moves_of(replace(local, body=body))):
+                slots = [
+                    n for n, v in enumerate(body.arguments) if local.values[v].value == self._value
+                ]
+                calls = (s for s in local.body.steps if isinstance(s, CallFunction))
+                for call in (each for each in calls if each.function == number):
+                    own = {local.values[call.operands[slot]].value for slot in slots}
+                    yield from own & arguments
+                return
+        if self._value in arguments:
+            yield self._value
+
+    def _of_result(self) -> Iterator[Remedied]:
+        """Yield programs that give a result as it was before the move."""
+        made_by = {s.result: s for s in self.local.body.steps if isinstance(s, MoveValue)}
+        for place, result in enumerate(self.local.body.results):
+            at: int | None = result
+            while at in made_by and made_by[at] is not self.step:
+                at = made_by[at].operand
+            if at != self.step.result:
+                continue
+            for layout in self._kept():
+                results = list(self.given.results)
+                results[place] = self._sharding(layout)
+                said = f"{self.given.result_names[place]} as {results[place]}"
+                yield Remedied(replace(self.given, results=tuple(results)), said)
+
+    def _of_constraints(self) -> Iterator[Remedied]:
+        """Yield programs in which a constraint of the value asks for what it was before."""
+        for layout in self._kept():
+            sharding = self._sharding(layout)
+            made = self._asking(sharding)
+            if made.body != self.given.body:
+                yield Remedied(made, f"the constraint of {self._name} as {sharding}")
+
+    def _asking(self, sharding: Sharding) -> Program:
+        """Return a program whose constraints of the value ask for a sharding."""
+        values = list(self.given.values)
+
+        def asked(op: Op) -> Op:
+            if op.kind != "constrain" or op.operands != (self._value,):
+                return op
+            (result,) = op.results
+            values[result] = replace(values[result], sharding=sharding)
+            return replace(op, params=(("sharding", sharding),))
+
+        body = _changed(self.given.body, asked)
+        return replace(self.given, body=body, values=tuple(values))
+
+    def _of_value(self) -> Iterator[Remedied]:
+        """Yield programs in which the value is constrained where it is made."""
+        for layout in self._wanted() if self._value < len(self.given.values) else ():
+            sharding = self._sharding(layout)
+            new = len(self.given.values)
+            old = self.given.values[self._value]
+            body = _constrained(self.given.body, self._value, new, sharding)
+            if body == self.given.body:
+                continue
+            made = Value(f"{old.name}_asked", old.shape, old.dtype, sharding, old.line)
+            values = (*self.given.values, made)
+            said = f"{self._name} as {sharding}"
+            yield Remedied(replace(self.given, body=body, values=values), said)
+
+    @property
+    def _name(self) -> str:
+        return self.local.of(self.step.operand).name
+
+    def _sharding(self, layout: LocalLayout) -> Sharding:
+        """Return the sharding that a layout is, its dimensions closed."""
+        mesh, axes = self.local.axes.mesh, self.local.axes
+        known = {name: part for (name, _), part in zip(axes.pieces, axes.parts, strict=True)}
+        parts = (merged(known[name] for name in names) for names in layout.dims)
+        made = (DimSharding(tuple(ref_of(each, mesh.sizes) for each in own)) for own in parts)
+        return Sharding(mesh, tuple(made))
 
 
-def _sharding(local: LocalProgram, dims: tuple[Names, ...]) -> Sharding:
-    """Return the sharding that a layout is, its dimensions closed."""
-    mesh, axes = local.axes.mesh, local.axes
-    known = {name: part for (name, _), part in zip(axes.pieces, axes.parts, strict=True)}
-    parts = (merged(known[name] for name in names) for names in dims)
-    made = (DimSharding(tuple(ref_of(each, mesh.sizes) for each in own)) for own in parts)
-    return Sharding(mesh, tuple(made))
+def _left_whole(layout: LocalLayout, change: LayoutChange) -> LocalLayout:
+    """Return a layout without the axes of a change along its dimension."""
+    (dim,) = change.dims
+    return layout.with_dim(dim, (name for name in layout.dims[dim] if name not in change.axes))
+
+
+def _changed(body: Body, changed: Callable[[Op], Op]) -> Body:
+    """Return a body whose ops are changed, those of inner bodies too."""
+    ops = (replace(op, bodies=tuple(_changed(b, changed) for b in op.bodies)) for op in body.ops)
+    return replace(body, ops=tuple(map(changed, ops)))
+
+
+def _constrained(body: Body, value: int, new: int, sharding: Sharding) -> Body:
+    """Return a body in which a value is constrained as soon as it is there; what takes it takes the
+    constrained one, whose number is `new`."""
+    params = (("sharding", sharding),)
+    constraint = Op("constrain", (value,), (new,), params)
+    is_here = value in body.arguments
+    ops = [constraint] if is_here else []
+    for op in body.ops:
+        if is_here:
+            ops.append(replace(op, operands=tuple(new if v == value else v for v in op.operands)))
+            continue
+        inner = tuple(_constrained(each, value, new, sharding) for each in op.bodies)
+        ops.append(replace(op, bodies=inner))
+        if value in op.results:
+            is_here = True
+            ops.append(replace(constraint, line=op.line))
+    results = tuple(new if is_here and v == value else v for v in body.results)
+    return replace(body, ops=tuple(ops), results=results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import linecache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.codegen.emit.templates import render
@@ -19,12 +20,20 @@ ROWS = 60
 """Rows that a list of values has at most."""
 
 
-def program_explorer(program: Partitioned, name: str, topology: str | None = None) -> str:
+def program_explorer(
+    program: Partitioned,
+    name: str,
+    topology: str | None = None,
+    totals: Sequence[Mapping[str, str | int | None]] = (),
+) -> str:
     """Return the page of a program as HTML; the same text for the same input.
 
-    `topology`: also show the seconds on it. Lines of source are read where they are.
+    `topology`: also show the seconds on it. `totals`: what other partitioners take, each with the
+    keys name, received and why. Lines of source are read where they are.
     """
-    data = json.dumps(program_data(program, topology)).replace("<", "\\u003c")
+    data = json.dumps({**program_data(program, topology), "totals": list(totals)}).replace(
+        "<", "\\u003c"
+    )
     title = f"{program.program.name} on {program.mesh}"
     return render("explorer/program.html.jinja", ExplorerText(plain(name), plain(title), data))
 

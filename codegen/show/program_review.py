@@ -9,8 +9,9 @@ from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.partition.local.communications import Communication
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.codegen.partition.remedied import gathered_arguments
 
+NOTHING = "nothing"
+"""What a remedy begins with where there is none."""
 HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")
 
 
@@ -63,19 +64,30 @@ def _cells(each: Communication) -> tuple[str, ...]:
 
 
 def remedies_text(program: Partitioned) -> str:
-    """Return what each remedy of an argument that is gathered does in all, by partitioning
-    again."""
-    lines = ["with an argument left whole where it is gathered, in all is received:"]
-    for numbers in gathered_arguments(program.local):
-        first = program.communications[numbers[0] - 1]
-        made = program.with_remedy(numbers[0]).bytes_received
-        more = made - program.bytes_received
-        change = f"{size_text(abs(more))} {'more' if more > 0 else 'less'}" if more else "the same"
-        said = ", ".join(f"C{number}" for number in numbers)
-        lines.append(f"    {said} ({first.value}): {size_text(made)}, {change}")
-    if len(lines) == 1:
-        return "no argument is gathered\n"
-    return "\n".join(lines) + "\n"
+    """Return what the best remedy of each communication does in all, by partitioning again; those
+    with one remedy together."""
+    found: dict[str, list[str]] = {}
+    for each in program.communications:
+        found.setdefault(_remedied(program, each), []).append(f"C{each.number}")
+    if not found:
+        return "no device receives anything\n"
+    lines = (f"    {', '.join(numbers)}: {said}" for said, numbers in found.items())
+    return "\n".join(("with a remedy, in all is received:", *lines)) + "\n"
+
+
+def _remedied(program: Partitioned, each: Communication) -> str:
+    """Return what the best remedy of a communication does, or that it has none."""
+    found = program.remedies(each.number)
+    if not found and each.remedy.startswith(NOTHING):
+        return each.remedy
+    if not found:
+        return "not known: it is of no argument, in a function of layers or of ours"
+    said, made = found[0]
+    more = made.bytes_received - program.bytes_received
+    if more >= 0:
+        change = f"{size_text(more)} more" if more else "as much"
+        return f"{NOTHING}: {change} with {said}"
+    return f"{size_text(made.bytes_received)}, {size_text(-more)} less with {said}"
 
 
 def _seconds(program: Partitioned, topology: str | None) -> tuple[float, ...]:

@@ -45,13 +45,14 @@ def test_the_plan_of_a_program(home: Path) -> None:
 
 
 def test_what_remedies_do_in_all(home: Path) -> None:
-    """No argument is gathered; then one is."""
-    assert run("plan", "--explain").out.endswith("no argument is gathered\n")
+    """Of a sum that is a result; then of an argument that is gathered, too."""
+    said = '    C1: 64 B, 64 B less with result as [{"d", "t"}, {}]\n'
+    assert run("plan", "--explain").out.endswith(f"with a remedy, in all is received:\n{said}")
     split = ('"w1": \'[{}, {"t"}]\'', '"w1": \'[{"d"}, {"t"}]\'')
     written(home, replaced(MODULE, split, ("shape(8, 16)", "shape(512, 16)")))
     found = run("plan", "--explain").out.splitlines()
-    assert found[-2].endswith("left whole where it is gathered, in all is received:")
-    assert found[-1] == "    C1 (p_w1): 8 KiB, 768 B less"
+    assert found[-3].endswith("with a remedy, in all is received:")
+    assert found[-2] == '    C1: 8 KiB, 768 B less with p_w1 as [{}, {"t"}]'
 
 
 def test_the_plan_on_a_topology(home: Path) -> None:
@@ -143,8 +144,26 @@ def test_what_xla_moves_is_beside(home: Path) -> None:
     assert totals["as_shardy, as emitted"] == ["224", "1.000"]
     assert totals["cheapest: shardings by price"] == ["224", "1.000"]
     assert totals["jax.jit, CPU"] == ["224", "1.000"]
+    assert totals["Shardy's passes"] == ["224", "1.000"]
     if find_spec("libtpu") is not None:
         assert int(totals["jax.jit, v5e:2x4 ahead of time"][0]) >= 224
+
+
+@pytest.mark.slow
+def test_the_page_has_what_others_move(home: Path) -> None:
+    run("show", "--html", "page.html", "--compare")
+    page = (home / "page.html").read_text()
+    assert '{"name": "jax.jit, CPU", "received": 128, "why": ""}' in page
+    assert '{"name": "Shardy\'s passes", "received": 128, "why": ""}' in page
+
+
+def test_what_others_move_needs_a_page(home: Path) -> None:
+    found = run("show", "--compare")
+    assert found.code == 2
+    assert found.err == (
+        "error: --compare: what others take stands on a page\n"
+        "got: no page\nexpected: --html FILE, or plan --compare\n"
+    )
 
 
 def test_why_xla_cannot_be_asked_is_said(home: Path) -> None:

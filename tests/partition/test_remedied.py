@@ -41,10 +41,90 @@ def test_a_gather_that_is_removed() -> None:
 def test_the_text_of_all_remedies() -> None:
     made = program()
     assert remedies_text(made) == (
-        "with an argument left whole where it is gathered, in all is received:\n"
-        "    C1 (p_w): 3 KiB, 3 KiB less\n"
+        "with a remedy, in all is received:\n"
+        "    C1: 3 KiB, 3 KiB less with p_w as [{}, {}]\n"
+        "    C2: nothing: each device receives its own part of the sum alone\n"
     )
-    assert remedies_text(made.with_remedy(1)) == "no argument is gathered\n"
+    assert remedies_text(made.with_remedy(1)) == (
+        "with a remedy, in all is received:\n"
+        "    C1: nothing: each device receives its own part of the sum alone\n"
+    )
+
+
+def a_sum(mode: str = "cheapest", result: str = "[{}, {}]", of: Any = None) -> sw.Partitioned:
+    """A product whose terms lie on all devices."""
+    x, w = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((32, 64), (64, 32)))
+    given: Any = {"in_shardings": ('[{}, {"d"}]', '[{"d"}, {}]'), "out_shardings": result}
+    return sw.partition(of or (lambda x, w: x @ w), x, w, mesh=MESH, mode=mode, **given)
+
+
+def test_a_result_is_taken_in_parts() -> None:
+    """Instead of as a whole; what it is otherwise laid out as does not matter."""
+    made = a_sum()
+    (summed,) = made.communications
+    assert summed.op == "all_reduce"
+    after = made.with_remedy(1)
+    assert [each.op for each in after.communications] == ["reduce_scatter"]
+    assert str(after.out_shardings) == '[{"d"}, {}]'
+    assert made.bytes_received == 2 * after.bytes_received == 2 * summed.saving
+    assert 'C1: 3 KiB, 3 KiB less with result as [{"d"}, {}]\n' in remedies_text(made)
+
+
+def test_a_result_is_taken_as_it_comes() -> None:
+    """Where it would be gathered."""
+    x = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+    sides: Any = {"in_shardings": ('[{"d"}, {}]',), "out_shardings": "[{}, {}]"}
+    made = sw.partition(jnp.tanh, x, mesh=MESH, mode="cheapest", **sides)
+    assert [each.value for each in made.communications] == ["tanh_0"]
+    said, after = made.remedies(1)[0]
+    assert said == 'result as [{"d"}, {}]'
+    assert after.communications == ()
+
+
+@pytest.mark.parametrize("mode", ["cheapest", "as_shardy"])
+def test_a_constraint_asks_for_parts(mode: str) -> None:
+    def step(x: Any, w: Any) -> Any:
+        h = sw.constrain(x @ w, "[{}, {}]")
+        return jnp.tanh(h).sum(), h.T
+
+    def loop(x: Any, w: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, x: jnp.tanh(step(x, w)[1].T @ w.T), x)
+
+    made = a_sum(mode, None, step)
+    (said, after), *_ = made.remedies(1)
+    assert said.startswith("the constraint of dot_general_0 as [")
+    assert after.bytes_received < made.bytes_received
+    inside = a_sum(mode, None, loop)
+    assert inside.remedies(1)
+    assert inside.bytes_received >= inside.with_remedy(1).bytes_received
+
+
+def test_a_value_is_asked_for_in_parts() -> None:
+    """Where propagation alone leaves it whole, though it is used in parts."""
+
+    def step(x: Any, w: Any) -> Any:
+        h = x @ w
+        return jnp.exp(h) * h, jnp.sin(h)
+
+    made = a_sum("as_shardy", None, step)
+    (said, after), *_ = made.remedies(1)
+    assert said == 'dot_general_0 as [{"d"}, {}]'
+    assert [each.op for each in after.communications] == ["reduce_scatter"]
+
+
+def test_numbers_are_those_of_the_communications() -> None:
+    """Also behind what is in an op and brings the busiest device nothing more."""
+    x = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+    sides: Any = {"in_shardings": ('[{"d"}, {}]',), "out_shardings": "[{}, {}]"}
+
+    def step(x: Any) -> Any:
+        y = jnp.roll(x, 1, 0)
+        return y * jnp.roll(y, 8, 0)
+
+    made = sw.partition(step, x, mesh=MESH, mode="as_shardy", **sides)
+    for each in made.communications:
+        for said, _ in made.remedies(each.number):
+            assert each.value in said or said.startswith("result")
 
 
 def test_in_functions_every_layer_is_left_whole() -> None:
@@ -69,9 +149,25 @@ def test_in_functions_every_layer_is_left_whole() -> None:
 def test_other_communications_have_none() -> None:
     made = program()
     (other,) = (each for each in made.communications if each.op != "all_gather")
-    with pytest.raises(sw.InputError, match="arguments that are gathered"):
+    assert (other.remedy[:7], other.saving) == ("nothing", 0)
+    with pytest.raises(sw.InputError, match="must have a remedy to be tried"):
         made.with_remedy(other.number)
     with pytest.raises(sw.InputError, match="1 to 2"):
         made.with_remedy(3)
     with pytest.raises(sw.InputError, match="the number of a communication"):
         made.with_remedy("C1")  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_split_has_none() -> None:
+    x = jax.ShapeDtypeStruct((4096, 3), jnp.float32)
+    sides: Any = {"in_shardings": ('[{"d"}, {}]',), "out_shardings": "[{}]"}
+    made = sw.partition(lambda x: x.sum(0), x, mesh=MESH, mode="cheapest", **sides)
+    (each,) = made.communications
+    said = 'nothing: no dimension of reduce_sum_0 can be split over "d" as well'
+    assert (each.remedy, each.saving) == (said, 0)
+    assert remedies_text(made).endswith(f"C1: {said}\n")
+    greatest = sw.partition(lambda x: x.max(0), x, mesh=MESH, mode="cheapest", **sides)
+    (each,) = greatest.communications
+    assert each.remedy == "nothing: a maximum is made on every device"
+    alone = sw.partition(lambda x: x * 2, x, mesh=MESH, in_shardings=sides["in_shardings"])
+    assert remedies_text(alone) == "no device receives anything\n"

@@ -54,7 +54,8 @@ def test_the_page_is_whole_and_loads_nothing() -> None:
     assert text == program_explorer(program(), "step", "v5e:2x4")
     data = json.loads(page.data)
     assert data["plan"] == json.loads(program().to_json("v5e:2x4"))
-    assert data == json.loads(json.dumps(program_data(program(), "v5e:2x4")))
+    known = {**program_data(program(), "v5e:2x4"), "totals": []}
+    assert data == json.loads(json.dumps(known))
     (line,) = [line for line in data["sources"] if line.endswith(f":{STEP + 2}")]
     assert data["sources"][line] == 'return h @ p["w2"] + x.sum(0)'
 
@@ -115,6 +116,18 @@ def test_what_is_chosen_is_listed(tmp_path: Path) -> None:
     assert found["chosen"] == 0
     assert "left out" not in found["note"]
     assert "busiest device receives224 B" in found["figures"]
+
+
+def test_what_others_take_is_beside(tmp_path: Path) -> None:
+    totals = (
+        {"name": "jax.jit, CPU", "received": 448, "why": ""},
+        {"name": "Shardy's passes", "received": None, "why": "they <end>"},
+    )
+    path = tmp_path / "page.html"
+    path.write_text(program_explorer(program(), "step", None, totals))
+    (figures,) = in_node(path, SAY + 'console.log(JSON.stringify([said("figures")]));')
+    assert "beside, jax.jit, CPU448 B" in figures
+    assert figures.endswith("beside, Shardy's passesthey <end>")
 
 
 def test_why_is_told_of_a_value(tmp_path: Path) -> None:

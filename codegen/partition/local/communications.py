@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.reasons import remedy
 from shardwright.codegen.partition.local.sizes import size_text
-from shardwright.codegen.partition.local.steps import LocalProgram, moves_of, where_taken
+from shardwright.codegen.partition.local.steps import (
+    LocalProgram,
+    MoveValue,
+    moves_of,
+    where_taken,
+)
 
 FIELDS = (
     *("number", "op", "axes", "value", "shape", "received", "times", "bytes", "line", "reason"),
@@ -69,7 +74,8 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
             continue
         number += 1
         value = program.of(step.operand)
-        mended = remedy(change, value.name)
+        before, divides = program.values[step.operand].layout, _divides(program, step)
+        mended = remedy(change, value.name, before, divides)
         yield (
             step.result,
             Communication(
@@ -87,6 +93,14 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
                 where.get(step.result, ""),
             ),
         )
+
+
+def _divides(program: LocalProgram, step: MoveValue) -> bool:
+    """Return whether a dimension of what a move makes can be split over its axes as well."""
+    layout, shape = step.change.layout, program.of(step.operand).shape
+    parts = program.axes.parts_of(step.change.axes)
+    local = layout.local(shape, program.axes.sizes)
+    return any(extent and extent % parts == 0 for extent in local)
 
 
 def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:

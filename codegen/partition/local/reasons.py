@@ -160,8 +160,9 @@ class Remedy:
     saved: int
 
 
-def remedy(change: LayoutChange, value: str) -> Remedy:
-    """Return the remedy of a communication of a value."""
+def remedy(change: LayoutChange, value: str, before: LocalLayout, divides: bool) -> Remedy:
+    """Return the remedy of a communication of a value that was in a layout before; `divides`: a
+    dimension of it can be split over the axes as well."""
     over = _said(change.axes)
     if change.own:
         return Remedy("nothing of ours: it stays as you wrote it", 0)
@@ -172,15 +173,17 @@ def remedy(change: LayoutChange, value: str) -> Remedy:
         return Remedy(whole, change.received)
     match change.kind:
         case "all_gather":
-            text = whole
-        case "all_reduce":
+            return Remedy(whole, change.received)
+        case "all_reduce" if before.operator != "sum":
+            return Remedy(f"nothing: {WHOLES[before.operator]} is made on every device", 0)
+        case "all_reduce" if divides:
             text = f"ask for {value} split over {over}: a reduce-scatter takes half"
             return Remedy(text, change.received // 2)
+        case "all_reduce":
+            return Remedy(f"nothing: no dimension of {value} can be split over {over} as well", 0)
         case "reduce_scatter":
-            text = f"leave what is summed over whole over {over}"
-        case _:
-            text = f"have {value} as {change.layout} from the start"
-    return Remedy(text, change.received)
+            return Remedy("nothing: each device receives its own part of the sum alone", 0)
+    return Remedy(f"have {value} as {change.layout} from the start", change.received)
 
 
 def _said(names: Names) -> str:

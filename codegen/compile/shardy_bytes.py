@@ -1,0 +1,114 @@
+"""What Shardy's own partitioner moves: the collectives of its passes, as they are in jaxlib.
+
+The bytes are those of the busiest device around rings, as everywhere. A pass may abort the process,
+so this is used in one of its own. What a compiler would choose for ops that the passes leave alone,
+as a shift, is not in them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from jaxlib.mlir import ir
+from jaxlib.mlir.passmanager import PassManager
+
+from shardwright.codegen.planner.network.hlo import received_by
+from shardwright.ir.errors import InternalError
+
+PASSES = (
+    "sdy-propagation-pipeline",
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=true})",
+    "func.func(sdy-reshard-to-collectives)",
+    "canonicalize{enable-patterns=sdy-collective}",
+)
+COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute")
+AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
+
+
+def shardy_received(
+    fn: Callable[..., Any],
+    avals: Sequence[Any],
+    sizes: Mapping[str, int],
+    **shardings: Any,
+) -> int | None:
+    """Return the bytes of a function with shardings as for `jax.jit`; `sizes` of the mesh's axes.
+    None where loops hide how often something is moved."""
+    lowered = jax.jit(fn, keep_unused=True, **shardings).lower(*avals)
+    module = lowered.compiler_ir("stablehlo")
+    total = 0
+    with module.context, ir.Location.unknown():
+        inline(module)
+        for one in PASSES:
+            PassManager.parse(f"builtin.module({one})").run(module.operation)
+        for op in _ops(module.operation):
+            if op.name == "stablehlo.while":
+                return None
+            if op.name.removeprefix("sdy.") in COLLECTIVES:
+                total += _received(op, sizes)
+    return total
+
+
+def inline(module: Any) -> None:
+    """Replace every call by the ops of what it calls."""
+    functions = {
+        ir.StringAttr(op.attributes["sym_name"]).value: op
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+    while calls := [op for op in _ops(functions["main"].operation) if op.name == "func.call"]:
+        for call in calls:
+            _inline(call, functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value])
+
+
+def _inline(call: Any, function: Any) -> None:
+    """Replace one call."""
+    block = function.regions[0].blocks[0]
+    known = dict(zip(block.arguments, call.operands, strict=True))
+    for op in block:
+        if op.operation.name == "func.return":
+            for result, returned in zip(call.results, op.operands, strict=True):
+                result.replace_all_uses_with(known[returned])
+            continue
+        clone = op.operation.clone(ir.InsertionPoint(call))
+        for inner in (clone, *_ops(clone)):
+            for place, operand in enumerate(inner.operands):
+                if operand in known:
+                    inner.operands[place] = known[operand]
+        known.update(zip(op.results, clone.results, strict=True))
+    call.erase()
+
+
+def _ops(op: Any) -> Iterator[Any]:
+    for region in op.regions:
+        for block in region:
+            for inner in block:
+                yield inner.operation
+                yield from _ops(inner.operation)
+
+
+def _received(op: Any, sizes: Mapping[str, int]) -> int:
+    kind, text = op.name.removeprefix("sdy."), str(op)
+    sharding = re.search(r"out_sharding=<@\w+, (\[.*?\])", text)
+    if sharding is None:
+        raise InternalError(f"no sharding in {text}")
+    local = _bytes(op.results[0].type) // _parts(sharding[1], sizes)
+    given = text.split(f"{op.name} ")[1].split(" %")[0]
+    members = 2 if kind == "collective_permute" else _parts(given, sizes)
+    ends = [list(range(members))]
+    return int(max(received_by(kind.replace("_", "-"), ends, local, members)))
+
+
+def _parts(text: str, sizes: Mapping[str, int]) -> int:
+    """Return into how many parts the axes in a text cut."""
+    return math.prod(int(size or sizes[name]) for name, _, size in AXIS.findall(text))
+
+
+def _bytes(kind: Any) -> int:
+    array = ir.RankedTensorType(kind)
+    element = str(array.element_type)
+    bits = 8 if element == "i1" else int(re.sub(r"\D", "", element))
+    return math.prod(map(int, array.shape)) * bits // 8
