@@ -28,24 +28,54 @@ AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 
 def shardy_received(fn: Any, avals: Any, sizes: dict[str, int], **shardings: Any) -> int | None:
     """Return the bytes of a function with shardings as for `jax.jit`; `sizes` of the mesh's axes.
-    None where loops hide how often something is moved."""
+    None where something is moved in a loop of which it is not known how often it turns."""
     module = sdy_peer.module_of(fn, avals, **shardings)
     after = sdy_peer.propagated(module, PASSES)
     total = 0
-    for op in _ops(after.operation):
-        if op.name == "stablehlo.while":
-            return None
+    for op, times in _ops(after.operation, 1):
         if op.name.removeprefix("sdy.") in COLLECTIVES:
-            total += _received(op, sizes)
+            if times is None:
+                return None
+            total += times * _received(op, sizes)
     return total
 
 
-def _ops(op: Any) -> Iterator[Any]:
+def _ops(op: Any, times: int | None) -> Iterator[tuple[Any, int | None]]:
+    """Yield what is inside an operation, with how often it is run."""
     for region in op.regions:
         for block in region:
             for inner in block:
-                yield inner.operation
-                yield from _ops(inner.operation)
+                own = inner.operation
+                turns = turns_of(own) if own.name == "stablehlo.while" else 1
+                often = None if times is None or turns is None else times * turns
+                yield own, times
+                yield from _ops(own, often)
+
+
+def turns_of(loop: Any) -> int | None:
+    """Return how often a loop turns that counts from zero up to a constant, as scans do."""
+    *_, last = loop.regions[0].blocks[0]
+    test = last.operation.operands[0].owner
+    if not isinstance(test, ir.Operation | ir.OpView):
+        return None
+    test = test.operation if isinstance(test, ir.OpView) else test
+    if test.name != "stablehlo.compare" or "LT" not in str(test.attributes["comparison_direction"]):
+        return None
+    counter, end = test.operands
+    if not isinstance(counter.owner, ir.Block):
+        return None
+    start = loop.operands[ir.BlockArgument(counter).arg_number]
+    return _number(end) if _number(start) == 0 else None
+
+
+def _number(value: Any) -> int | None:
+    """Return the number that a constant is; None for other values."""
+    owner = value.owner
+    owner = owner.operation if isinstance(owner, ir.OpView) else owner
+    if isinstance(owner, ir.Block) or not owner.name.endswith(".constant"):
+        return None
+    (found,) = ir.DenseIntElementsAttr(owner.attributes["value"])
+    return int(found)
 
 
 def _received(op: Any, sizes: dict[str, int]) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import model_cases
 import pytest
-from places import ROOT
+from places import ROOT, TESTS
 
 import shardwright as sw
 
@@ -39,3 +43,20 @@ def test_rows_are_what_programs_receive(mode: str) -> None:
             program = sw.partition(case.fn, *case.avals, mesh=mesh, mode=mode, **sides)
             said = table()[case.name][MODES.index(mode)]
             assert said == round(program.bytes_received / 2**10, 1), case.name
+
+
+MICRO_BATCHES = """
+from bench.program_bytes import _column, cases
+(make,) = [make for name, make in cases("shardy") if name.startswith("8 micro")]
+print(_column("shardy", make()))
+"""
+
+
+def test_loops_of_shardys_passes_count_their_turns() -> None:
+    """A sum of 7 MiB in each of 8 turns; in a process of its own, which a pass may abort."""
+    paths = os.pathsep.join(map(str, (TESTS, ROOT)))
+    flags = "--xla_force_host_platform_device_count=8"
+    env = {**os.environ, "PYTHONPATH": paths, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", MICRO_BATCHES]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    assert done.stdout.split() == [str(8 * 7 * 2**20)], done.stderr[-3000:]
