@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import model_cases
+import program_patterns
 import pytest
 from places import ROOT, TESTS
 
@@ -60,3 +61,16 @@ def test_loops_of_shardys_passes_count_their_turns() -> None:
     command = [sys.executable, "-c", MICRO_BATCHES]
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
     assert done.stdout.split() == [str(8 * 7 * 2**20)], done.stderr[-3000:]
+
+
+def test_rows_of_patterns_are_what_programs_receive() -> None:
+    """A local form for the best of a split dimension, and halos for a shift, among them."""
+    lines = (ROOT / "bench" / "program_bytes.md").read_text().splitlines()
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:3] for line in lines}
+    for each in program_patterns.patterns():
+        for said, mode in zip(rows[each.name], MODES, strict=True):
+            sides = {"in_shardings": each.inputs, "out_shardings": each.output, "mode": mode}
+            program = sw.partition(each.fn, *each.avals, mesh=each.mesh, **sides)
+            assert said == f"{program.bytes_received / 2**20:.3f}", (each.name, mode)
+    assert max(map(float, rows["top 50 of a split vocabulary"])) <= 0.175
+    assert max(map(float, rows["a shift by one token"])) <= 0.065
