@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=5"
@@ -38,25 +38,59 @@ def looped(x: Any, w: Any, v: Any) -> Any:
     return jax.lax.scan(lambda h, _: (jnp.tanh(mlp(h, w, v) / 16), None), x, length=2)[0]
 
 
+def heads(x: Any, w: Any, v: Any) -> Any:
+    """A batch of sequences, made into heads and back."""
+    h = jnp.einsum("bsd,dhk->bshk", x, w) / 16
+    return jnp.einsum("bshk,hkd->bsd", jnp.tanh(h), v)
+
+
+def layers(x: Any, *weights: Any) -> Any:
+    """Equal layers, which a module has as one function."""
+    for w, v in zip(weights[::2], weights[1::2], strict=True):
+        h = jax.nn.gelu(jnp.tanh(x @ w / 16) + 1.0) * 0.5
+        x = jnp.tanh(jnp.cos(h @ v / 16) * x)
+    return x
+
+
+class Kernels(NamedTuple):
+    """A function, what it is given, and the kernels that it has."""
+
+    fn: Any
+    shapes: tuple[tuple[int, ...], ...]
+    kernels: int
+    split: tuple[int, ...] = (0, 1, 0)  # which dimension of each, and of the result as of x
+
+
 CASES = {
-    "lhs and out": (mlp, (512, 1024, 1024)),
-    "rhs": (mlp, (1024, 512, 512)),
-    "looped": (looped, (512, 1024, 1024)),
+    "lhs and out": Kernels(mlp, ((512, 1024), (1024, 1024), (1024, 1024)), 2),
+    "rhs": Kernels(mlp, ((1024, 512), (512, 512), (512, 512)), 2),
+    "looped": Kernels(looped, ((512, 1024), (1024, 1024), (1024, 1024)), 2),
+    "batch": Kernels(mlp, ((2, 256, 1024), (1024, 1024), (1024, 1024)), 2, (1, 1, 0)),
+    "heads": Kernels(heads, ((1, 512, 1024), (1024, 8, 128), (8, 128, 1024)), 2, (1, 1, 0)),
+    "layers": Kernels(layers, ((512, 1024), *((1024, 1024),) * 6), 2, (0, *(1, 0) * 3)),
+}
+
+COMPILED = {
+    "matrices": Kernels(mlp, ((8192, 8192),) * 3, 2),
+    "batch": Kernels(mlp, ((4, 2048, 8192), (8192, 8192), (8192, 8192)), 2, (1, 1, 0)),
+    "heads": Kernels(heads, ((1, 8192, 8192), (8192, 64, 128), (64, 128, 8192)), 2, (1, 1, 0)),
 }
 
 
 def partitioned(
-    fn: Any, extents: tuple[int, int, int], devices: int, topology: str, dtype: Any = jnp.float32
+    case: Kernels, devices: int, topology: str, dtype: Any = jnp.float32
 ) -> sw.Partitioned:
-    rows, inner, wide = extents
-    shapes = (rows, inner), (inner, wide), (wide, inner)
-    avals = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
+    given = []
+    for shape, dim in zip(case.shapes, case.split, strict=True):
+        given.append(
+            "[" + ", ".join('{"t"}' if d == dim else "{}" for d in range(len(shape))) + "]"
+        )
     return sw.partition(
-        fn,
-        *avals,
+        case.fn,
+        *(jax.ShapeDtypeStruct(shape, dtype) for shape in case.shapes),
         mesh=sw.Mesh({"t": devices}),
-        in_shardings=('[{"t"}, {}]', '[{}, {"t"}]', '[{"t"}, {}]'),
-        out_shardings='[{"t"}, {}]',
+        in_shardings=tuple(given),
+        out_shardings=given[0],
         mode="cheapest",
         topology=topology,
         kernels=("pallas_tpu",),
@@ -74,29 +108,34 @@ def of_values(*names: str) -> dict[str, str]:
     found = {}
     for name in names:
         case, _, fault = name.partition(":")
-        fn, extents = CASES[case]
-        program = partitioned(fn, extents, 4, "v5e:2x2")
+        program = partitioned(CASES[case], 4, "v5e:2x2")
         plant = emitted.once(r"RING_1\.product\(x, w,", "RING_1.product(x, w[::-1],")
         module = emitted.module_of(program, plant if fault else None)
         run = module["program"](mesh, interpret=pltpu.InterpretParams())
-        found[name] = program_values.fault(fn, avals_of(program), run)
-        if not str(sorted(program.kernel_choices, key=str)).count("plan=MatmulPlan"):
-            found[name] = "no kernel"
+        found[name] = program_values.fault(CASES[case].fn, avals_of(program), run)
+        kernels = sum(each.plan is not None for each in program.kernel_choices)
+        if kernels != CASES[case].kernels:
+            found[name] = f"{kernels} kernels: {'; '.join(map(str, program.kernel_choices))}"
     return found
 
 
 def of_compiled() -> dict[str, str]:
-    """How many kernels the compiler finds in a program for v5e:2x4, of those that it has."""
-    program = partitioned(mlp, (8192, 8192, 8192), 8, "v5e:2x4", jnp.bfloat16)
+    """How many kernels the compiler finds in programs for v5e:2x4, of those that they have."""
+    return {name: compiled(case) for name, case in COMPILED.items()}
+
+
+def compiled(case: Kernels) -> str:
+    program = partitioned(case, 8, "v5e:2x4", jnp.bfloat16)
     found = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
     mesh = jax.sharding.Mesh(np.array(found.devices), ("t",))
     step = emitted.module_of(program)["program"](mesh)
-    avals = [jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16) for _ in range(3)]
+    avals = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in case.shapes]
     text = step.lower(*avals).compile().as_text()
     wanted = sum(each.plan is not None for each in program.kernel_choices)
     made = text.count('custom_call_target="tpu_custom_call"')
     gathers = text.count("all-gather")
-    return {"kernels": "" if made == wanted > 0 and not gathers else f"{made}, {gathers} gathers"}
+    right = made == wanted == case.kernels and not gathers
+    return "" if right else f"{made} of {wanted}, {gathers} gathers"
 
 
 RUNS: dict[str, Any] = {"values": of_values, "compiled": of_compiled}

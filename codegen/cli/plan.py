@@ -138,12 +138,13 @@ class PlanCommand(Flags):
                 got=f"the program {description.name}",
                 expected="no --relabel",
             )
-        from shardwright.codegen.emit.program import check_budget, traced_described
+        from shardwright.codegen.emit.program import check_budget, rings_of, traced_described
         from shardwright.codegen.show.program_review import program_text, remedies_text
 
         try:
             program = traced_described(description)
-            made = program.to_json if self.json else partial(program_text, program)
+            kernels = () if self.json else rings_of(program).lines
+            made = program.to_json if self.json else partial(program_text, program, kernels=kernels)
             sys.stdout.write(made(description.topology))
             sys.stdout.flush()
             if self.explain:

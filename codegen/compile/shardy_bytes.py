@@ -36,7 +36,7 @@ def shardy_received(
     **shardings: Any,
 ) -> int | None:
     """Return the bytes of a function with shardings as for `jax.jit`; `sizes` of the mesh's axes.
-    None where loops hide how often something is moved."""
+    None where something is moved in a loop of which it is not known how often it turns."""
     lowered = jax.jit(fn, keep_unused=True, **shardings).lower(*avals)
     module = lowered.compiler_ir("stablehlo")
     total = 0
@@ -44,11 +44,11 @@ def shardy_received(
         inline(module)
         for one in PASSES:
             PassManager.parse(f"builtin.module({one})").run(module.operation)
-        for op in _ops(module.operation):
-            if op.name == "stablehlo.while":
-                return None
+        for op, times in _repeated(module.operation, 1):
             if op.name.removeprefix("sdy.") in COLLECTIVES:
-                total += _received(op, sizes)
+                if times is None:
+                    return None
+                total += times * _received(op, sizes)
     return total
 
 
@@ -83,11 +83,46 @@ def _inline(call: Any, function: Any) -> None:
 
 
 def _ops(op: Any) -> Iterator[Any]:
+    """Yield what is inside an operation."""
+    return (inner for inner, _ in _repeated(op, 1))
+
+
+def _repeated(op: Any, times: int | None) -> Iterator[tuple[Any, int | None]]:
+    """Yield what is inside an operation, with how often it is run."""
     for region in op.regions:
         for block in region:
             for inner in block:
-                yield inner.operation
-                yield from _ops(inner.operation)
+                own = inner.operation
+                turns = _turns_of(own) if own.name == "stablehlo.while" else 1
+                often = None if times is None or turns is None else times * turns
+                yield own, times
+                yield from _repeated(own, often)
+
+
+def _turns_of(loop: Any) -> int | None:
+    """Return how often a loop turns that counts from zero up to a constant, as scans do."""
+    *_, last = loop.regions[0].blocks[0]
+    test = last.operation.operands[0].owner
+    if not isinstance(test, ir.Operation | ir.OpView):
+        return None
+    test = test.operation if isinstance(test, ir.OpView) else test
+    if test.name != "stablehlo.compare" or "LT" not in str(test.attributes["comparison_direction"]):
+        return None
+    counter, end = test.operands
+    if not isinstance(counter.owner, ir.Block):
+        return None
+    start = loop.operands[ir.BlockArgument(counter).arg_number]
+    return _number(end) if _number(start) == 0 else None
+
+
+def _number(value: Any) -> int | None:
+    """Return the number that a constant is; None for other values."""
+    owner = value.owner
+    owner = owner.operation if isinstance(owner, ir.OpView) else owner
+    if isinstance(owner, ir.Block) or not owner.name.endswith(".constant"):
+        return None
+    (found,) = ir.DenseIntElementsAttr(owner.attributes["value"])
+    return int(found)
 
 
 def _received(op: Any, sizes: Mapping[str, int]) -> int:

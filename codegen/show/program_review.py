@@ -106,8 +106,11 @@ def _in_all(seconds: tuple[float, ...], topology: str | None) -> str:
     return f", {sum(seconds):.3g} seconds on {name_of(topology_of(topology))}"
 
 
-def program_text(program: Partitioned, topology: str | None = None) -> str:
-    """Return the communications of a program for a terminal; with a topology, seconds on it."""
+def program_text(
+    program: Partitioned, topology: str | None = None, kernels: Sequence[str] = ()
+) -> str:
+    """Return the communications of a program for a terminal; with a topology, seconds on it;
+    `kernels`: what is said of each matmul beside which something moves."""
     found = program.communications
     seconds = _seconds(program, topology)
     total = size_text(program.bytes_received) + _in_all(seconds, topology)
@@ -122,4 +125,5 @@ def program_text(program: Partitioned, topology: str | None = None) -> str:
         lines.append(f"    {where}{each.value} becomes {each.shape}{lasts}")
         saves = f" (saves {size_text(each.saving)} of it alone)" if each.saving else ""
         lines.append(f"    to remove it, {each.remedy}{saves}")
-    return "\n".join((*lines, *program.warnings)) + "\n"
+    lines += ["matmuls beside which something moves:"] if kernels else []
+    return "\n".join((*lines, *(f"    {each}" for each in kernels), *program.warnings)) + "\n"

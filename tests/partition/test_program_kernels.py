@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -36,14 +37,16 @@ def test_interpreted_kernels_have_one_devices_values() -> None:
 
 
 @pytest.mark.slow
-def test_interpreted_kernels_in_a_loop() -> None:
-    assert run("values", "looped") == {"looped": ""}
+def test_interpreted_kernels_in_loops_and_of_tensors() -> None:
+    """In a scan, in a function of equal layers, of a batch, of heads."""
+    names = ("looped", "layers", "batch", "heads")
+    assert run("values", *names) == dict.fromkeys(names, "")
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu is not installed")
 def test_a_program_with_kernels_compiles_for_tpus() -> None:
     """As many kernels as it says, and nothing is gathered apart."""
-    assert run("compiled") == {"kernels": ""}
+    assert run("compiled") == dict.fromkeys(("matrices", "batch", "heads"), "")
 
 
 def shaped(*extents: int) -> Any:
@@ -81,13 +84,43 @@ def test_other_matmuls_say_why() -> None:
     squares = shaped(4096, 1024), shaped(1024, 1024)
     said = choices(twice, *squares, given=(ROWS, ROWS))
     assert said == ["no kernel, what is gathered is used again"] * 2
-    said = choices(
-        lambda x, w: x @ w,
-        *(shaped(8, 512, 1024), shaped(1024, 1024)),
-        given=('[{"t"}, {}, {}]', ROWS),
-        out='[{"t"}, {}, {}]',
+    said = choices(lambda x, y: jnp.einsum("sd,sf->df", x, y), *squares[:1] * 2, given=(ROWS, ROWS))
+    assert said == [
+        "no kernel, kernels multiply tensors as they lie: no batches, nothing transposed"
+    ]
+
+
+def test_a_batch_is_multiplied_as_rows() -> None:
+    """A sequence that is split within a batch is turned, which counts, and may take too long."""
+    columns, batch = '[{}, {"t"}]', '[{}, {"t"}, {}]'
+    sides: dict[str, Any] = {"given": (batch, columns), "out": '[{}, {}, {"t"}]'}
+    (one,) = choices(lambda x, w: x @ w, shaped(1, 4096, 1024), shaped(1024, 4096), **sides)
+    (two,) = choices(lambda x, w: x @ w, shaped(2, 2048, 1024), shaped(1024, 4096), **sides)
+    assert float(two.split()[2]) > float(one.split()[2])
+    (none,) = choices(lambda x, w: x @ w, shaped(2, 2048, 128), shaped(128, 4096), **sides)
+    assert none == "no kernel, turning its out takes what it saves"
+
+
+def test_a_program_lists_its_kernels_and_what_they_save(tmp_path: Path) -> None:
+    (tmp_path / "wide.py").write_text(
+        "import jax, jax.numpy as jnp\n"
+        "arguments = (jax.ShapeDtypeStruct((4096, 1024), jnp.bfloat16),"
+        " jax.ShapeDtypeStruct((1024, 4096), jnp.bfloat16))\n"
+        """given = '[{"t"}, {}]', '[{}, {"t"}]'\n"""
+        "def step(x, w):\n    return x @ w\n"
     )
-    assert said == ["no kernel, kernels multiply two matrices as they lie, `x @ w`"]
+    (tmp_path / "shardwright.toml").write_text(
+        '[mesh]\nt = "t=4"\n[[program]]\nname = "wide"\nmesh = "t"\nfunction = "wide:step"\n'
+        'arguments = "wide:arguments"\nin_shardings = "wide:given"\n'
+        'out_shardings = \'[{}, {"t"}]\'\nmode = "cheapest"\ntopology = "v5e:2x2"\n'
+        'kernels = ["pallas_tpu"]\n'
+    )
+    command = [sys.executable, "-m", "shardwright", "plan", "wide"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    at = done.stdout.index("matmuls beside which something moves:\n    RING_1: dot_general_0")
+    assert "lhs gathered: a kernel" in done.stdout[at:]
+    assert ": saves " in done.stdout[at:]
 
 
 def test_mistakes() -> None:

@@ -130,13 +130,16 @@ class Writer:
         return [*itertools.chain.from_iterable(comments), *lines]
 
     def _ring(self, ring: ProgramRing, indent: int) -> list[str]:
-        """Return the call of a kernel, which multiplies while parts travel."""
-        given = [*map(self.read, ring.operands()), "interpret"]
+        """Return the lines of a kernel, which multiplies while parts travel."""
         result = ring.result
+        shapes = list(map(self.program.shape, (*ring.operands(), result)))
         name = self.text[result] = self.names.of(result)
-        made = f"{ring.name}.product", given
-        lines = self._statement(name, made, result, indent)
-        return [*self._comment(ring.beside.move.result, indent), *lines]
+        given = list(map(self.read, ring.operands()))
+        lines = list(self._comment(ring.beside.move.result, indent))
+        for target, made in ring.statements(name, given, shapes, self.names.fresh):
+            shown = result if target == name else None
+            lines += self._statement(target, made, shown, indent)
+        return lines
 
     def _named(self, step: Compute) -> list[str]:
         """Give the results of an op names; return these."""

@@ -37,7 +37,8 @@ class FunctionWriter(BodyWriter, Protocol):
 class Functions:
     """The functions of a program; `lines` grows as they are called first.
 
-    `paths`: where arguments of the program and results of calls are, by local value.
+    `paths`: where arguments of the program and results of calls are, by local value; `more`:
+    parameters of the module's function that functions are given too, by number.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Functions:
         names: LocalNames,
         arguments: Mapping[int, Path],
         results: Mapping[int, Path],
+        more: Mapping[int, tuple[str, ...]] | None = None,
     ) -> None:
         self.program, self.names = program, names
         self.calls = calls_of(program)
@@ -55,6 +57,7 @@ class Functions:
             for at, call in enumerate(calls):
                 self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
         self.lines: list[str] = []
+        self.more = more or {}
 
     def call(self, writer: FunctionWriter, step: CallFunction, indent: int) -> list[str]:
         """Return the lines of all calls of a function, one after another, when the first is due."""
@@ -75,18 +78,20 @@ class Functions:
             count = regular(paths[at:])
             if count == 1:
                 given = [each if isinstance(each, dict) else "".join(each) for each in rows[at]]
+                given += self.more.get(number, ())
                 lines += _appended(own, given, at, indent)
             else:
-                lines += self._loop(own, paths[at : at + count], at, indent)
+                lines += self._loop(number, paths[at : at + count], at, indent)
             at += count
         return lines
 
     def _loop(
-        self, own: CallNames, rows: Sequence[Sequence[Path]], first: int, indent: int
+        self, number: int, rows: Sequence[Sequence[Path]], first: int, indent: int
     ) -> list[str]:
-        """Return the lines of calls from a number on, which are regular."""
-        variable = self.names.fresh("i")
+        """Return the lines of the calls of a function from one on, which are regular."""
+        own, variable = self.given[number], self.names.fresh("i")
         given = [at_each(paths, first, variable) for paths in zip(*rows, strict=True)]
+        given += self.more.get(number, ())
         made = f"{own.function}({', '.join(given)})"
         start = f"{first}, " if first else ""
         head = f"for {variable} in range({start}{first + len(rows)})"
@@ -121,7 +126,8 @@ class Functions:
         ends = self.given[number].ends
         results = list(map(writer.read, body.results))
         given = results[0] if ends == ((),) else tree_of(ends, results)
-        header = called(f"def {self.given[number].function}", [each.name for each in own], ":")
+        names = [*(each.name for each in own), *self.more.get(number, ())]
+        header = called(f"def {self.given[number].function}", names, ":")
         document = f'"""Return what later steps use of a part that runs {len(calls)} times."""'
         lines = [document, *lines, *tree_lines(given, "return ", "", 1)]
         self.lines += ["", "", *header, *(INDENT + line for line in lines)]

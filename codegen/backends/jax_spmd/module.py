@@ -93,7 +93,8 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     arrays = tuple(map(array_text, partitioned.constants))
     arguments = _places(sides.inputs, local.body.arguments, parameters)
     results = _places(sides.outputs, local.body.results)
-    functions = Functions(local, names, arguments, results)
+    having = {n: ("interpret",) for n, f in enumerate(local.functions) if rings.within(f)}
+    functions = Functions(local, names, arguments, results, having)
     writer = Writer(local, names, found, functions, arrays, rings=rings)
     writer.imports.update((ring.text.imported, None) for ring in rings.rings)
     lines = [*_unpacked(writer, arguments), *writer.body(local.body, 1)]

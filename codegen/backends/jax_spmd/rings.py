@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardwright.codegen.backends.base import RingText
 from shardwright.codegen.backends.jax_spmd.changes import axes_text
+from shardwright.codegen.backends.jax_spmd.expressions import Expression
+from shardwright.codegen.backends.jax_spmd.literals import integers
+from shardwright.codegen.partition.local.fold import made
+from shardwright.codegen.partition.local.steps import Compute, LocalBody
 from shardwright.codegen.partition.overlapped import BesideMatmul
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError
+from shardwright.ir.matmul import SIDES
 from shardwright.ir.matmul_plan import MatmulPlan
 
 RingOf = Callable[[MatmulPlan, str, str, int], RingText]
@@ -30,6 +35,39 @@ class ProgramRing:
         own = self.beside.move.operand
         return {"lhs": (own, rhs), "rhs": (lhs, own), "out": (lhs, rhs)}[self.beside.side]
 
+    def statements(
+        self,
+        target: str,
+        given: Sequence[str],
+        shapes: Sequence[tuple[int, ...]],
+        fresh: Callable[[str], str],
+    ) -> Iterator[tuple[str, Expression]]:
+        """Yield assignments, the last of which is of `target`: tensors become matrices, the kernel
+        multiplies them, the product becomes a tensor. `shapes`: of what operands and the result are
+        on a device; `fresh` gives names for what is made on the way."""
+        matrices, turn, own = self.beside.matrices, self.beside.turn, shapes[-1]
+        operands = []
+        for side, text, shape in zip(SIDES, given, shapes[:2], strict=False):
+            if turn is not None and turn.side == side:
+                ends = [f"{text}.reshape({integers(turn.apart(shape))})", *map(str, turn.ends)]
+                text = fresh(f"{target}_{side}")
+                yield text, ("jnp.moveaxis", ends)
+            rows = matrices.shape(side, shape)
+            is_matrix = len(shape) == 2 and text in given
+            operands.append(text if is_matrix else f"{text}.reshape({integers(rows)})")
+        product = f"{self.name}.product", [*operands, "interpret"]
+        turns = turn is not None and turn.side == "out"
+        if len(own) == 2 and not turns:
+            yield target, product
+            return
+        made = fresh(f"{target}_matrix")
+        yield made, product
+        if turn is not None and turns:
+            ends = [f"{made}.reshape({integers(turn.turned(own))})", *map(str, turn.ends[::-1])]
+            made = fresh(f"{target}_parts")
+            yield made, ("jnp.moveaxis", ends)
+        yield target, (f"{made}.reshape", [integers(own)])
+
     @property
     def result(self) -> int:
         """The local value that it makes."""
@@ -48,6 +86,14 @@ class ProgramRings:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(ring.name for ring in self.rings)
+
+    def within(self, body: LocalBody) -> bool:
+        """Return whether a body has kernels, or a body inside it."""
+        return any(
+            (isinstance(step, Compute) and any(map(self.within, step.bodies)))
+            or any(local in self.by_step for local in made(step))
+            for step in body.steps
+        )
 
 
 def program_rings(program: Partitioned, ring_of: RingOf, first_id: int) -> ProgramRings:
