@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
     "pallas_tpu": "fd88417703946dba",
-    "triton_gpu": "ec578222e16b800c",
+    "triton_gpu": "2dc23443ee7f279f",
 }
 
 

@@ -37,7 +37,7 @@ if __name__ == "__main__":
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "ec578222e16b800c", __name__)
+require("triton_gpu", "2dc23443ee7f279f", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
